@@ -158,8 +158,8 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes
     """
     counted, family = as_budgets(budgets), as_randomizer(randomizer)
 
-    def error(of: Budgets) -> float:
-        signal, own, _ = _noise(family, of)
+    def error(users: Budgets) -> float:
+        signal, own, _ = _noise(family, users)
         return math.sqrt(own + variance_of_fakes) / signal
 
     _, own, whole = _noise(family, counted)
@@ -229,23 +229,23 @@ def plan_for_error(
         check_count(num_users, "num_users", 2)
     shape = Budgets.from_tiers([(1.0, num_users or 1000)]) if budgets is None else as_budgets(budgets)
 
-    def certified(of: Budgets, *, attack: bool) -> Certificate:
+    def certified(users: Budgets, *, attack: bool) -> Certificate:
         return certify(
-            of, family, delta=delta, rounds=rounds, dishonest=dishonest, linkage=linkage, attack=attack, seconds=5.0
+            users, family, delta=delta, rounds=rounds, dishonest=dishonest, linkage=linkage, attack=attack, seconds=5.0
         )
 
     if num_users is not None:
-        found = _budgets_for(resized(shape, num_users), family, error)
+        users = _budgets_for(resized(shape, num_users), family, error)
     elif epsilon is None:
         if budgets is None:
             raise ValueError(
                 f"error is {error:g}, and neither epsilon, num_users nor budgets is given; give one of them, such as "
                 "epsilon 0.5"
             )
-        found = _people_for(shape, family, error)
+        users = _people_for(shape, family, error)
     else:
-        found = _cheapest(shape, family, error, epsilon, lambda of: certified(of, attack=False).epsilon)
-    return ErrorPlan(error, found, margins(found, family), certified(found, attack=True))
+        users = _cheapest(shape, family, error, epsilon, lambda candidate: certified(candidate, attack=False).epsilon)
+    return ErrorPlan(error, users, margins(users, family), certified(users, attack=True))
 
 
 def _times(budgets: Budgets, factor: float) -> Budgets:
@@ -269,7 +269,7 @@ def _factor_for(
 
 def _budgets_for(budgets: Budgets, family: Randomizer, error: float) -> Budgets:
     """Returns budgets in these proportions with this margin; raises ValueError if none has it."""
-    factor = _factor_for(budgets, lambda of: margins(of, family).population, error)
+    factor = _factor_for(budgets, lambda candidate: margins(candidate, family).population, error)
     if factor is None:
         largest = _times(budgets, MOST_LOCAL_EPSILON / float(budgets.local_epsilon[-1]))
         best, needed = margins(largest, family).population, _people_for(largest, family, error).num_users
@@ -285,9 +285,9 @@ def _people_for(budgets: Budgets, family: Randomizer, error: float) -> Budgets:
     at_present = margins(budgets, family).population
     needed = max(2, budgets.num_tiers, math.ceil(budgets.num_users * (at_present / error) ** 2 * (1 - 1e-12)))
     while needed <= MOST_USERS:
-        found = resized(budgets, needed)
-        if margins(found, family).population <= error:
-            return found
+        users = resized(budgets, needed)
+        if margins(users, family).population <= error:
+            return users
         needed += max(1, needed // 2000)  # the proportions are rounded to whole people
     raise ValueError(
         f"error is {error:g}; with these budgets it takes more than {MOST_USERS:,} people: allow larger ones"
@@ -307,15 +307,15 @@ def _cheapest(shape: Budgets, family: Randomizer, error: float, epsilon: float, 
             return None
 
     def excess(logarithm: float) -> float:
-        found = people(math.exp(logarithm))
-        return -1.0 if found is None else certified(found) - epsilon
+        users = people(math.exp(logarithm))
+        return -1.0 if users is None else certified(users) - epsilon
 
     most = math.log(MOST_LOCAL_EPSILON / float(shape.local_epsilon[-1]))
     least = math.log(LEAST_LOCAL_EPSILON / float(shape.local_epsilon[0]))
     factor = math.exp(root_between(excess, least, most, _STEPS))
-    while (found := people(factor)) is not None:
-        if certified(found) <= epsilon:
-            return found
+    while (users := people(factor)) is not None:
+        if certified(users) <= epsilon:
+            return users
         factor *= _SAFE
     raise ValueError(
         f"error is {error:g} and epsilon is {epsilon:g}; no {MOST_USERS:,} people reach both: allow a larger one"

@@ -149,9 +149,9 @@ def _report_kept(
     A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
     """
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
-    found = _local(victim, delta, epsilon or 0.0, randomizer.spends_local_delta)
-    found = replace(found, steps=(state(Step.REPORTS_KEPT, waves=policy.waves),))
-    return _over_rounds(group, victim, found, None, delta, epsilon, 1)
+    attained = _local(victim, delta, epsilon or 0.0, randomizer.spends_local_delta)
+    attained = replace(attained, steps=(state(Step.REPORTS_KEPT, waves=policy.waves),))
+    return _over_rounds(group, victim, attained, None, delta, epsilon, 1)
 
 
 def _one_honest_hop(
@@ -168,17 +168,17 @@ def _one_honest_hop(
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
-    found = _local(victim, per_round, at, randomizer.spends_local_delta)
+    attained = _local(victim, per_round, at, randomizer.spends_local_delta)
     curve: Curve = fakes.curve(victim.local_epsilon)
     if waves:
         variation = fakes.variation(victim.local_epsilon)
         curve = WavesProfile(fakes.law, variation, waves, per_round or max(_LEAST_ASKED, waves * fakes.law.delta))
-    better = _better(curve, found, delta=per_round, epsilon=at, floor=0.0)
+    better = _better(curve, attained, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
-        found = replace(found, steps=(state(Step.NO_LESS, bound=curve.kind.value),))
+        attained = replace(attained, steps=(state(Step.NO_LESS, bound=curve.kind.value),))
     else:
-        found = replace(better, steps=(*better.steps, _found(curve.kind, better, delta, started)))
-    return _over_rounds(group, victim, found, curve, delta, epsilon, rounds)
+        attained = replace(better, steps=(*better.steps, _found_step(curve.kind, better, delta, started)))
+    return _over_rounds(group, victim, attained, curve, delta, epsilon, rounds)
 
 
 def _shuffled(
@@ -195,11 +195,11 @@ def _shuffled(
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
-    found = _local(victim, per_round, at, randomizer.spends_local_delta)
+    attained = _local(victim, per_round, at, randomizer.spends_local_delta)
     curves: list[Curve] = []
     tried: list[Statement[Step]] = []
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
-        found = replace(found, steps=(state(Step.NO_OTHERS),))
+        attained = replace(attained, steps=(state(Step.NO_OTHERS),))
     else:
         # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
@@ -210,33 +210,33 @@ def _shuffled(
         for kind, make in bounds:
             started = time.perf_counter()
             least = good_enough_epsilon if slow and kind is BoundKind.EXCHANGE else 0.0
-            if kind is BoundKind.EXCHANGE and (found.delta if per_round is None else found.epsilon) <= least:
+            if kind is BoundKind.EXCHANGE and (attained.delta if per_round is None else attained.epsilon) <= least:
                 tried.append(state(Step.NOTHING_TO_GAIN, bound=kind.value))
                 continue
             aim = per_round or (None if about is None else _target(about))
-            curve = make(_target(found.delta) if aim is None and kind is BoundKind.EXCHANGE else aim)
+            curve = make(_target(attained.delta) if aim is None and kind is BoundKind.EXCHANGE else aim)
             if curve.no_bound is not None:
                 tried.append(curve.no_bound)
                 continue
             if kind is BoundKind.EXCHANGE and policy.composed_only and rounds > 1:
                 curves.append(curve)
                 continue
-            better = _better(curve, found, delta=per_round, epsilon=at, floor=LOWEST * least)
+            better = _better(curve, attained, delta=per_round, epsilon=at, floor=LOWEST * least)
             if better is not None or kind is BoundKind.BLANKET:
                 curves.append(curve)
             if better is None:
                 tried.append(state(Step.NO_LESS, bound=kind.value))
             else:
-                found = better
-                tried.append(_found(kind, found, delta, started))
-        if found.method == LOCAL and not any(one.code in NOT_AMPLIFIED for one in tried):
+                attained = better
+                tried.append(_found_step(kind, attained, delta, started))
+        if attained.method == LOCAL and not any(step.code in NOT_AMPLIFIED for step in tried):
             tried.append(state(Step.LOCAL_IS_LEAST))
-        found = replace(found, steps=(*found.steps, *tried))
+        attained = replace(attained, steps=(*attained.steps, *tried))
     return _over_rounds(
         group,
         victim,
-        found,
-        _least_to_compose(curves, group, per_round or _target(about or found.delta)),
+        attained,
+        _least_to_compose(curves, group, per_round or _target(about or attained.delta)),
         delta,
         epsilon,
         rounds,
@@ -296,30 +296,30 @@ def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve 
 def _over_rounds(
     group: Group,
     victim: Victim,
-    found: _Attained,
-    to_compose: Curve | None,
+    attained: _Attained,
+    composable: Curve | None,
     delta: float | None,
     epsilon: float | None,
     rounds: int,
 ) -> Answer:
     """What a group has over all rounds: what was found for one of them, added up, or the curve composed."""
-    alone = found.delta if delta is None else found.epsilon
-    found = _basic(found, rounds)
-    found = replace(found, epsilon=max(found.epsilon, epsilon or 0.0), delta=max(found.delta, delta or 0.0))
-    if rounds > 1 and to_compose is not None:
-        other = _composed(to_compose, victim, delta, epsilon, rounds, found)
-        found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
+    alone = attained.delta if delta is None else attained.epsilon
+    attained = _basic(attained, rounds)
+    attained = replace(attained, epsilon=max(attained.epsilon, epsilon or 0.0), delta=max(attained.delta, delta or 0.0))
+    if rounds > 1 and composable is not None:
+        other = _composed(composable, victim, delta, epsilon, rounds, attained)
+        attained = min(attained, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
         local_epsilon=group.victim.local_epsilon,
         local_delta=victim.local_delta,
         count=group.count,
-        epsilon=found.epsilon,
-        delta=found.delta,
+        epsilon=attained.epsilon,
+        delta=attained.delta,
         grouped=group.several,
-        privacy_profile=to_compose,
-        steps=found.steps,
+        privacy_profile=composable,
+        steps=attained.steps,
     )
-    return Answer(tier, alone, found.slack, found.method)
+    return Answer(tier, alone, attained.slack, attained.method)
 
 
 def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Attained:
@@ -333,23 +333,25 @@ def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) ->
     return _Attained(epsilon, min(1.0, local), 0.0, LOCAL, ())
 
 
-def _better(curve: Curve, found: _Attained, *, delta: float | None, epsilon: float, floor: float) -> _Attained | None:
+def _better(
+    curve: Curve, attained: _Attained, *, delta: float | None, epsilon: float, floor: float
+) -> _Attained | None:
     """What the curve gives in one round where that is less than what has been found, else None.
 
     floor: a slow curve does not look for an epsilon below it.
     """
     if delta is None:
         bound = curve.delta(epsilon)
-        if bound.value >= found.delta:
+        if bound.value >= attained.delta:
             return None
-        steps = (*found.steps, *curve.explain())
+        steps = (*attained.steps, *curve.explain())
         return _Attained(epsilon, bound.value, bound.slack, curve.method, steps)
-    inverse = curve.smallest_epsilon(delta, found.epsilon, floor=floor)
-    if inverse.reached is None or inverse.epsilon >= found.epsilon:
+    inverse = curve.smallest_epsilon(delta, attained.epsilon, floor=floor)
+    if inverse.reached is None or inverse.epsilon >= attained.epsilon:
         return None
     value, slack = inverse.reached.value, inverse.reached.slack
     line = state(Step.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations)
-    return _Attained(inverse.epsilon, delta, slack, curve.method, (*found.steps, *curve.explain(), line))
+    return _Attained(inverse.epsilon, delta, slack, curve.method, (*attained.steps, *curve.explain(), line))
 
 
 def _target(delta: float) -> float:
@@ -357,23 +359,23 @@ def _target(delta: float) -> float:
     return min(max(delta, 1e-250), 0.5)
 
 
-def _found(bound: BoundKind, found: _Attained, delta: float | None, started: float) -> Statement[Step]:
+def _found_step(bound: BoundKind, attained: _Attained, delta: float | None, started: float) -> Statement[Step]:
     seconds = time.perf_counter() - started
     if delta is None:
-        return state(Step.FOUND_DELTA, bound=bound.value, delta=found.delta, seconds=seconds)
-    return state(Step.FOUND_EPSILON, bound=bound.value, epsilon=found.epsilon, seconds=seconds)
+        return state(Step.FOUND_DELTA, bound=bound.value, delta=attained.delta, seconds=seconds)
+    return state(Step.FOUND_EPSILON, bound=bound.value, epsilon=attained.epsilon, seconds=seconds)
 
 
-def _basic(one: _Attained, rounds: int) -> _Attained:
+def _basic(attained: _Attained, rounds: int) -> _Attained:
     """Basic composition: the epsilons and the deltas add."""
     if rounds == 1:
-        return one
+        return attained
     return replace(
-        one,
-        epsilon=times(one.epsilon, rounds),
-        delta=min(1.0, times(one.delta, rounds)),
-        slack=min(1.0, one.slack * rounds),
-        method=(*one.method, state(Method.BASIC_COMPOSITION, rounds=rounds)),
+        attained,
+        epsilon=times(attained.epsilon, rounds),
+        delta=min(1.0, times(attained.delta, rounds)),
+        slack=min(1.0, attained.slack * rounds),
+        method=(*attained.method, state(Method.BASIC_COMPOSITION, rounds=rounds)),
     )
 
 

@@ -141,7 +141,7 @@ class Budgets:
         Raises:
             ValueError: a measurement's privacy measure is another than MaxDivergence or its (ε, δ) curves.
         """
-        return cls.from_tiers([_stated_by_opendp(one, count, d_in) for one, count in measurements])
+        return cls.from_tiers([_stated_by_opendp(measurement, count, d_in) for measurement, count in measurements])
 
     @property
     def num_users(self) -> int:

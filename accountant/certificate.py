@@ -97,7 +97,9 @@ class Certificate:
             if grade is not Grade.CERTIFIED:
                 raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
         self._check_hop_noise()
-        if self.series is not None and any(one.code is Assumption.UNIFORM_ORDER for one in self.assumptions):
+        if self.series is not None and any(
+            assumption.code is Assumption.UNIFORM_ORDER for assumption in self.assumptions
+        ):
             raise ValueError(
                 f"the certificate assumes {Assumption.SAME_REPORT} and {Assumption.UNIFORM_ORDER}; it must be one of "
                 "them: where reports are kept for several waves, no bound of the shuffle holds"
@@ -106,7 +108,7 @@ class Certificate:
     @property
     def series(self) -> PermanentSeries | None:
         """The waves in which every client sends the same report, all of which the guarantee is about; None without."""
-        stated = [one for one in self.assumptions if one.code is Assumption.SAME_REPORT]
+        stated = [assumption for assumption in self.assumptions if assumption.code is Assumption.SAME_REPORT]
         return PermanentSeries(stated[0]["waves"], stated[0]["series"]) if stated else None
 
     def _check_hop_noise(self) -> None:
@@ -320,7 +322,7 @@ class Certificate:
             if assumption.code is Assumption.STATED_BY_EARLIER_VERSION:
                 raise ValueError(str(assumption))
         attacked = message.HasField("lower_bound_epsilon")
-        found = cls(
+        certificate = cls(
             epsilon=max(message.epsilon, message.unknown_budget_epsilon),
             delta=message.delta,
             grade=Grade(message.grade),
@@ -362,9 +364,9 @@ class Certificate:
             one_honest_hop=_read_guarantee(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
             budget_privacy=privacy_of(message),
         )
-        found.check_not_refuted()
-        found._check_local_budget()
-        return found
+        certificate.check_not_refuted()
+        certificate._check_local_budget()
+        return certificate
 
 
 def _guarantee_message(guarantee: Guarantee) -> pb.Guarantee:

@@ -125,7 +125,7 @@ def certify(
         answer = answer_of(group, randomizer, delta, epsilon, count, policy, enough)
         if delta is None and count > 1:  # again, with bounds made for about the delta that all rounds come to
             again = answer_of(group, randomizer, delta, epsilon, count, policy, enough, answer.tier.delta / count)
-            answer = min(answer, again, key=lambda one: one.tier.delta)
+            answer = min(answer, again, key=lambda candidate: candidate.tier.delta)
         answers.append(answer)
         if progress is not None:
             progress(len(answers), len(groups))
@@ -158,7 +158,7 @@ def certify(
     remarked = attack and delta is not None and not adaptive_order and seconds is None and fakes is None
     other = other_for_a_mean(randomizer) if remarked else None
     if other is not None and worth_trying(budgets, randomizer, other):
-        found = certify(
+        alternative = certify(
             budgets,
             other,
             delta=delta,
@@ -168,8 +168,8 @@ def certify(
             attack=False,
             bounds=bounds,
         )
-        costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
-        remarks = remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs))
+        costs = ((randomizer, worst.tier.epsilon), (other, alternative.epsilon))
+        remarks = remark(*(MeanCost(mechanism, most, standard_error(budgets, mechanism)) for mechanism, most in costs))
     tiers = [answer.tier for answer in answers]
     if counted_by is not None:
         tiers = _as_counted(tiers, budgets)
@@ -299,12 +299,12 @@ def _one_honest_hop(answers: Sequence[Answer], assumptions: tuple[Statement[Assu
 
 
 def _assumptions_of_one_hop(fakes: HopFakes, rounds: int, local_deltas: bool) -> tuple[Statement[Assumption], ...]:
-    found = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.assumption]
+    assumptions = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.assumption]
     if rounds > 1:
-        found += [state(Assumption.FRESH_NOISE, rounds=rounds), state(Assumption.FIXED_TERMS)]
+        assumptions += [state(Assumption.FRESH_NOISE, rounds=rounds), state(Assumption.FIXED_TERMS)]
     if local_deltas:
-        found.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
-    return tuple(found)
+        assumptions.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
+    return tuple(assumptions)
 
 
 def _assumptions(
@@ -320,7 +320,7 @@ def _assumptions(
     if randomizer.local_assumptions:
         together = (state(Assumption.FRESH_NOISE, rounds=rounds), fixed)
         return (*randomizer.local_assumptions, *(together if rounds > 1 else ()))
-    found = [
+    assumptions = [
         state(Assumption.REPLACE_ONE),
         randomizer.statement,
         state(Assumption.UNIFORM_ORDER),
@@ -330,10 +330,10 @@ def _assumptions(
         state(Assumption.BUDGETS_UNLINKED if linkage == "separate" else Assumption.BUDGETS_SHOWN),
     ]
     if rounds > 1:
-        found += [state(Assumption.FRESH_SHUFFLES, rounds=rounds), fixed]
+        assumptions += [state(Assumption.FRESH_SHUFFLES, rounds=rounds), fixed]
     if local_deltas:
-        found.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
-    return tuple(found)
+        assumptions.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
+    return tuple(assumptions)
 
 
 def _noised(privacy: BudgetPrivacy) -> Statement[Assumption]:
@@ -369,8 +369,8 @@ def _lower_bound(
 
     if not is_attackable(randomizer) or (delta is not None and delta >= 1):
         return None
-    found = lower_bound(budgets, randomizer, delta=delta, epsilon=epsilon, dishonest=dishonest, linkage=linkage)
-    return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")
+    attack = lower_bound(budgets, randomizer, delta=delta, epsilon=epsilon, dishonest=dishonest, linkage=linkage)
+    return attack if rounds == 1 else replace(attack, attack=f"in one of {rounds} rounds: {attack.attack}")
 
 
 def _attack_on_one_hop(
@@ -381,8 +381,8 @@ def _attack_on_one_hop(
     if fakes.randomizer.kind not in ("rr", "onebit", "krr", "levels", "pgr") or (delta is not None and delta >= 1):
         return None
     variation = fakes.randomizer.total_variation(local_epsilon)
-    found = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=epsilon)
-    return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")
+    attack = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=epsilon)
+    return attack if rounds == 1 else replace(attack, attack=f"in one of {rounds} rounds: {attack.attack}")
 
 
 def _comparison(

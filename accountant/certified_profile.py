@@ -203,12 +203,12 @@ class CertifiedProfile:
     def _chords(self) -> Chords:
         alone = self.points[0].certificate.everyone_else_colludes
         points = [(point.epsilon, point.certificate.delta) for point in self.points]
-        found = sorted([*points, *self.between, (alone.epsilon, alone.delta)])
+        certified = sorted([*points, *self.between, (alone.epsilon, alone.delta)])
         # The chord from (e^epsilon, delta) = (0, 1) to the first point, at epsilon = 0.
-        first, delta = found[0]
+        first, delta = certified[0]
         nodes = {0.0: min(1.0, (delta - math.expm1(-first)) * (1 + 8 * UNIT))}
         least = 1.0
-        for epsilon, delta in found:
+        for epsilon, delta in certified:
             least = min(least, delta)
             nodes[epsilon] = least
         return Chords(list(nodes), list(nodes.values()))
@@ -302,8 +302,8 @@ def profile_at(
 
     points = []
     for delta in sorted(deltas, reverse=True):
-        found = certified(delta)
-        points.append(ProfilePoint(max(delta, found.delta), found))
+        certificate = certified(delta)
+        points.append(ProfilePoint(max(delta, certificate.delta), certificate))
     local = points[0].certificate.everyone_else_colludes
     nodes = [(point.epsilon, point.certificate.delta) for point in points]
     whole = CertifiedProfile(family.name, tuple(points))
@@ -323,11 +323,11 @@ def _between(
 
     None of them rests on more than these assumptions.
     """
-    found: list[Node] = []
+    between: list[Node] = []
     whole: set[tuple[Node, Node]] = set()
-    while len(found) < MOST_BETWEEN:
+    while len(between) < MOST_BETWEEN:
         # At e^epsilon = 0 the divergence is 1; from the local budget on it is the local delta.
-        line = [(-LARGEST_EXPONENT, 1.0), *sorted({*nodes, *found, local})]
+        line = [(-LARGEST_EXPONENT, 1.0), *sorted({*nodes, *between, local})]
         far = {
             (line[k], line[k + 1])
             for k in range(1, len(line) - 2)
@@ -336,13 +336,13 @@ def _between(
         if not far - whole:
             break
         for left, right in sorted(far - whole):
-            one = certified(math.sqrt(left[1] * right[1]))
-            inside = left[0] < one.epsilon < right[0] and right[1] < one.delta < left[1]
-            if inside and assumptions.issuperset(one.assumptions):
-                found.append((one.epsilon, one.delta))
+            certificate = certified(math.sqrt(left[1] * right[1]))
+            inside = left[0] < certificate.epsilon < right[0] and right[1] < certificate.delta < left[1]
+            if inside and assumptions.issuperset(certificate.assumptions):
+                between.append((certificate.epsilon, certificate.delta))
             else:  # epsilon is the same on both sides, a local delta is not amplified, or more is assumed
                 whole.add((left, right))
-    return found
+    return between
 
 
 def _excess(nodes: Sequence[Node]) -> float:

@@ -93,17 +93,17 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     for certificate, part in rounds:
         costs[_cost(certificate, least)] += part.count
     admitted = smallest_admitting_epsilon(costs, delta)
-    found = [] if admitted is None else [(admitted, Method.PRIVACY_FILTER, delta)]
+    totals = [] if admitted is None else [(admitted, Method.PRIVACY_FILTER, delta)]
     assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
     if fixed_terms:
-        found.extend(_of_fixed_terms(certificates, [part for _, part in rounds], delta))
+        totals.extend(_of_fixed_terms(certificates, [part for _, part in rounds], delta))
         assumptions[state(Assumption.FIXED_TERMS)] = None
     else:
         assumptions[state(Assumption.TOTAL_BEFOREHAND)] = None
-    if not found:
+    if not totals:
         enough = math.fsum(c.delta for c in certificates) if fixed_terms else delta_for_basic([*costs.elements()])
         raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
-    epsilon, way, at = min(found)
+    epsilon, way, at = min(totals)
     methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
@@ -136,7 +136,7 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
     methods = dict.fromkeys(statement for certificate in several for statement in certificate.method)
     assumptions = dict.fromkeys(line for certificate in several for line in certificate.assumptions)
     assumptions[state(Assumption.DISJOINT_GROUPS, groups=groups or len(several))] = None
-    epsilon, delta = (max(getattr(each, of) for each in several) for of in ("epsilon", "delta"))
+    epsilon, delta = (max(getattr(each, field) for each in several) for field in ("epsilon", "delta"))
     return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions))
 
 
@@ -199,7 +199,7 @@ def _of_fixed_terms(
 ) -> list[tuple[float, Method, float]]:
     """Returns (epsilon, by what, delta) of what holds where the terms of all releases were fixed beforehand."""
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
-    found = [
+    totals = [
         (sum_above([epsilon for epsilon, _ in parts]), Method.BASIC_COMPOSITION, max(delta, lost))
         for parts, lost in ((parts, sum_above([lost for _, lost in parts])) for parts in added)
         if lost <= delta or sum(as_decimal(lost) for _, lost in parts) <= as_decimal(delta)
@@ -207,11 +207,11 @@ def _of_fixed_terms(
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
         curve = ComposedProfile(rounds, delta)
-        ceiling = min((epsilon for epsilon, _, _ in found), default=sum_above([p.ceiling * p.count for p in rounds]))
+        ceiling = min((epsilon for epsilon, _, _ in totals), default=sum_above([p.ceiling * p.count for p in rounds]))
         inverse = smallest_epsilon(curve, delta, ceiling)
         if inverse.reached is not None:
-            found.append((inverse.epsilon, Method.COMPOSED_LOSSES, delta))
-    return found
+            totals.append((inverse.epsilon, Method.COMPOSED_LOSSES, delta))
+    return totals
 
 
 def privacy_loss_distribution(
@@ -267,18 +267,20 @@ def _once_each_series(certificates: Sequence[Certificate]) -> tuple[Certificate,
         ValueError: two certificates of one series differ in its number of waves or in what they are for.
     """
     worst: dict[str, Certificate] = {}
-    for one in certificates:
-        series = one.series
+    for certificate in certificates:
+        series = certificate.series
         if series is None or series.name == PLANNED:
             continue
-        other = worst.setdefault(series.name, one)
-        if (other.series, other.delta, other.randomizer) != (series, one.delta, one.randomizer):
+        other = worst.setdefault(series.name, certificate)
+        if (other.series, other.delta, other.randomizer) != (series, certificate.delta, certificate.randomizer):
             raise ValueError(
                 f"two certificates of the series {series.name:.12} differ in waves, delta or randomizer; they must be "
                 "of the same question"
             )
-        worst[series.name] = max(other, one, key=lambda c: (_alone(c), c.epsilon))
-    others = [one for one in certificates if one.series is None or one.series.name == PLANNED]
+        worst[series.name] = max(other, certificate, key=lambda c: (_alone(c), c.epsilon))
+    others = [
+        certificate for certificate in certificates if certificate.series is None or certificate.series.name == PLANNED
+    ]
     return (*others, *worst.values())
 
 
@@ -338,5 +340,5 @@ def _cost(certificate: Certificate, least: float) -> RoundCost:
     if certificate.rounds == 1:
         return RoundCost(certificate.epsilon, certificate.delta, tiers, budgets)
     # Nothing smaller than the ceiling is certified of one round by itself.
-    ceiling, lost = (max(points[-1][of] for points in tiers) for of in (0, 1))
+    ceiling, lost = (max(points[-1][position] for points in tiers) for position in (0, 1))
     return RoundCost(ceiling, lost, tiers, budgets)

@@ -158,9 +158,9 @@ class ComposedProfile:
             laws.append((pmf.size, number, pmf))
         heapq.heapify(laws)
         while len(laws) > 1:
-            (_, _, one), (_, number, other) = heapq.heappop(laws), heapq.heappop(laws)
-            composed = one.compose(other)
-            slack += _round_off(2 * composed.size, 2 * min(_norm(one), _norm(other)) + _norm(composed))
+            (_, _, smallest), (_, number, other) = heapq.heappop(laws), heapq.heappop(laws)
+            composed = smallest.compose(other)
+            slack += _round_off(2 * composed.size, 2 * min(_norm(smallest), _norm(other)) + _norm(composed))
             heapq.heappush(laws, (composed.size, number, composed))
         composed = laws[0][2]
         object.__setattr__(self, "_composed", composed)
@@ -168,11 +168,11 @@ class ComposedProfile:
 
     @staticmethod
     def _reach(part: Round, delta: float) -> float:
-        found = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
-        if found.reached is None and 0 < (lost := part.profile.delta(part.ceiling).value) < 1 - 2 * delta:
+        inverse = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
+        if inverse.reached is None and 0 < (lost := part.profile.delta(part.ceiling).value) < 1 - 2 * delta:
             # What is lost for certain is mass at infinity anyway: no node is needed where that is all the mass.
-            found = smallest_epsilon(part.profile, lost + delta, part.ceiling, tolerance=0.02)
-        return max(found.epsilon, 1e-9)
+            inverse = smallest_epsilon(part.profile, lost + delta, part.ceiling, tolerance=0.02)
+        return max(inverse.epsilon, 1e-9)
 
     @staticmethod
     def _several(part: Round, step: float, points: int, stride: int) -> tuple[Any, float]:

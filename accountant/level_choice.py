@@ -73,10 +73,10 @@ def with_best(
         best: as `best_levels`.
         starts: the randomizers that the search begins with, again and again.
     """
-    found: dict[Candidate, Answer] = {}
+    answers: dict[Candidate, Answer] = {}
     for start in starts:
         randomizer, steps = start, 0
-        while randomizer not in found and steps < _STEPS:
-            found[randomizer] = answer(randomizer)
-            randomizer, steps = best(budgets_of(found[randomizer])), steps + 1
-    return min(found.values(), key=cost)
+        while randomizer not in answers and steps < _STEPS:
+            answers[randomizer] = answer(randomizer)
+            randomizer, steps = best(budgets_of(answers[randomizer])), steps + 1
+    return min(answers.values(), key=cost)

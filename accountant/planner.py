@@ -179,10 +179,10 @@ def plan(
         if k is not None:
             best, starts = partial(best_of_categories, k, hop_noise=hop_noise, hops=hops), first_of_categories(k)
         if epsilon is None and shape is not None:
-            found = again(best(shape if num_users is None else resized(shape, num_users)))
+            answer = again(best(shape if num_users is None else resized(shape, num_users)))
         else:
-            found = with_best(again, lambda one: one.budgets, _variance_of_one, best, starts)
-        return found if k is None else replace(found, chosen=found.certificate.randomizer)
+            answer = with_best(again, lambda candidate: candidate.budgets, _variance_of_one, best, starts)
+        return answer if k is None else replace(answer, chosen=answer.certificate.randomizer)
     randomizer = as_randomizer(randomizer)
     if num_users is not None:
         check_count(num_users, "num_users", 1)
@@ -195,23 +195,25 @@ def plan(
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         given = shape if num_users is None else resized(shape, num_users)
-        found = _answer(Goal.ACCURACY, given, asked, asked.certificate(given), None)
-        return _with_costs_of_a_mean(found, asked)
+        answer = _answer(Goal.ACCURACY, given, asked, asked.certificate(given), None)
+        return _with_costs_of_a_mean(answer, asked)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
-        return _with_costs_of_a_mean(_found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon), asked)
+        return _with_costs_of_a_mean(
+            _largest_certified(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon), asked
+        )
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
     return _with_costs_of_a_mean(
-        _found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds, asked.most_local), epsilon), asked
+        _largest_certified(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds, asked.most_local), epsilon), asked
     )
 
 
-def _variance_of_one(found: Plan) -> float:
+def _variance_of_one(plan: Plan) -> float:
     """The variance of the mean times the people: so that plans for different numbers of people can be compared."""
-    return math.inf if found.standard_error is None else found.standard_error**2 * found.budgets.num_users
+    return math.inf if plan.standard_error is None else plan.standard_error**2 * plan.budgets.num_users
 
 
 @dataclass
@@ -238,7 +240,7 @@ class Asked:
 
     def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
-        found = certify(
+        certificate = certify(
             budgets,
             self.randomizer,
             delta=self.delta,
@@ -252,7 +254,7 @@ class Asked:
             hops=1 if self.fakes is None else self.fakes.hops,
         )
         self._count()
-        return found
+        return certificate
 
     def roughly(self, budgets: Budgets, tier: int | None) -> tuple[float, int]:
         """About the epsilon of a candidate, and which tier has it, counted from the largest budget down: quickly.
@@ -263,10 +265,10 @@ class Asked:
             every = self.certificate(budgets, "blanket", 1)
             tier, epsilon, delta = _worst_tier(every, self.delta), every.epsilon, every.delta
         else:
-            one = self._answer(
+            answer = self._answer(
                 budgets, tier, BoundPolicy(blanket_only=True, fakes=self.fakes), delta=self.delta, rounds=1
             )
-            epsilon, delta = one.epsilon, one.delta
+            epsilon, delta = answer.epsilon, answer.delta
         if delta > self.delta:
             return math.inf, tier
         if self.rounds == 1 or epsilon == 0:
@@ -289,8 +291,8 @@ class Asked:
         policy = BoundPolicy(
             blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly, fakes=self.fakes
         )
-        found = self._answer(budgets, tier, policy, delta=self.delta, rounds=self.rounds)
-        return found.epsilon if found.delta <= self.delta else math.inf
+        answer = self._answer(budgets, tier, policy, delta=self.delta, rounds=self.rounds)
+        return answer.epsilon if answer.delta <= self.delta else math.inf
 
     def _answer(
         self,
@@ -327,7 +329,7 @@ def _worst_tier(certificate: Certificate, delta: float) -> int:
     return max(range(len(tiers)), key=lambda place: (tiers[place].delta > delta, tiers[place].epsilon))
 
 
-def _found(goal: Goal, asked: Asked, among: _Factors | _Users, epsilon: float) -> Plan:
+def _largest_certified(goal: Goal, asked: Asked, among: _Factors | _Users, epsilon: float) -> Plan:
     """The largest candidate that is certified the target.
 
     First roughly; then by what `certify` says of the one tier that decides; and at last by `certify`. If that says that
@@ -338,9 +340,9 @@ def _found(goal: Goal, asked: Asked, among: _Factors | _Users, epsilon: float) -
     deciding: set[int] = set()
 
     def roughly(point: float) -> float:
-        found, tier = asked.roughly(among.budgets(point), next(iter(deciding), None))
+        reached, tier = asked.roughly(among.budgets(point), next(iter(deciding), None))
         deciding.add(tier)
-        return found
+        return reached
 
     start = largest_point(roughly, epsilon, among, Objective(among.start, 0.0, among.slope), ROUGH)
     known: dict[tuple[float, int], float] = {}
@@ -380,13 +382,13 @@ def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate
     return Plan(goal, budgets, certificate, error, target, most_local=asked.most_local, levels=levels)
 
 
-def _with_costs_of_a_mean(found: Plan, asked: Asked) -> Plan:
+def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
     """Returns the plan with the costs of laplace and onebit, if it uses one of them: not for the sequential order."""
     other = other_for_a_mean(asked.randomizer)
     if other is None or asked.adaptive_order or asked.fakes is not None:
-        return found
+        return plan
     alike = certify(
-        found.budgets,
+        plan.budgets,
         other,
         delta=asked.delta,
         dishonest=asked.dishonest,
@@ -395,10 +397,12 @@ def _with_costs_of_a_mean(found: Plan, asked: Asked) -> Plan:
         attack=False,
         bounds=asked.bounds,
     )
-    costs = ((asked.randomizer, found.certificate.epsilon), (other, alike.epsilon))
+    costs = ((asked.randomizer, plan.certificate.epsilon), (other, alike.epsilon))
     return replace(
-        found,
-        for_a_mean=tuple(MeanCost(one, epsilon, standard_error(found.budgets, one)) for one, epsilon in costs),
+        plan,
+        for_a_mean=tuple(
+            MeanCost(mechanism, epsilon, standard_error(plan.budgets, mechanism)) for mechanism, epsilon in costs
+        ),
     )
 
 

@@ -82,7 +82,7 @@ def smallest_admitting_epsilon(
     """
     check_target_delta(delta)
     sums = _Sums.of(rounds, delta)
-    certified = [] if sums.only is None else [sums.only.epsilon]
+    certified = [] if sums.single is None else [sums.single.epsilon]
     basic = [] if sums.basic is None else [sums.basic]
     exact = [epsilon for epsilon in (*certified, *basic) if sums.within(epsilon)]
     high = 1e-9
@@ -130,10 +130,10 @@ class _Cut:
 
 def filter_cuts(rounds: int) -> list[_Cut]:
     """Returns the ways to cut up to the first that is enough for so large a number of rounds."""
-    found = [_Cut(_FIRST_CUT, 1 - _NEXT_PART)]
-    while found[-1].rounds < rounds:
-        found.append(_Cut(found[-1].at * _NEXT_CUT, found[-1].part * _NEXT_PART))
-    return found
+    cuts = [_Cut(_FIRST_CUT, 1 - _NEXT_PART)]
+    while cuts[-1].rounds < rounds:
+        cuts.append(_Cut(cuts[-1].at * _NEXT_CUT, cuts[-1].part * _NEXT_PART))
+    return cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,14 +190,14 @@ class _Sums:
 
     Attributes:
         delta: the total.
-        only: the round, if there is a single one.
+        single: the round, if there is only one.
         basic: the sum of epsilons, rounded up; None where deltas add up to more than their share.
         written: the same sum, with local budgets as the decimals that people wrote: see `Ledger`.
         cut: the sums for every way to cut curves in which not too much is lost.
     """
 
     delta: float
-    only: RoundCost | None
+    single: RoundCost | None
     basic: float | None
     written: Fraction
     cut: tuple[_AfterCut, ...]
@@ -212,7 +212,7 @@ class _Sums:
         after = (_AfterCut.of(counts, delta, cut) for cut in filter_cuts(counts.total()))
         return cls(
             delta=delta,
-            only=next(iter(counts)) if counts.total() == 1 else None,
+            single=next(iter(counts)) if counts.total() == 1 else None,
             basic=sum_above(cost.basic[0] for cost in counts.elements()) if kept else None,
             written=sum((count * _as_written(cost) for cost, count in counts.items()), Fraction(0)),
             cut=tuple(sums for sums in after if sums is not None),
@@ -220,15 +220,15 @@ class _Sums:
 
     def within(self, epsilon: float) -> bool:
         """Whether the filter of this epsilon and the total delta admits the rounds."""
-        if self.only is not None and self._only_within(self.only, epsilon):
+        if self.single is not None and self._single_within(self.single, epsilon):
             return True
         if self.basic is not None and (self.basic <= epsilon or self.written <= as_decimal(epsilon)):
             return True
         return any(sums.within(epsilon) for sums in self.cut)
 
-    def _only_within(self, only: RoundCost, epsilon: float) -> bool:
-        pair = only.epsilon <= epsilon and as_decimal(only.delta) <= as_decimal(self.delta)
-        return pair or only.above(epsilon) <= self.delta
+    def _single_within(self, single: RoundCost, epsilon: float) -> bool:
+        pair = single.epsilon <= epsilon and as_decimal(single.delta) <= as_decimal(self.delta)
+        return pair or single.above(epsilon) <= self.delta
 
 
 def _as_written(cost: RoundCost) -> Fraction:

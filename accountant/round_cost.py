@@ -120,10 +120,10 @@ def curve_points(curve: PrivacyProfile, local: tuple[float, float], least: float
     ceiling, lost = local
     if not ceiling:
         return (local,)
-    found = smallest_epsilon(curve, least, ceiling, tolerance=0.02)
-    if found.reached is None:  # what is lost for certain, as behind hop noise, is followed to where nothing else is
-        found = smallest_epsilon(curve, curve.delta(ceiling).value + least, ceiling, tolerance=0.02)
-    reach = found.epsilon
+    inverse = smallest_epsilon(curve, least, ceiling, tolerance=0.02)
+    if inverse.reached is None:  # what is lost for certain, as behind hop noise, is followed to where nothing else is
+        inverse = smallest_epsilon(curve, curve.delta(ceiling).value + least, ceiling, tolerance=0.02)
+    reach = inverse.epsilon
     grid = np.linspace(0.0, min(reach, ceiling * (1 - 1e-9)), _POINTS)
     values = np.minimum.accumulate([curve.delta(float(point)).value for point in grid])
     return (*zip(grid.tolist(), values.tolist(), strict=True), (ceiling, min(float(values[-1]), lost)))

@@ -237,12 +237,12 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
     sum, rounded up, which may be above delta by its last digit.
     """
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
-    found, assumed = [], (state(Assumption.FIXED_TERMS),)
+    guarantees, assumed = [], (state(Assumption.FIXED_TERMS),)
     lost = sum_above(d for _, d in worst)
     if lost <= delta or sum(as_decimal(d) for _, d in worst) <= as_decimal(delta):
         total = sum_above(e for e, _ in worst)
         method = state(Method.BASIC_COMPOSITION, rounds=len(rounds))
-        found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, (method,), assumed))
+        guarantees.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, (method,), assumed))
     if delta >= LEAST_DELTA:
         # Many rounds may be alike.
         costs = Counter(
@@ -256,5 +256,5 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling * part.count for part in parts))
         if inverse.reached is not None:
             method = state(Method.COMPOSED_LOSSES, rounds=len(rounds))
-            found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, (method,), assumed))
-    return found
+            guarantees.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, (method,), assumed))
+    return guarantees

@@ -524,8 +524,8 @@ class AsyncClientRound(VerifiedRound):
             UnreachableError: the analyzer does not answer.
         """
         with _typed_errors():
-            found = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, wait_s)
-        return RoundResult.read(*found)
+            published = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, wait_s)
+        return RoundResult.read(*published)
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class Limits(BaseModel):
 
     def stricter(self, other: Limits) -> Limits:
         """Returns the limits that allow only what both allow; what only one of them gives is as that one says."""
-        mine, others = (one.model_dump(exclude_unset=True, exclude_none=True) for one in (self, other))
+        mine, others = (limits.model_dump(exclude_unset=True, exclude_none=True) for limits in (self, other))
         both = {name: (mine[name], others[name]) for name in mine.keys() & others.keys()}
         strictest = {name: max(pair) if name == "min_batch_size" else min(pair) for name, pair in both.items()}
         return Limits(**(mine | others | strictest))

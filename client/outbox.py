@@ -147,17 +147,17 @@ class Outbox:
         """Makes the tables where there are none. What a newer version has written is not touched."""
         with self._engine.begin() as db:
             db.exec_driver_sql("BEGIN IMMEDIATE").close()  # another process may be making them, too
-            found = db.exec_driver_sql("PRAGMA user_version").scalar_one()
-            if found > _VERSION:
+            version = db.exec_driver_sql("PRAGMA user_version").scalar_one()
+            if version > _VERSION:
                 raise ValueError(
-                    f"{path} is an outbox of version {found}, and this croupier knows versions up to {_VERSION}: a "
+                    f"{path} is an outbox of version {version}, and this croupier knows versions up to {_VERSION}: a "
                     "newer croupier has written it; install that one again, and do not delete the file"
                 )
             from_version_1 = _FROM_VERSION_1 if sa.inspect(db).has_table("begun") else ()
             _metadata.create_all(db)
             for statement in from_version_1:
                 db.exec_driver_sql(statement).close()
-            if found < _VERSION:
+            if version < _VERSION:
                 db.exec_driver_sql(f"PRAGMA user_version = {_VERSION}").close()
 
     @contextmanager
@@ -229,7 +229,7 @@ class Outbox:
     def rounds_prepared(self) -> set[RoundId]:
         """Returns the rounds for which there are prepared reports."""
         with self._engine.connect() as db:
-            return {RoundId(one) for one in db.execute(sa.select(_prepared.c.round_id)).scalars()}
+            return {RoundId(round_id) for round_id in db.execute(sa.select(_prepared.c.round_id)).scalars()}
 
     def _read(
         self,
@@ -286,9 +286,12 @@ class Outbox:
     ) -> dict[str, tuple[bytes, float]]:
         """As `keep_report`, for many users who have no limits of their own, in one transaction; by user."""
         with self._engine.begin() as db:
-            for one in wanted.values():
-                _join_wave(db, wave, one.person)
-            return {user: _kept_report(db, wave, one, partial(draw, user)) for user, one in wanted.items()}
+            for wanted_report in wanted.values():
+                _join_wave(db, wave, wanted_report.person)
+            return {
+                user: _kept_report(db, wave, wanted_report, partial(draw, user))
+                for user, wanted_report in wanted.items()
+            }
 
     def forget_reports(self, person: str, series: str) -> None:
         """Destroys the reports that are kept for a series, with the values that they belong to; what they spent counts.
@@ -307,8 +310,8 @@ class Outbox:
         """Returns the series for which reports of a person are kept, and of how many different answers each."""
         mine = (_kept_reports.c.person == person) & (_kept_reports.c.report != b"")
         with self._engine.connect() as db:
-            found = sa.select(_kept_reports.c.series, sa.func.count()).where(mine).group_by(_kept_reports.c.series)
-            return {row[0]: row[1] for row in db.execute(found)}
+            query = sa.select(_kept_reports.c.series, sa.func.count()).where(mine).group_by(_kept_reports.c.series)
+            return {row[0]: row[1] for row in db.execute(query)}
 
     def withdraw(self, attempt: str) -> None:
         """Ends an attempt: what it has stored counts for ever, and otherwise nothing of it has left.
@@ -479,8 +482,8 @@ def _kept_report(
 ) -> tuple[bytes, float]:
     series = wave[1].name
     mine = (_kept_reports.c.person == wanted.person) & (_kept_reports.c.series == series)
-    kept = {one.value: one for one in db.execute(sa.select(_kept_reports).where(mine))}
-    epsilon: float = next((one.local_epsilon for one in kept.values()), wanted.local_epsilon)
+    kept = {row.value: row for row in db.execute(sa.select(_kept_reports).where(mine))}
+    epsilon: float = next((row.local_epsilon for row in kept.values()), wanted.local_epsilon)
     if wanted.value in kept:
         report: bytes = kept[wanted.value].report
         return report, epsilon
@@ -542,16 +545,16 @@ def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
         unknown = sa.func.max(table.c.local_delta.is_(None))
         most = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon), sa.func.max(delta), unknown)
         # The answers of a sequential round have rows of their own, and spend what their submission has counted.
-        for round_id, *found in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
+        for round_id, *amounts in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
             before = by_round.get(round_id, (0.0, 0.0, False))
-            by_round[round_id] = (max(before[0], found[0]), max(before[1], found[1]), before[2] or bool(found[2]))
-    waves = {one.round_id for one in db.execute(sa.select(_kept_waves.c.round_id))}
+            by_round[round_id] = (max(before[0], amounts[0]), max(before[1], amounts[1]), before[2] or bool(amounts[2]))
+    waves = {row.round_id for row in db.execute(sa.select(_kept_waves.c.round_id))}
     for wave in waves:  # a wave spends nothing itself, and its number counts
         by_round[wave] = (0.0, 0.0, False)
     by_round.pop(without, None)
     of_person: dict[tuple[str, str], list[float]] = {}
-    for one in db.execute(sa.select(_kept_reports)):
-        of_person.setdefault((one.series, one.person), []).append(one.local_epsilon)
+    for row in db.execute(sa.select(_kept_reports)):
+        of_person.setdefault((row.series, row.person), []).append(row.local_epsilon)
     of_series: dict[str, float] = {}
     for (series, _), spent in of_person.items():
         of_series[series] = max(of_series.get(series, 0.0), _sum(spent))

@@ -66,7 +66,7 @@ async def missing_at_hop(
     for lane, at in zip(_LANES, (start, start + _HASH_BYTES), strict=True):
         own = {user: hashes[at : at + _HASH_BYTES] for user, hashes in hashes_of.items()}
         passed_on = await _passed_on(channel, terms, chain, hop, lane, set(own.values()))
-        missing |= {user for user, one in own.items() if one not in passed_on}
+        missing |= {user for user, digest in own.items() if digest not in passed_on}
     return [user for user in hashes_of if user in missing]
 
 
@@ -80,7 +80,7 @@ async def _passed_on(
 ) -> set[bytes]:
     """Returns which of these hashes are in a hop's list; reads no further than the number that the hop has signed."""
     stub, commitment, name = stubs.ShufflerStub(channel), chain[lane][hop - 1], pb.Lane.Name(lane)
-    found, whole, read = set[bytes](), hashlib.sha256(), 0
+    listed, whole, read = set[bytes](), hashlib.sha256(), 0
     while read < commitment.num_out:
         request = rpc.GetInclusionRequest(round_id=terms.round_id, offset=read, lane=lane, hop=hop)
         page = await retrying(lambda: stub.GetInclusion(request, timeout=20.0), give_up_after_s=30.0)  # noqa: B023
@@ -92,8 +92,8 @@ async def _passed_on(
                 f"that it has committed to; each has {_HASH_BYTES} bytes",
             )
         whole.update(page.hashes)
-        found |= {page.hashes[at : at + _HASH_BYTES] for at in range(0, len(page.hashes), _HASH_BYTES)} & own
+        listed |= {page.hashes[at : at + _HASH_BYTES] for at in range(0, len(page.hashes), _HASH_BYTES)} & own
         read += more
     if whole.digest() != commitment.digest_out:
         raise Refusal(Code.BAD_BATCH, f"hop {hop} shows another list of {name} than the one it has committed to")
-    return found
+    return listed

@@ -61,11 +61,11 @@ def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
         ValueError: a file cannot be used.
     """
     files = {int(file.stem): file for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()}
-    found = {number: load_deployment(files[number]) for number in files if number > after}
+    versions = {number: load_deployment(files[number]) for number in files if number > after}
     current = newest(directory)
     if current is not None and current.version > after:
-        found[current.version] = current
-    return [found[number] for number in sorted(found)]
+        versions[current.version] = current
+    return [versions[number] for number in sorted(versions)]
 
 
 def install(directory: Path, deployment: Deployment) -> None:
@@ -123,7 +123,7 @@ def _toml_value(value: object) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(toml_lines(value)) + "}"
     if isinstance(value, tuple):
-        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
     return repr(value)
 
 

@@ -130,13 +130,13 @@ class AdditiveNoiseAttacks:
     def test(self, data: Cuts | Scores, target: Target) -> Witness:
         """Counts the reports between the cuts, from above and from below; or adds up their scores."""
         if isinstance(data, Scores):
-            found = self._by_scores(data, target)
-            if found.score > 0 or self.scales.size <= FEW_SCALES:
-                return found
+            by_scores = self._by_scores(data, target)
+            if by_scores.score > 0 or self.scales.size <= FEW_SCALES:
+                return by_scores
             # What merged scales may change was too much: the best cut instead.
             return max(
-                [found, *(self.test(cuts, target) for cuts in self._promising(data.others_at, None)[:1])],
-                key=lambda one: one.score,
+                [by_scores, *(self.test(cuts, target) for cuts in self._promising(data.others_at, None)[:1])],
+                key=lambda witness: witness.score,
             )
         low, high = np.array([data.low]), np.array([data.high])
         inside, outside = self._between(self.scales, data.others_at, low, high, data.ring)
@@ -168,7 +168,9 @@ class AdditiveNoiseAttacks:
                 if test is None or test.length < LONGEST * MAX_LENGTH:
                     break
                 levels //= 2  # many users whose scores are nearly all the largest or the least: few levels do
-            witness = max(witness, NO_WITNESS if test is None else test.best(target), key=lambda one: one.score)
+            witness = max(
+                witness, NO_WITNESS if test is None else test.best(target), key=lambda candidate: candidate.score
+            )
             aim = min(max(witness.score, 0.0) if target.epsilon is None else target.epsilon, 300.0)
             # The stronger test looks for a victim at the others' value: where they are at 1, Pr1 is the larger.
             aim = -aim if data.others_at > 0.5 else aim
@@ -263,7 +265,7 @@ class AdditiveNoiseAttacks:
             chosen = promise.reshape(low.size, -1).argmax(1) + np.arange(low.size) * (lows.size // low.size)
             low, high, step = lows[chosen], highs[chosen], step / 3
         order = np.argsort(-self._promise(low, high, at, ring), kind="stable")
-        found = dict.fromkeys(Cuts(float(low[one]), float(high[one]), at, ring) for one in order.tolist())
+        found = dict.fromkeys(Cuts(float(low[index]), float(high[index]), at, ring) for index in order.tolist())
         return [cuts for cuts in found if cuts.low < cuts.high][: FINALISTS if self.scales.size <= FEW_SCALES else 1]
 
     def _places(self) -> Floats:

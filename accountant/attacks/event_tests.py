@@ -59,11 +59,11 @@ class Target:
         second = np.maximum(second, LEAST)
         if self.delta is None:
             with np.errstate(over="ignore"):
-                found = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
-            return np.where(first > LEAST, found, -np.inf)
+                scores = first - math.exp(min(self.epsilon or 0.0, 700.0)) * second
+            return np.where(first > LEAST, scores, -np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.log(np.maximum(first - self.delta, 0.0)) - np.log(second)
-        return np.where(first > self.delta, found, -np.inf)
+            scores = np.log(np.maximum(first - self.delta, 0.0)) - np.log(second)
+        return np.where(first > self.delta, scores, -np.inf)
 
     @property
     def log_odds(self) -> float:
@@ -257,8 +257,8 @@ def histogram_test(first: NDArray[np.float64], second: NDArray[np.float64], targ
         return best(target.epsilon)
     epsilon = 0.0
     for _ in range(60):
-        found = best(epsilon)
-        if not found > epsilon * (1 + 1e-12) + 1e-15:
-            return max(epsilon, found)
-        epsilon = found
+        score = best(epsilon)
+        if not score > epsilon * (1 + 1e-12) + 1e-15:
+            return max(epsilon, score)
+        epsilon = score
     return epsilon

@@ -64,7 +64,10 @@ def _laws_of_counts(law: FakeLaw, variation: float) -> tuple[Floats, Floats]:
         first, second = kept * raised + other * alone, kept * alone + other * raised
     else:
         neither = max(0.0, 1 - kept - other) * np.outer(alone, alone)
-        one, two = np.outer(raised, alone), np.outer(alone, raised)
-        first, second = ((kept * a + other * b + neither).ravel() for a, b in ((one, two), (two, one)))
+        first_raised, second_raised = np.outer(raised, alone), np.outer(alone, raised)
+        first, second = (
+            (kept * a + other * b + neither).ravel()
+            for a, b in ((first_raised, second_raised), (second_raised, first_raised))
+        )
     used = (first > 0) | (second > 0)
     return first[used], second[used]

@@ -80,14 +80,14 @@ class KaryAttacks:
         away, _ = poisson_binomial((k - 1) * other, population.others_count)
         witness = TwoCountTest(pair, away, population.local_epsilon, k).best(target)
         if witness.score == -math.inf:  # too many users for it: one of the two counts alone
-            one, constant = poisson_binomial(other, population.others_count)
+            others, constant = poisson_binomial(other, population.others_count)
             own = math.exp(-population.local_epsilon)
             whole = 1 + (k - 1) * own
             keep, flip = (
                 Probability(1 / whole, (k - 1) * own / whole),
                 Probability(own / whole, (1 + (k - 2) * own) / whole),
             )
-            witness = CountTest(one, constant, keep, flip).best_of_both(target)
+            witness = CountTest(others, constant, keep, flip).best_of_both(target)
             witness = Witness(witness.score, f"count of one of the victim's categories {witness.event}")
         return Witness(witness.score, f"{population} all holding a third of {k} categories; {witness.event}")
 
@@ -135,5 +135,5 @@ class KaryAttacks:
 
 def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
     """All ways to write total as an ordered sum, those with much at the third place first."""
-    found = [counts for counts in itertools.product(range(total + 1), repeat=parts) if sum(counts) == total]
-    return sorted(found, key=lambda counts: -counts[2])
+    compositions = [counts for counts in itertools.product(range(total + 1), repeat=parts) if sum(counts) == total]
+    return sorted(compositions, key=lambda counts: -counts[2])

@@ -105,10 +105,10 @@ def _checked(
 
 
 def _tiers_of(budgets: Budgets, victim: float) -> list[int]:
-    found: list[int] = np.flatnonzero(budgets.local_epsilon == victim).tolist()
-    if not found:
+    indices: list[int] = np.flatnonzero(budgets.local_epsilon == victim).tolist()
+    if not indices:
         raise outside("victim", victim, "the local epsilon of a tier")
-    return found
+    return indices
 
 
 def _victims(budgets: Budgets, linkage: Linkage, target: Target, seconds: float | None) -> list[int]:
@@ -258,15 +258,15 @@ def _vary(attacks: Attacks, data: Any, score: float, seen: set[Any], target: Tar
     generator = np.random.default_rng(0)
     stale = 0
     while stale < _STALE:
-        one = attacks.vary(data, generator)
-        if one in seen:
+        variant = attacks.vary(data, generator)
+        if variant in seen:
             stale += 1
             continue
         stale = 0
-        seen.add(one)
-        witness = attacks.test(one, target)
+        seen.add(variant)
+        witness = attacks.test(variant, target)
         if witness.score >= score:
-            score, data = witness.score, one
+            score, data = witness.score, variant
         yield witness
 
 

@@ -100,9 +100,9 @@ class ScoreTest:
         height = 3.0 if target.delta is None else math.sqrt(target.log_odds)
         centre = float(self.count @ mean) + math.sqrt(variance) * height
         for _ in range(4):
-            found, place = self._at(self._tilt(centre, math.sqrt(variance)), target)
-            if found > best:
-                best, at = found, place
+            score, place = self._at(self._tilt(centre, math.sqrt(variance)), target)
+            if score > best:
+                best, at = score, place
             if abs(place - centre) < 0.5 * math.sqrt(variance):
                 break
             centre = float(place)
@@ -142,14 +142,14 @@ class ScoreTest:
         # How far a relative change of every entry moves a transform: A without frequency, B per radian.
         still = np.abs(grown).sum(1) / whole
         turning = (tilted * np.abs(distance)).sum(1)
-        found = self._masses(tilt, tilted, still, turning, low, high)
-        if found is None:
+        masses = self._masses(tilt, tilted, still, turning, low, high)
+        if masses is None:
             return NO_WITNESS.score, 0
         place = np.arange(low, high + 1, dtype=np.int64)
         sizes = (np.abs(log_whole) + still + tilt * (centre + self._top)) * self.count
         rounding = SUM_ERROR * (float(sizes.sum()) + 1)
         scale = np.exp(np.minimum(log_scale - tilt * place, 600.0))
-        return self._threshold(place, *found, scale, rounding, target)
+        return self._threshold(place, *masses, scale, rounding, target)
 
     def _log_error(self, tilt: float, angles: Floats) -> Floats:
         """See `Merging.log_error`."""

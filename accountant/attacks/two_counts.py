@@ -96,10 +96,10 @@ class _Rows:
         epsilon = 0.0
         for _ in range(30):
             first, second = self.event(epsilon, step)
-            found = float(target.score(np.array(first.sum() * step), np.array(second.sum() * step)))
-            if not found > epsilon * (1 + 1e-9):
+            score = float(target.score(np.array(first.sum() * step), np.array(second.sum() * step)))
+            if not score > epsilon * (1 + 1e-9):
                 break
-            epsilon = found
+            epsilon = score
         return epsilon
 
     def event(self, epsilon: float, step: int = 1) -> tuple[Floats, Floats]:
@@ -147,9 +147,9 @@ class TwoCountTest:
         _, mean, variance = (float(x[0]) for x in self.pair.cumulants(np.zeros(1)))
         if centre > 0 and abs(centre - mean) > 1.5 * math.sqrt(variance):
             again, _ = self._by_pair(self._tilt(centre), target)
-            witness = max(witness, again, key=lambda one: one.score)
+            witness = max(witness, again, key=lambda candidate: candidate.score)
         if self.k > 3 and self.away is not None:
-            witness = max(witness, self._by_both(self.away, target), key=lambda one: one.score)
+            witness = max(witness, self._by_both(self.away, target), key=lambda candidate: candidate.score)
         return witness
 
     def _by_pair(self, tilt: float, target: Target) -> tuple[Witness, float]:

@@ -52,16 +52,21 @@ def best_split(
     core, tails = (_Group.of(group, distance, middle, width * whole**2) for group in groups)
     for step in range(STEPS):
         share, psi = _best(core, tails)
-        one, two = _parts(whole, share, psi, width)
-        core, tails = core.nearer(width * one**2, 1 / (step + 2)), tails.nearer(width * two**2, 1 / (step + 2))
+        core_part, tails_part = _parts(whole, share, psi, width)
+        core, tails = (
+            core.nearer(width * core_part**2, 1 / (step + 2)),
+            tails.nearer(width * tails_part**2, 1 / (step + 2)),
+        )
     share, psi = _best(core, tails)
-    one, _ = _parts(whole, share, psi, width)
+    core_part, _ = _parts(whole, share, psi, width)
     # What is rare must not be too much at once.
-    most = LARGEST * math.sqrt((width * one**2) @ core.cost)
+    most = LARGEST * math.sqrt((width * core_part**2) @ core.cost)
     share = np.minimum(share, most / (core.told * np.maximum(np.abs(whole), 1e-300)))
     psi = np.minimum(psi, LARGEST * (width @ psi) / np.maximum(core.told, tails.told))
-    one, two = _parts(whole, share, psi, width)
-    deviation = math.sqrt(sum(group.variance(width * part**2) for group, part in ((core, one), (tails, two))))
+    core_part, tails_part = _parts(whole, share, psi, width)
+    deviation = math.sqrt(
+        sum(group.variance(width * part**2) for group, part in ((core, core_part), (tails, tails_part)))
+    )
     share = np.pad(share, 1, mode="constant" if fastest > victim else "edge")
     return deviation, Split(inside, outside, np.clip(share, 0.0, 1.0), np.pad(psi / psi.max(), 1))
 

@@ -114,8 +114,8 @@ class BlanketProfile(Curve):
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
         check_epsilon(epsilon)
         epsilon = min(epsilon, self.cells.valid_epsilon)  # delta does not grow with epsilon
-        found = [self._pair(pair, epsilon) for pair in self.cells.pairs]
-        return max(found, key=lambda bound: bound.value)
+        bounds = [self._pair(pair, epsilon) for pair in self.cells.pairs]
+        return max(bounds, key=lambda bound: bound.value)
 
     def _pair(self, pair: LossPair, epsilon: float) -> Bounded:
         gain = math.exp(epsilon)
@@ -347,7 +347,7 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
     level = -math.log(max(float(wanted.max()), 1e-300))
     starts = [np.append(shape, level + shift) for shape in shapes for shift in SHIFTS]
     best = min(starts if start is None else [start, *starts], key=cost)
-    found = minimize(
+    optimum = minimize(
         cost,
         best,
         method="Nelder-Mead",
@@ -358,4 +358,4 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
             "initial_simplex": np.vstack([best, *(best + 0.5 * row for row in np.eye(best.size))]),
         },
     )
-    return np.asarray(found.x)
+    return np.asarray(optimum.x)

@@ -133,9 +133,9 @@ def integral(theta: Floats, spread: Floats, hosts: Floats, edges: Floats, expone
         rate = variance / hosts * spread * spread / 2
         total = (body * np.exp(-rate[:, None] * left * left)).sum(1) + rest * np.exp(-rate * end * end)
         best = np.minimum(best, rate + np.log(total) + EXPONENT * (1 + rate))
-    found = best + top - np.log(math.pi * theta)
-    found += EXPONENT * (1 + np.abs(best) + np.abs(top) + np.abs(np.log(theta))) + 2 * edges.shape[1] * UNIT
-    bounds: Floats = np.where(np.isfinite(found), np.exp(found) + UNDERFLOW, math.inf)
+    logarithm = best + top - np.log(math.pi * theta)
+    logarithm += EXPONENT * (1 + np.abs(best) + np.abs(top) + np.abs(np.log(theta))) + 2 * edges.shape[1] * UNIT
+    bounds: Floats = np.where(np.isfinite(logarithm), np.exp(logarithm) + UNDERFLOW, math.inf)
     return bounds
 
 

@@ -144,8 +144,8 @@ def exchange_laplace_profile(
     order = np.argsort(others.local_epsilon, kind="stable")
     crowd = Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
     if victim.span is None:
-        found = crowd.hosts(victim.local_epsilon, victim.local_epsilon, delta)
-        return found or NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
+        profile = crowd.hosts(victim.local_epsilon, victim.local_epsilon, delta)
+        return profile or NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
     low, high = sorted(epsilon for epsilon, _ in victim.span)
     leader = crowd.hosts(high, max(low, high * (1 - FIRST_PART)), delta)
     if leader is None:

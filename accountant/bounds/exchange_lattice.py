@@ -77,11 +77,11 @@ class ExchangeLatticeProfile(Curve):
         if target <= 0 or most <= 0:
             return Inverse(ceiling, None, 0)
         lowest = min(most, max(0.0, floor - self.log_ratio))
-        found = self.continuous.smallest_epsilon(target, most, floor=lowest)
-        if found.reached is None:
-            return replace(found, epsilon=ceiling)
-        epsilon = (found.epsilon + self.log_ratio) * (1 + 4 * UNIT)
-        return Inverse(min(ceiling, epsilon), self._raised(found.reached), found.evaluations)
+        inverse = self.continuous.smallest_epsilon(target, most, floor=lowest)
+        if inverse.reached is None:
+            return replace(inverse, epsilon=ceiling)
+        epsilon = (inverse.epsilon + self.log_ratio) * (1 + 4 * UNIT)
+        return Inverse(min(ceiling, epsilon), self._raised(inverse.reached), inverse.evaluations)
 
     def guess(self, delta: float) -> float:
         """Returns the guess for continuous noise, plus what the lattice costs."""

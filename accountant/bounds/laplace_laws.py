@@ -138,8 +138,8 @@ def difference(victim: float, epsilon: float | Floats, low: Floats, high: Floats
     near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
     left, right = high <= x0, low >= x1
     further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
-    found: Floats = np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
-    return found
+    value: Floats = np.exp(-victim * near) * -np.expm1(epsilon - victim * further)
+    return value
 
 
 @lru_cache(maxsize=128)
@@ -148,9 +148,9 @@ def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0) -> 
 
     kept: hosts of smaller budgets, down to kept * rate, are as well (L3).
     """
-    found = members(victim, epsilon, rate)
-    values, mass = ratio_atoms(victim, epsilon, rate, [place for place, _ in found])
-    return Family.of(values, mass, np.array([thin for _, thin in found]) * kept)
+    laws = members(victim, epsilon, rate)
+    values, mass = ratio_atoms(victim, epsilon, rate, [place for place, _ in laws])
+    return Family.of(values, mass, np.array([thin for _, thin in laws]) * kept)
 
 
 def places_of_hosts(rate: float, length: float) -> list[tuple[float, float]]:
@@ -163,14 +163,14 @@ def places_of_hosts(rate: float, length: float) -> list[tuple[float, float]]:
         half.append(min(end, half[-1] + PLACE_WIDTH / rate + WIDENING * half[-1]))
     cells = [*half, *(length - x for x in half[-2::-1])]
     cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
-    found = zip(cells, [1.0, *cost], [*cost, 1.0], strict=True)
-    return [(place / length, min(before, after) * (1 - 64 * UNIT)) for place, before, after in found]
+    weighted = zip(cells, [1.0, *cost], [*cost, 1.0], strict=True)
+    return [(place / length, min(before, after) * (1 - 64 * UNIT)) for place, before, after in weighted]
 
 
 def members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, float]]:
     """The places and the thinning of T3's laws."""
     between = places_of_hosts(rate, 1.0)
-    found: list[tuple[Place, float]] = [((0.0, 1.0, x), thin) for x, thin in between]
+    laws: list[tuple[Place, float]] = [((0.0, 1.0, x), thin) for x, thin in between]
     first, last = 0.0, 1 - epsilon / victim * (1 - 1e-12)
     places = np.linspace(0.0, max(last, 0.0), DISTANCES)
     second = second_moments(victim, epsilon, rate, places)
@@ -180,10 +180,10 @@ def members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, flo
         # As far as leaves the second moment about the largest of those above; any edge is sound.
         slack = most / max(float(np.interp(first, places, second)), 1e-300)
         edge = min(1.0, max(math.log(slack) / rate, first + max(cost, 0.125 * first) / max(1.0, rate)))
-        found.append(((first, 1.0, first), math.exp(-rate * edge)))
-        found.append(((0.0, 1 - first, 1 - first), math.exp(-rate * edge)))
+        laws.append(((first, 1.0, first), math.exp(-rate * edge)))
+        laws.append(((0.0, 1 - first, 1 - first), math.exp(-rate * edge)))
         first = edge
-    return found
+    return laws
 
 
 def second_moments(victim: float, epsilon: float, rate: float, places: Floats) -> Floats:
@@ -191,5 +191,5 @@ def second_moments(victim: float, epsilon: float, rate: float, places: Floats) -
     pairs: list[Place] = [(y, 1.0, y) for y in places.tolist()]
     pairs += [(0.0, 1 - y, 1 - y) for y in places.tolist()]
     values, mass = ratio_atoms(victim, epsilon, rate, pairs)
-    found: Floats = np.maximum(*np.split((values**2 * mass).sum(1), 2))
-    return found
+    moments: Floats = np.maximum(*np.split((values**2 * mass).sum(1), 2))
+    return moments

@@ -97,8 +97,8 @@ class PointwiseMinimum(Curve):
         """The least of all curves. See `Curve.smallest_epsilon`."""
         best = Inverse(ceiling, None, 0)
         for curve in self.curves:
-            found = curve.smallest_epsilon(delta, best.epsilon, floor=floor)
-            best = best if found.reached is None else found
+            inverse = curve.smallest_epsilon(delta, best.epsilon, floor=floor)
+            best = best if inverse.reached is None else inverse
         return best
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:

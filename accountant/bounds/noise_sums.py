@@ -159,7 +159,7 @@ class Tilted:
     def at(self, squares: Floats) -> Floats:
         """For the worst law at these r^2, (N, L): (N, S, L). Convex in r^2, so that a cell's ends bound it."""
         number, laws, stage = self.rest.shape
-        found = np.empty((number, stage, squares.shape[1]))
+        worst = np.empty((number, stage, squares.shape[1]))
         block = max(1, AT_ONCE // (laws * stage * squares.shape[1]))
         for start in range(0, number, block):
             part = slice(start, start + block)
@@ -168,8 +168,8 @@ class Tilted:
             value -= self.first[part, ..., None]
             value *= square
             value += self.rest[part, ..., None]
-            np.maximum.reduce(value, axis=1, out=found[part])
-        return found
+            np.maximum.reduce(value, axis=1, out=worst[part])
+        return worst
 
     @classmethod
     def of(cls, sums: NoiseSums, tier: int, family: Family, theta: Floats) -> Tilted:
@@ -196,14 +196,14 @@ class Tilted:
         phi = 1 + change
         # Of all five: derivatives have at most this many times as much of what is rounded and left out.
         error = 16 * rounded * np.maximum(size, 1.0) ** 3 + 32 * UNIT * drift + lost * (most + 1) ** 4
-        one, two, three, four = mean + series[1], series[2], series[3], series[4]
-        spare = 8 * error * (phi + np.abs(one) + two + np.abs(three) + four + error)
-        first = phi * two - one * one
-        second = phi * four - 4 * one * three + 3 * two * two
+        d1, d2, d3, d4 = mean + series[1], series[2], series[3], series[4]
+        spare = 8 * error * (phi + np.abs(d1) + d2 + np.abs(d3) + d4 + error)
+        first = phi * d2 - d1 * d1
+        second = phi * d4 - 4 * d1 * d3 + 3 * d2 * d2
         return cls(
             2 * change + change * change + 8 * UNIT * (np.abs(change) + drift),
-            np.maximum(first - spare - 32 * UNIT * (phi * two + one * one), 0.0),
-            (np.maximum(second, 0.0) + spare + 32 * UNIT * (phi * four + np.abs(4 * one * three) + 3 * two * two)) / 12,
+            np.maximum(first - spare - 32 * UNIT * (phi * d2 + d1 * d1), 0.0),
+            (np.maximum(second, 0.0) + spare + 32 * UNIT * (phi * d4 + np.abs(4 * d1 * d3) + 3 * d2 * d2)) / 12,
             drift + growth * size * size,
         )
 

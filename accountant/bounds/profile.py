@@ -83,8 +83,8 @@ class Others:
         """Returns make(self), which is computed for the first call with this key only."""
         if key not in self._computed:
             self._computed[key] = make(self)
-        found: Computed = self._computed[key]
-        return found
+        computed: Computed = self._computed[key]
+        return computed
 
 
 class BoundKind(StrEnum):
@@ -320,11 +320,11 @@ def _height(delta: float) -> float:
     return math.inf if delta <= 0 else math.sqrt(max(0.0, -2 * math.log(delta)))
 
 
-def _further(profile: Invertible, low: float, found: float, most: float, aim: float) -> float:
+def _further(profile: Invertible, low: float, delta_at_low: float, most: float, aim: float) -> float:
     """Where the profile's guess, stretched so that it is right at `low`, reaches the aim; no further than `most`."""
     if low <= 0:
         return most / 2
-    guessed = profile.guess(found) if found < 1 else 0.0
+    guessed = profile.guess(delta_at_low) if delta_at_low < 1 else 0.0
     stretched = low * profile.guess(aim) / guessed if guessed > 0 else math.inf
     return min(max(stretched, low * (1 + 1e-9)), 4 * low, most)
 

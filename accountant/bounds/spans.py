@@ -50,20 +50,20 @@ class SpanProfile(Curve):
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
         """The largest that a part needs, the leader's first; none below `floor`. See `Curve.smallest_epsilon`."""
-        found = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
-        if found.reached is None or found.reached.value > delta:
-            found = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
-        found = self._raised(
-            found, delta, lambda part: smallest_epsilon(part, delta, ceiling, self.leader.tolerance).epsilon
+        inverse = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
+        if inverse.reached is None or inverse.reached.value > delta:
+            inverse = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
+        inverse = self._raised(
+            inverse, delta, lambda part: smallest_epsilon(part, delta, ceiling, self.leader.tolerance).epsilon
         )
-        return found if found.reached is not None and found.epsilon < ceiling else Inverse(ceiling, None, 1)
+        return inverse if inverse.reached is not None and inverse.epsilon < ceiling else Inverse(ceiling, None, 1)
 
-    def _raised(self, found: Inverse, goal: float, raised: Callable[[Curve], float]) -> Inverse:
+    def _raised(self, inverse: Inverse, goal: float, raised: Callable[[Curve], float]) -> Inverse:
         """What is enough for all parts, with the largest bound; `raised` where a narrow part misses the goal.
 
         What holds of a part at one epsilon holds at a larger one.
         """
-        epsilon, worst, high, width = found.epsilon, found.reached, self.most * (1 - self.first), self.first
+        epsilon, worst, high, width = inverse.epsilon, inverse.reached, self.most * (1 - self.first), self.first
         while worst is not None and high > max(self.least, epsilon if self.are_budgets else 0.0):
             width = min(1.0, WIDENING * width)
             while True:
@@ -78,7 +78,7 @@ class SpanProfile(Curve):
                 bound = part.delta(epsilon)
             worst = None if bound is None else max(worst, bound, key=lambda bound: bound.value)
             high = low
-        return Inverse(epsilon, worst, found.evaluations)
+        return Inverse(epsilon, worst, inverse.evaluations)
 
     def guess(self, delta: float) -> float:
         """The leader's."""

@@ -116,8 +116,8 @@ class Split:
     def mass(self, at: Distances) -> Floats:
         """Z, the mass of psi, (K,); good to 16 ulp, and to one of d for every cell between the values."""
         beyond, between = self._mass
-        found: Floats = at.victim / 2 * (beyond + between * at.distance)
-        return found
+        mass: Floats = at.victim / 2 * (beyond + between * at.distance)
+        return mass
 
     def gamma(self, at: Distances, rate: float) -> Floats:
         """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down."""
@@ -163,7 +163,7 @@ class Split:
         cells = CutCells.of(self, v, rate, x1, gain, host, tails=tails)
         pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
         moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, at.distance.shape), unit.size)
-        found, step = [], max(1, AT_ONCE // (2 * cells.mass.shape[1]))
+        families, step = [], max(1, AT_ONCE // (2 * cells.mass.shape[1]))
         every = np.tile(thin, at.distance.size)
         for first in range(0, pair.size, step):
             part = slice(first, first + step)
@@ -172,8 +172,8 @@ class Split:
             sizes = cells.terms[pair[part]] + np.abs(moved[part]) * cells.terms_of_psi[pair[part]]
             if not (sizes <= MOST_CANCELLED * largest).all() or float(largest.min()) == 0:
                 return None
-            found.append(Family.of(values, mass, every[part]))
-        return Family(np.concatenate([f.scale for f in found]), np.concatenate([f.moments for f in found]))
+            families.append(Family.of(values, mass, every[part]))
+        return Family(np.concatenate([f.scale for f in families]), np.concatenate([f.moments for f in families]))
 
 
 @dataclass(frozen=True, eq=False)

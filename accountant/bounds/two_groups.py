@@ -116,22 +116,22 @@ class TwoGroupProfile(Curve):
         split = self.split
         mass, (alone, _) = split.mass(at), split.mean(at, tails=False)
         even = -alone / mass  # so that the core has no mass, and all of the mean is the tails'
-        one, two = (
+        core, tails = (
             GroupSums.of(self, hosts, at, replace(split, moved=even), tails=tails)
             for hosts, tails in ((self.core, False), (self.tails, True))
         )
-        total = np.hypot(one.deviation, two.deviation)
-        middle = -np.expm1(at.log_gain) * (one.deviation / total) ** 2
-        width = math.sqrt(3) * one.deviation * two.deviation / total
+        total = np.hypot(core.deviation, tails.deviation)
+        middle = -np.expm1(at.log_gain) * (core.deviation / total) ** 2
+        width = math.sqrt(3) * core.deviation * tails.deviation / total
         knots = even[:, None] + (middle[:, None] + width[:, None] * _quantiles(self.knots)) / mass[:, None]
         which = np.repeat(np.arange(at.distance.size), self.knots)
         rows, moved = at.take(which), replace(split, moved=knots.ravel())
-        heights = one.positive_parts(rows, which, moved).reshape(knots.shape)
-        corners = two.positive_parts(rows, which, moved).reshape(knots.shape)
-        silent = (one.clocks.silent + two.clocks.silent) * self._alone(at)
+        heights = core.positive_parts(rows, which, moved).reshape(knots.shape)
+        corners = tails.positive_parts(rows, which, moved).reshape(knots.shape)
+        silent = (core.clocks.silent + tails.clocks.silent) * self._alone(at)
         chords = zip(knots, mass.tolist(), heights, corners, silent.tolist(), strict=True)
-        found = np.array([chord_bound(*points) + lost for *points, lost in chords])
-        return np.where(np.isnan(found), math.inf, found)
+        bounds = np.array([chord_bound(*points) + lost for *points, lost in chords])
+        return np.where(np.isnan(bounds), math.inf, bounds)
 
     def _alone(self, at: Distances) -> Floats:
         """What the victim's report shows by itself, (K,), rounded up."""
@@ -182,8 +182,8 @@ def _quantiles(number: int) -> Floats:
     from scipy.special import ndtri
 
     edge = 1 / (4 * KNOTS)
-    found: Floats = ndtri(np.linspace(edge, 1 - edge, number))
-    return found
+    quantiles: Floats = ndtri(np.linspace(edge, 1 - edge, number))
+    return quantiles
 
 
 def chord_bound(places: Floats, mass: float, heights: Floats, corners: Floats) -> float:
@@ -226,6 +226,6 @@ def covering(victim: float, epsilon: float, steepest: float) -> Distances | None
     else:
         return None
     # Each is an end of two cells. The last one is rounded to at most epsilon/v.
-    found = 1 - span * (1 + 4 * UNIT) * np.arange(steps + 1) / steps
-    widths = np.append(-np.diff(found), 0.0)
-    return Distances.at(victim, np.maximum(found, 0.0), np.maximum(widths, np.roll(widths, 1)), epsilon)
+    distances = 1 - span * (1 + 4 * UNIT) * np.arange(steps + 1) / steps
+    widths = np.append(-np.diff(distances), 0.0)
+    return Distances.at(victim, np.maximum(distances, 0.0), np.maximum(widths, np.roll(widths, 1)), epsilon)

@@ -245,8 +245,12 @@ def interval_cells(
     width = 2 * (right - left)
     # Distances from the nearer end. On a lattice one shell holds the point 1 itself, from both sides.
     around = (left < 1 - 1e-12) & (right > 1 + 1e-12)
-    one, other = np.abs(left - 1), np.abs(right - 1)
-    near = (np.where(around, 0.0, np.minimum(one, other)), np.maximum(one, other), np.where(around, 2.0, 1.0))
+    left_distance, right_distance = np.abs(left - 1), np.abs(right - 1)
+    near = (
+        np.where(around, 0.0, np.minimum(left_distance, right_distance)),
+        np.maximum(left_distance, right_distance),
+        np.where(around, 2.0, 1.0),
+    )
     far = (left, right, np.ones(left.size))
     rates = [rate] if least_rate >= rate else [least_rate, rate]
     pairs = []
@@ -327,8 +331,8 @@ def _edges(noise: AdditiveNoise, reach: float, fineness: float) -> Floats:
     # Between lattice points, in units of half a step: odd numbers, with the cell of the point 1 by itself.
     h = noise.step
     halves = 2 * np.floor(edges / h).astype(np.int64) + 1
-    one = 2 * int(noise.lattice)
-    halves = np.unique(np.concatenate([halves, [one - 1, one + 1]]))
+    end = 2 * int(noise.lattice)
+    halves = np.unique(np.concatenate([halves, [end - 1, end + 1]]))
     return np.concatenate([[0.5], halves[halves > noise.lattice] * (h / 2)])
 
 

@@ -53,8 +53,8 @@ def _part(epsilons: bytes, deltas: bytes) -> Floats:
         high = low + width
         sure = (root - low > margin) & (high - root > margin) & (top <= MAX_UNIT_SIGMA)
     sure &= (epsilon > 0) & (epsilon <= 500) & (delta > 0) & (delta < 1)
-    for one in np.flatnonzero(~sure).tolist():
-        low[one] = high[one] = unit_sigma(float(epsilon[one]), float(delta[one]))
+    for index in np.flatnonzero(~sure).tolist():
+        low[index] = high[index] = unit_sigma(float(epsilon[index]), float(delta[index]))
     left = np.arange(epsilon.size)
     while (left := left[high[left] - low[left] > BRACKET * high[left]]).size:
         middle = (low[left] + high[left]) / 2

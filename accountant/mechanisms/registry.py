@@ -99,10 +99,10 @@ def _type(kind: str, parameter: str) -> type:
         ValueError: a parameter of another type cannot be written in a name.
     """
     declared = get_type_hints(RANDOMIZERS[kind])[parameter]
-    found = [kind for kind in get_args(declared) or (declared,) if kind is not NoneType]
-    for one in (int, float, str):
-        if found == [one]:
-            return one
+    types = [kind for kind in get_args(declared) or (declared,) if kind is not NoneType]
+    for candidate in (int, float, str):
+        if types == [candidate]:
+            return candidate
     raise ValueError(f"{parameter} of {kind} is of type {declared}; it must be given as a value, not in a name")
 
 

@@ -118,8 +118,8 @@ class TableMechanism(Randomizer):
 
     def total_variation(self, local_epsilon: float) -> float:
         """The largest of all tables up to this budget; 1 where there is none."""
-        found = [_most_variation(table) for epsilon, table in self.tables.items() if epsilon <= local_epsilon]
-        return max(found, default=1.0)
+        variations = [_most_variation(table) for epsilon, table in self.tables.items() if epsilon <= local_epsilon]
+        return max(variations, default=1.0)
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""

@@ -124,8 +124,8 @@ def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLa
     if gamma.size and not ((gamma >= 0) & (gamma <= 1)).all():
         raise ValueError(f"gamma spans {float(gamma.min())} to {float(gamma.max())}; it must be in [0, 1]")
     sure = int(count[gamma >= 1].sum())
-    some = (gamma > 1e-300) & (gamma < 1)  # a gamma this small may be rounded down to 0
-    gamma, count = _grouped(gamma[some], count[some])
+    uncertain = (gamma > 1e-300) & (gamma < 1)  # a gamma this small may be rounded down to 0
+    gamma, count = _grouped(gamma[uncertain], count[uncertain])
     if gamma.size == 0:
         return CountLaw(np.array([sure]), np.array([1.0]), 0.0, 0.0)
     share = tail / (4 * gamma.size)

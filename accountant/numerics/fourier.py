@@ -37,8 +37,8 @@ def smooth_even_length(least: int) -> int:
 
 @cache
 def _smooth_odd_lengths() -> tuple[int, ...]:
-    found = [1]
+    lengths = [1]
     for factor in (3, 5, 7):
         powers = [factor**power for power in range(41) if factor**power <= LONGEST]
-        found = [length * power for length in found for power in powers if length * power <= LONGEST]
-    return tuple(sorted(found))
+        lengths = [length * power for length in lengths for power in powers if length * power <= LONGEST]
+    return tuple(sorted(lengths))

@@ -112,9 +112,9 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
     positive, mean = float(mass @ np.maximum(values, 0.0)), float(mass @ values)
     if positive <= max(mean * (1 + LITTLE), NOTHING):  # [L_1 + ... + L_N]_+ is at most the sum of the [L_i]_+
         return positive * float(law.mass.sum()) * (1 + (values.size + 64) * UNIT), 0.0
-    found = smoothed_excess(atoms, law, points)
-    if found is not None:
-        return found
+    smoothed = smoothed_excess(atoms, law, points)
+    if smoothed is not None:
+        return smoothed
     lattice, half, leak = _lattice(atoms, float(sizes[-1]), points)
     # ln of the weight of each N: Pr[M = N-1] / N * kappa^N.
     log_weight = np.full(sizes.shape, -np.inf)

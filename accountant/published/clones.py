@@ -64,8 +64,8 @@ class Pools:
         epsilons, deltas = budgets.local_epsilon, budgets.local_delta
         if epsilons.size <= MAX_DISTINCT:
             used = count > 0
-            one = epsilons[used]
-            return cls(one, one, one, deltas[used], count[used])
+            exact = epsilons[used]
+            return cls(exact, exact, exact, deltas[used], count[used])
         span = float(epsilons[-1] - epsilons[0])
         pools = int(np.clip(span / POOL_WIDTH, 1, MAX_DISTINCT))
         edges = np.searchsorted(epsilons, epsilons[0] + span / pools * np.arange(pools))

@@ -64,7 +64,7 @@ class Account:
 
         def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
             others = (*self.committed, *self.planned)
-            refusals = [found for limit in limits if (found := refusal_of(others, entries, limit)) is not None]
+            refusals = [refusal for limit in limits if (refusal := refusal_of(others, entries, limit)) is not None]
             shown = self.shown + len(self.pending) + len(self.planned)
             used_up = [limit.max_rounds for limit in limits if 0 < limit.max_rounds <= shown]
             refusals += [state(RefusalReason.ROUNDS_SHOWN, rounds=most) for most in used_up]
@@ -100,8 +100,8 @@ class Account:
 
 def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
     """Returns what a person in all of these rounds has spent at the limit's delta; None: no bound."""
-    found = total_of_rounds(rounds, limit.delta, limit.fixed_terms)
-    return None if found is None else found.epsilon
+    total = total_of_rounds(rounds, limit.delta, limit.fixed_terms)
+    return None if total is None else total.epsilon
 
 
 def answer(
@@ -141,7 +141,7 @@ def _all_of(askers: Sequence[AskLedger]) -> AskLedger:
     return ask
 
 
-def _outcomes(found: Forecast) -> list[rpc.ForecastOutcome]:
+def _outcomes(forecast: Forecast) -> list[rpc.ForecastOutcome]:
     return [
         rpc.ForecastOutcome(
             budgets=[pb.Tier(local_epsilon=budget, count=count) for budget, count in outcome.budgets],
@@ -150,5 +150,5 @@ def _outcomes(found: Forecast) -> list[rpc.ForecastOutcome]:
             refusals=messages_of(outcome.refusals),
             remaining_epsilon=outcome.remaining_epsilon,
         )
-        for outcome in found.outcomes
+        for outcome in forecast.outcomes
     ]

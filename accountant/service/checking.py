@@ -36,8 +36,8 @@ def evaluate_both(seeds: dict[Lane, bytes], granted: Sequence[bytes]) -> tuple[b
     reports = _issuer(seeds[pb.LANE_REPORT], pb.LANE_REPORT)
     budgets = _issuer(seeds[pb.LANE_PARAMETER], pb.LANE_PARAMETER)
     return (
-        reports.evaluate([one[:BLINDED_BYTES] for one in granted]),
-        budgets.evaluate([one[BLINDED_BYTES:] for one in granted]),
+        reports.evaluate([request[:BLINDED_BYTES] for request in granted]),
+        budgets.evaluate([request[BLINDED_BYTES:] for request in granted]),
     )
 
 
@@ -57,25 +57,27 @@ def open_budgets(
 ) -> list[tuple[int, bytes]]:
     """Returns for each budget whether it has a valid ticket, and what the ticket is for."""
     issuer = TicketIssuer(seed, pb.LANE_PARAMETER)
-    found: list[tuple[int, bytes]] = []
+    opened: list[tuple[int, bytes]] = []
     for status, plaintext in open_layer(suite, private_key, label, plain_size, ciphertexts):
         if status == OPENED:
             ticket, record = BudgetRecord.split(plaintext)
             is_valid = issuer.is_valid(record.message(manifest_hash), ticket)
-            found.append((OPENED, record.budget + record.salt) if is_valid else (NO_TICKET, b""))
+            opened.append((OPENED, record.budget + record.salt) if is_valid else (NO_TICKET, b""))
         else:
-            found.append((status, b""))
-    return found
+            opened.append((status, b""))
+    return opened
 
 
 def check_reports(seed: bytes, manifest_hash: Digest, items: list[bytes]) -> list[tuple[int, bytes]]:
     """Returns for each item whether its ticket is valid, and the hash that it is about."""
     issuer = TicketIssuer(seed, pb.LANE_REPORT)
-    found: list[tuple[int, bytes]] = []
+    checked: list[tuple[int, bytes]] = []
     for item in items:
         name, ticket = item[:HASH_BYTES], item[HASH_BYTES:]
         if item == UNOPENED:
-            found.append((DOES_NOT_OPEN, b""))
+            checked.append((DOES_NOT_OPEN, b""))
         else:
-            found.append((OPENED if issuer.is_valid(report_message(manifest_hash, name), ticket) else NO_TICKET, name))
-    return found
+            checked.append(
+                (OPENED if issuer.is_valid(report_message(manifest_hash, name), ticket) else NO_TICKET, name)
+            )
+    return checked

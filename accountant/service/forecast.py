@@ -89,12 +89,12 @@ class Forecast:
     @property
     def worst(self) -> Outcome:
         """A mixture that would be refused if there is one, else that of the largest epsilon."""
-        return max(self.outcomes, key=lambda one: (not one.is_granted, one.epsilon))
+        return max(self.outcomes, key=lambda outcome: (not outcome.is_granted, outcome.epsilon))
 
     @property
     def best(self) -> Outcome:
         """A mixture that would be granted if there is one, else that of the smallest epsilon."""
-        return min(self.outcomes, key=lambda one: (not one.is_granted, one.epsilon))
+        return min(self.outcomes, key=lambda outcome: (not outcome.is_granted, outcome.epsilon))
 
     @property
     def always_granted(self) -> bool:

@@ -232,16 +232,16 @@ class Ledger:
             records = len(of_records & mine.keys())
             unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
             costs = list(mine.values())
-            found = total_of_rounds(costs, delta, fixed_terms)
-            enough = None if found else enough_delta_of(costs, delta, fixed_terms)
-            return Spent(f"{name}{unit}", len(mine), found, enough)
+            total = total_of_rounds(costs, delta, fixed_terms)
+            enough = None if total else enough_delta_of(costs, delta, fixed_terms)
+            return Spent(f"{name}{unit}", len(mine), total, enough)
 
-        found = []
+        of_tiers = []
         for tier in tiers:
             name = f"local ε {round_up(tier[0])}" + (f", δ {round_up(tier[1])}" if tier[1] else "")
             mine = {round_id: chosen for round_id in rounds if (chosen := costs_in(round_id, tier))}
-            found.append(spent(name, mine))
-        return (*found, spent(ANY_TIER, rounds))
+            of_tiers.append(spent(name, mine))
+        return (*of_tiers, spent(ANY_TIER, rounds))
 
     def spent_in(self, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False) -> Guarantee | None:
         """What a client has lost that was in these rounds and in no others, in each in its worst tier; None: no bound.

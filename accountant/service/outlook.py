@@ -76,8 +76,8 @@ class Outlook:
         The people of later rounds have been promised the latter, over all rounds.
         """
         now = self._peers.deployment.privacy_limit
-        found = [None if terms is None else limit_of(terms), None if now is None else as_limit(now)]
-        return [limit for limit in dict.fromkeys(found) if limit is not None]
+        limits = [None if terms is None else limit_of(terms), None if now is None else as_limit(now)]
+        return [limit for limit in dict.fromkeys(limits) if limit is not None]
 
     async def forecast(self, request: rpc.ForecastRequest, context: Context) -> rpc.ForecastResponse:
         """Says what a round would come to with a number of reports, whatever budgets of its grid people use.
@@ -97,7 +97,7 @@ class Outlook:
         for name in ("together_with", "closed_before"):
             if (number := len(getattr(request, name))) >= MOST_QUESTIONS:
                 raise Refusal(Code.BAD_REQUEST, f"{number} rounds in {name}; there must be below {MOST_QUESTIONS}")
-        for number in (request.num_reports, *(one.num_reports for one in request.closed_before)):
+        for number in (request.num_reports, *(closed.num_reports for closed in request.closed_before)):
             if not 1 <= number <= _MOST_REPORTS:
                 raise Refusal(Code.BAD_REQUEST, f"num_reports is {number}; it must be in 1..{_MOST_REPORTS}")
         if request.round_id:
@@ -110,9 +110,9 @@ class Outlook:
         others = [(parse_terms(manifest), request.num_reports, 0) for manifest in request.together_with]
         for other, *_ in others:
             other.check_place(self._peers.deployment)
-        for one in request.closed_before:
-            closing = await self._engine.terms(RoundId(one.round_id))
-            others.append((closing, one.num_reports, await self._desk.num_tickets(closing)))
+        for closed in request.closed_before:
+            closing = await self._engine.terms(RoundId(closed.round_id))
+            others.append((closing, closed.num_reports, await self._desk.num_tickets(closing)))
         limits, of_study = self.limits(terms), None
         async with self._turn:  # or hop 1 would be told of two rounds at once that each of them fits
             account = Account()
@@ -121,13 +121,13 @@ class Outlook:
             if (limit := study_limit_of(terms)) is not None:
                 beside = await self._account_beside(terms, others, is_open=bool(request.round_id), limit=limit)
                 of_study = beside, limit
-            found: rpc.ForecastResponse = await self._search(
+            response: rpc.ForecastResponse = await self._search(
                 answer, terms, request.num_reports, tickets, account, limits, of_study
             )
             if (limits or of_study) and request.round_id and caller == hop_1:
-                closes = request.closes_anyway or not any(outcome.refusals for outcome in found.outcomes)
+                closes = request.closes_anyway or not any(outcome.refusals for outcome in response.outcomes)
                 await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
-        return found
+        return response
 
     async def _keep_closing(self, round_id: RoundId, batch: tuple[int, int] | None) -> None:
         """Keeps with how many reports and tickets hop 1 may close a round; None: it may not.
@@ -201,8 +201,8 @@ class Outlook:
         if self._known is None or self._known[0] != limits[0]:
             account = await self._account()
             self._known = limits[0], await self._search(account.state, limits[0])
-            found = self._known[1]
-            spent = found.spent_epsilon if found.HasField("spent_epsilon") else limits[0].epsilon
+            ledger = self._known[1]
+            spent = ledger.spent_epsilon if ledger.HasField("spent_epsilon") else limits[0].epsilon
             self._metrics.ledger(limits[0].epsilon, max(0.0, difference(limits[0].epsilon, spent)))
         return self._known[1]
 

@@ -39,24 +39,24 @@ def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limi
 def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
     """Returns the limits of a round that depend on its budgets; they are in its manifest."""
     manifest, limit = terms.manifest, limit_of(terms)
-    found = []
+    reasons = []
     if terms.smallest_tier:
         merged = RefusalReason.MERGED_TIER_LIMIT if manifest.merge_small_tiers else RefusalReason.TIER_LIMIT
-        found.append(state(merged, least=terms.smallest_tier))
+        reasons.append(state(merged, least=terms.smallest_tier))
     if randomizer_of(terms.question.mechanism).spends_local_delta:
-        found.append(state(RefusalReason.DELTA_LIMIT, most=manifest.delta))
+        reasons.append(state(RefusalReason.DELTA_LIMIT, most=manifest.delta))
     smallest, *others = sorted(set(terms.epsilon_max_of.values()))
     if others:
-        found.append(state(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))
+        reasons.append(state(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))
     else:
-        found.append(state(RefusalReason.EPSILON_LIMIT, most=smallest))
+        reasons.append(state(RefusalReason.EPSILON_LIMIT, most=smallest))
     if limit is not None:
         may_end = terms.question.sequential is not None
         ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
-        found.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
+        reasons.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
     if (of_study := study_limit_of(terms)) is not None:
-        found.append(state(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
-    return found
+        reasons.append(state(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
+    return reasons
 
 
 def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason]]) -> None:

@@ -118,11 +118,11 @@ def certify_into(
     over = [(epsilon, local, limit) for local, epsilon, limit in reached if not epsilon <= limit]
     if over:
         epsilon, local_epsilon, limit = max(over)
-        found = {"epsilon": epsilon, "most": limit, "excess": difference(epsilon, limit)}
+        parameters = {"epsilon": epsilon, "most": limit, "excess": difference(epsilon, limit)}
         if len(set(terms.epsilon_max_of.values())) > 1:
-            _add_refusal(message, state(RefusalReason.BUDGET_ABOVE_LIMIT, local_epsilon=local_epsilon, **found))
+            _add_refusal(message, state(RefusalReason.BUDGET_ABOVE_LIMIT, local_epsilon=local_epsilon, **parameters))
         else:
-            _add_refusal(message, state(RefusalReason.EPSILON_ABOVE_LIMIT, **found))
+            _add_refusal(message, state(RefusalReason.EPSILON_ABOVE_LIMIT, **parameters))
     return entries
 
 
@@ -158,7 +158,7 @@ def _one_honest_hop_into(
 
 def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
     """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
-    codes = {one.code for one in assumptions}
+    codes = {assumption.code for assumption in assumptions}
     return Assumption.UNIFORM_ORDER in codes or not codes & {Assumption.ONE_HONEST_HOP, Assumption.SAME_REPORT}
 
 
@@ -244,41 +244,41 @@ def _assumptions(
     terms: RoundTerms, message: pb.Certificate, of_batch: Sequence[Statement[Assumption]]
 ) -> list[Statement[Assumption]]:
     """Returns the assumptions of a batch's certificate, and those that a round adds."""
-    found = list(of_batch)
+    assumptions = list(of_batch)
     order, uniform = terms.question.sequential, state(Assumption.UNIFORM_ORDER)
-    if order is not None and uniform in found:
-        found.remove(uniform)
+    if order is not None and uniform in assumptions:
+        assumptions.remove(uniform)
         clients = message.num_reports
         answered = state(
             Assumption.CLIENTS_WILL_ANSWER, least=min(clients, terms.manifest.min_batch_size), clients=clients
         )
         if message.HasField("num_answers"):
             answered = state(Assumption.CLIENTS_ANSWERED, answered=message.num_answers, clients=clients)
-        found += [
+        assumptions += [
             state(Assumption.HONEST_FIRST_SHUFFLER),
             answered,
             state(Assumption.INDEPENDENT_ABSENCE),
             state(Assumption.UNWATCHED),
             state(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
         ]
-    if _rests_on_shuffle(found):
-        found += [
+    if _rests_on_shuffle(assumptions):
+        assumptions += [
             state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
             state(Assumption.HONEST_ACCOUNTANT),
         ]
     if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
-        found.append(state(Assumption.FIXED_TERMS))
-    return found
+        assumptions.append(state(Assumption.FIXED_TERMS))
+    return assumptions
 
 
 def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
-    found, added = certificate.to_message(), certificate.budget_privacy is not None
-    found.num_users = message.num_users or found.num_users  # of whom some are not counted
-    del found.tiers[:]
+    stated, added = certificate.to_message(), certificate.budget_privacy is not None
+    stated.num_users = message.num_users or stated.num_users  # of whom some are not counted
+    del stated.tiers[:]
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
         group = certificate.tier_of(tier.local_epsilon)
-        found.tiers.add(
+        stated.tiers.add(
             local_epsilon=tier.local_epsilon,
             local_delta=tier.local_delta,
             count=tier.count - added,  # without the victim
@@ -286,4 +286,4 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
             delta=group.delta,
             up_to=bool(message.merged_below),  # else every budget of the grid has its own
         )
-    message.MergeFrom(found)
+    message.MergeFrom(stated)

@@ -170,8 +170,8 @@ class TicketDesk:
         codes, cpu_s = await self._admission.submit(terms, 2 * BLINDED_BYTES, request.requests)
         watch.workers_cpu_s += cpu_s
         granted = [
-            one.envelope
-            for one, code in zip(request.requests, codes, strict=True)
+            admitted.envelope
+            for admitted, code in zip(request.requests, codes, strict=True)
             if code == pb.SUBMISSION_CODE_ACCEPTED
         ]
         response = pb.GetTicketsResponse(codes=[_MEANING.get(code, code) for code in codes])
@@ -271,11 +271,11 @@ class TicketCheck:
         met: set[bytes] = set()  # status and record of what has a ticket, status and hash of the rest
         async for records in self._opener.records(terms, pb.LANE_PARAMETER):
             for name, status, record in records:
-                one = bytes([status]) + (record if status == OPENED else name)
-                if one in met:
+                identity = bytes([status]) + (record if status == OPENED else name)
+                if identity in met:
                     dropped[_REPEATED] += 1
                     continue
-                met.add(one)
+                met.add(identity)
                 if status != OPENED:
                     dropped[_REASONS[status]] += 1
                 elif (budget := decode_budget(record[:BUDGET_BYTES])) in grid:

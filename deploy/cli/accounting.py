@@ -187,11 +187,16 @@ def explain(
         except ValueError as error:
             raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
         asked = document.get("questions") if isinstance(document, dict) else None
-        if isinstance(asked, list) and asked and all(isinstance(one, dict) for one in asked):  # of a demo
+        if isinstance(asked, list) and asked and all(isinstance(question, dict) for question in asked):  # of a demo
             several = [
-                {"name": sanitize_for_display(str(one.get("name", ""))), **explained(one).to_json()} for one in asked
+                {"name": sanitize_for_display(str(question.get("name", ""))), **explained(question).to_json()}
+                for question in asked
             ]
-            texts = [part for one in several for part in (f"# {one['name']}\n", sections_text(one["sections"]), "")]
+            texts = [
+                part
+                for explanation in several
+                for part in (f"# {explanation['name']}\n", sections_text(explanation["sections"]), "")
+            ]
             show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
             return
         said = explained(document).to_json()
@@ -219,7 +224,7 @@ def curve(
 
         check_plot_file(out)
         family = randomizer.build()
-        found = accountant.privacy_profile(
+        profile = accountant.privacy_profile(
             _read_budgets(budgets, family),
             family,
             dishonest=setting.dishonest,
@@ -229,10 +234,10 @@ def curve(
             hops=noise.hops,
         )
         # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
-        certified = {point.certificate.delta: point.certificate for point in found.points}
+        certified = {point.certificate.delta: point.certificate for point in profile.points}
         points = [certificate.to_json() for certificate in certified.values()]
-        plot_privacy_curve(found.randomizer, points, certified_line(found), out)
-        document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
+        plot_privacy_curve(profile.randomizer, points, certified_line(profile), out)
+        document = {"randomizer": profile.randomizer, "points": points, "plot": str(out)}
         show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
 
 
@@ -260,7 +265,7 @@ def audit(
             def report(best: LowerBound, tried: int) -> None:
                 move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {round_down(best.epsilon)}")
 
-            found = run_audit(
+            audited = run_audit(
                 multiset,
                 family,
                 delta=delta,
@@ -269,13 +274,13 @@ def audit(
                 seconds=seconds,
                 progress=report,
             )
-        attack, certificate = found.attack, found.certificate
+        attack, certificate = audited.attack, audited.certificate
         line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
-        close = f", {found.ratio:.4f} times the attack" if found.ratio is not None else ""
+        close = f", {audited.ratio:.4f} times the attack" if audited.ratio is not None else ""
         certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         assuming = assumptions_line(certificate.to_json())
         beware = [said] if (said := delta_too_large(certificate.delta, certificate.num_users)) else []
-        show(as_json, found.document(), line, f"{certified}{close}: {joined(certificate.method)}", assuming, *beware)
+        show(as_json, audited.document(), line, f"{certified}{close}: {joined(certificate.method)}", assuming, *beware)
 
 
 @with_option_groups
@@ -327,7 +332,7 @@ def plan(
             )
         shape = None if budgets is None else _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
-            found = accountant.plan(
+            planned = accountant.plan(
                 randomizer.randomizer if is_open else family,
                 delta=delta,
                 epsilon=epsilon,
@@ -340,12 +345,14 @@ def plan(
                 hops=noise.hops,
                 progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
             )
-        document = plan_json(found)
-        certified = found.certificate
+        document = plan_json(planned)
+        certified = planned.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
-        both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
+        both = (
+            [f"for a mean with these budgets: {'; '.join(map(str, planned.for_a_mean))}"] if planned.for_a_mean else []
+        )
         law = noise.build(delta, setting.rounds)
         chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
         fakes = HopFakes.of(law, noise.hops, chosen, "separate", adaptive_order=False)
-        both += [line] if (line := halving_line(found.budgets, chosen, fakes)) else []
-        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)
+        both += [line] if (line := halving_line(planned.budgets, chosen, fakes)) else []
+        show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *beware)

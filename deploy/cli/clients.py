@@ -120,7 +120,7 @@ def submit(
     directory: Directory = HERE,
     round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
     *,
-    one: OneUser,
+    user: OneUser,
     fleet: FleetFile,
     as_json: Json = False,
 ) -> None:
@@ -128,7 +128,7 @@ def submit(
     with plain_errors():
         _check_together(context)
     if fleet.csv is None:
-        _submit_one(directory, round_id, one, as_json)
+        _submit_one(directory, round_id, user, as_json)
     else:
         _submit_fleet(directory, round_id, fleet, as_json)
 
@@ -142,13 +142,13 @@ def _check_together(context: typer.Context) -> None:
         if option.name in typed:
             whose = "one user, and --csv a fleet; give one of them" if is_fleet else "a fleet, which needs --csv"
             raise ValueError(f"--{option.name.replace('_', '-')} is for {whose}")
-    for one, other in _EITHER:
-        if one in typed and other in typed:
-            names = " and ".join(f"--{name.replace('_', '-')}" for name in (one, other))
+    for first, other in _EITHER:
+        if first in typed and other in typed:
+            names = " and ".join(f"--{name.replace('_', '-')}" for name in (first, other))
             raise ValueError(f"{names} are both given; at most one of them can be")
 
 
-def _submit_one(directory: Path, round_id: str, one: OneUser, as_json: bool) -> None:
+def _submit_one(directory: Path, round_id: str, user: OneUser, as_json: bool) -> None:
     with plain_errors():
         import asyncio
 
@@ -156,7 +156,7 @@ def _submit_one(directory: Path, round_id: str, one: OneUser, as_json: bool) -> 
         from croupier.client.one_answer import ALREADY_ANSWERED
         from croupier.protocol.errors import Code
 
-        done, promised = asyncio.run(_answer(directory, round_id, one))
+        done, promised = asyncio.run(_answer(directory, round_id, user))
     budget = local_budget(done.local_epsilon, done.local_delta)
     document = {
         "round_id": done.round_id,
@@ -174,10 +174,10 @@ def _submit_one(directory: Path, round_id: str, one: OneUser, as_json: bool) -> 
     if done.sealed_before:
         note(f"sent as it was sealed before, with {budget}; what was given now was not used")
     if done.code != "ACCEPTED":
-        raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=one.key is not None)}")
+        raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=user.key is not None)}")
 
 
-async def _answer(directory: Path, round_id: str, one: OneUser) -> tuple[Answered, Promises]:
+async def _answer(directory: Path, round_id: str, user: OneUser) -> tuple[Answered, Promises]:
     """Submits one user's value; returns its outcome, and what the round promises for it.
 
     Raises:
@@ -190,29 +190,29 @@ async def _answer(directory: Path, round_id: str, one: OneUser) -> tuple[Answere
     from croupier.net.http_channel import NO_TOKENS
     from croupier.protocol.errors import OtherPersonError
 
-    value = text_of(one.value_file) if one.value_file else one.value
-    written_token = text_of(one.token_file) if one.token_file else one.token
-    missing = [name for name, given in (("--value-file", value), ("--epsilon", one.epsilon)) if given is None]
-    if value is None or one.epsilon is None:
+    value = text_of(user.value_file) if user.value_file else user.value
+    written_token = text_of(user.token_file) if user.token_file else user.token
+    missing = [name for name, given in (("--value-file", value), ("--epsilon", user.epsilon)) if given is None]
+    if value is None or user.epsilon is None:
         are = "is" if len(missing) == 1 else "are"
         raise ValueError(f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv")
     try:
         token = bytes.fromhex(written_token)
     except ValueError as error:
         raise ValueError("the token cannot be read; it must be 64 hexadecimal digits") from error
-    if token and one.gateway:
+    if token and user.gateway:
         raise ValueError(NO_TOKENS)
     respondent = Respondent(
         token=token,
-        key=read_private_key(one.key) if one.key else NO_KEY,
+        key=read_private_key(user.key) if user.key else NO_KEY,
         new_key=True,
-        another_person=one.another_person,
+        another_person=user.another_person,
     )
-    enrol = enrolling(directory) if one.enrol else None  # without the operator's keys it ends here, with nothing spent
-    async with client_of(directory, one.gateway, patience_s=60.0) as client:
+    enrol = enrolling(directory) if user.enrol else None  # without the operator's keys it ends here, with nothing spent
+    async with client_of(directory, user.gateway, patience_s=60.0) as client:
         asked = await client.round(round_id)
         try:
-            done = await asked.answer(value, one.epsilon, respondent, enrol)
+            done = await asked.answer(value, user.epsilon, respondent, enrol)
             return done, asked.promises(done.local_epsilon)
         except OtherPersonError as error:
             raise OtherPersonError(f"{error}: for another person give --another-person") from error

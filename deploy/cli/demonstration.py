@@ -182,16 +182,22 @@ def _demo_study(hops: int, plot: Path, as_json: bool) -> None:
     from croupier.show.study_results import differences_table, results_lines, study_results_table
 
     with temporary_deployment(hops) as local:
-        found = asyncio.run(play_study(local.directory, note))
-    rows = found.results["rows"]
-    plot_study(rows, {one.name: one.question for one in study_file().questions}, plot, found.truth)
-    missed = sum(not _holds(row, found.truth) for row in rows)
+        played = asyncio.run(play_study(local.directory, note))
+    rows = played.results["rows"]
+    plot_study(rows, {question.name: question.question for question in study_file().questions}, plot, played.truth)
+    missed = sum(not _holds(row, played.truth) for row in rows)
     show(
         as_json,
-        {**found.results, "truth": [{"question": q, "value": v, "waves": t} for (q, v), t in found.truth.items()]},
+        {**played.results, "truth": [{"question": q, "value": v, "waves": t} for (q, v), t in played.truth.items()]},
         study_results_table(rows),
-        differences_table([one for one in found.results["differences"] if one["wave"] == len(found.results["waves"])]),
-        *results_lines(found.results),
+        differences_table(
+            [
+                difference
+                for difference in played.results["differences"]
+                if difference["wave"] == len(played.results["waves"])
+            ]
+        ),
+        *results_lines(played.results),
         f"{len(rows) - missed} of the {len(rows)} intervals (95 %) contain the truth.",
         _WORTH,
         f"plot: {plot}",

@@ -432,8 +432,8 @@ def ledger(
             if hops and not has_ledger(directory):
                 show(as_json, {"hops": hops}, *lines)
                 return
-            found, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
-            document = spent_json(found, delta, told, fixed_terms=fixed_terms)
+            totals, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
+            document = spent_json(totals, delta, told, fixed_terms=fixed_terms)
             lines = [*filter(None, [budgets_line(document["budgets"])]), *lines]
             table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
             show(as_json, {**document, "hops": hops}, *table, *lines)

@@ -58,14 +58,14 @@ class ForecastOptions:
 
         if not 0 <= self.expected < 2**31:
             raise ValueError(f"expected is {self.expected}; it must be in 0..{2**31 - 1}")
-        found = fit(settings, deployment, at_risk=self.at_risk, expected=self.expected)
-        if found.warning:
-            note(found.warning)
-        if settings.min_tier_size > 1 and len(found.settings.budget_grid) > 1:
+        fitted = fit(settings, deployment, at_risk=self.at_risk, expected=self.expected)
+        if fitted.warning:
+            note(fitted.warning)
+        if settings.min_tier_size > 1 and len(fitted.settings.budget_grid) > 1:
             note(RARE_TIERS)
-        if len(found.settings.budget_grid) > 1 and budget_privacy_of(found.settings) is None:
+        if len(fitted.settings.budget_grid) > 1 and budget_privacy_of(fitted.settings) is None:
             note(EXACT_COUNTS)
-        return found
+        return fitted
 
 
 def fitted_json(fitted: Fitted) -> JsonObject:
@@ -92,9 +92,11 @@ async def forecasts_of(
 
     least = fitted.settings.min_batch_size
     people = sorted({least, max(least, options.expected)})
-    found = [forecast_json(await forecast_opening(operator, fitted.settings, person, deployment)) for person in people]
+    forecasts = [
+        forecast_json(await forecast_opening(operator, fitted.settings, person, deployment)) for person in people
+    ]
     ledger = {str(RefusalReason.LEDGER_EXCEEDED), str(RefusalReason.LEDGER_UNBOUNDED), str(RefusalReason.ROUNDS_SHOWN)}
-    for forecast in found[-1:] if options.at_risk else found[:1]:
+    for forecast in forecasts[-1:] if options.at_risk else forecasts[:1]:
         full = [[why for why in outcome["refusals"] if why["code"] in ledger] for outcome in forecast["outcomes"]]
         if (all if options.at_risk else any)(full):
             why = next(reasons[0]["text"] for reasons in full if reasons)
@@ -102,7 +104,7 @@ async def forecasts_of(
                 f"the ledger cannot bear this round with {forecast['num_reports']:,} people: {why}. Choose smaller "
                 "budgets or a larger --min-batch-size; 'croupier ledger --forecast' shows the remaining budget"
             )
-    return found
+    return forecasts
 
 
 def deployment_in(directory: Path) -> Deployment | None:

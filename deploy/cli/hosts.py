@@ -108,12 +108,12 @@ def _text(findings: list[CheckResult]) -> Text:
 
     text = Text(no_wrap=True)
     wrong, well = ([finding for finding in findings if finding.is_well is value] for value in (False, True))
-    for one in wrong:
+    for finding in wrong:
         text.append("WRONG  ", "bold red")
-        text.append(wrapped(f"{one.service}: {one.check}: {one.says}", " " * 7)[7:] + "\n")
-        text.append(wrapped(one.remedy, "    →  ") + "\n")
-    for one in well:
-        text.append(wrapped(f"{one.service}: {one.check}: {one.says}", "ok     ") + "\n")
+        text.append(wrapped(f"{finding.service}: {finding.check}: {finding.says}", " " * 7)[7:] + "\n")
+        text.append(wrapped(finding.remedy, "    →  ") + "\n")
+    for finding in well:
+        text.append(wrapped(f"{finding.service}: {finding.check}: {finding.says}", "ok     ") + "\n")
     counted = f"{len(wrong)} of {len(findings)} checks failed" if wrong else f"all {len(findings)} checks passed"
     text.append(f"\n{counted}", "bold")
     return text

@@ -88,7 +88,7 @@ def planned_for_error(
 
     if asked.error is None or not (math.isfinite(asked.error) and 0 < asked.error < asked.width / 2):
         raise ValueError(f"error is {asked.error}; it must be above 0 and below {asked.width / 2:g}, half of the range")
-    found = plan_for_error(
+    answer = plan_for_error(
         family,
         asked.error / asked.width,
         delta=delta,
@@ -99,8 +99,8 @@ def planned_for_error(
         dishonest=setting.dishonest,
         linkage=check_linkage(setting.linkage),
     )
-    better = halving(found.budgets, family)
-    alike = found.certificate
+    better = halving(answer.budgets, family)
+    alike = answer.certificate
     costs = None
     if better.budgets is not None:
         costs = certify(
@@ -113,7 +113,7 @@ def planned_for_error(
             attack=False,
             seconds=5.0,
         ).epsilon
-    people = found.budgets.num_users
+    people = answer.budgets.num_users
     document: ErrorPlanView = {
         "goal": "margin of error",
         "randomizer": family.name,
@@ -121,10 +121,10 @@ def planned_for_error(
         "groups": asked.groups,
         "num_users": people,
         "num_users_of_all_groups": people * asked.groups,
-        "budgets": _budgets_json(found.budgets),
+        "budgets": _budgets_json(answer.budgets),
         "margins": {
-            "participants": found.margins.participants * asked.width,
-            "population": found.margins.population * asked.width,
+            "participants": answer.margins.participants * asked.width,
+            "population": answer.margins.population * asked.width,
         },
         "halving": {
             "num_users": better.num_users,
@@ -136,15 +136,15 @@ def planned_for_error(
         },
         "certificate": alike.to_json(),
     }
-    return document, [*_lines(asked, found, better.budgets, costs), certificate_table(alike.to_json())]
+    return document, [*_lines(asked, answer, better.budgets, costs), certificate_table(alike.to_json())]
 
 
 def _budgets_json(budgets: Budgets) -> list[PlannedBudgetView]:
     return [{"epsilon": t.local_epsilon, "delta": t.local_delta, "count": t.count} for t in budgets.tiers]
 
 
-def _lines(asked: ErrorOptions, found: ErrorPlan, better: Budgets | None, costs: float | None) -> list[str]:
-    people = found.budgets.num_users
+def _lines(asked: ErrorOptions, answer: ErrorPlan, better: Budgets | None, costs: float | None) -> list[str]:
+    people = answer.budgets.num_users
     groups = f" in each of {asked.groups:,} groups, {people * asked.groups:,} in all" if asked.groups > 1 else ""
     shares = asked.low is None
     factor, unit = (100.0, " points") if shares else (asked.width, "")
@@ -153,13 +153,13 @@ def _lines(asked: ErrorOptions, found: ErrorPlan, better: Budgets | None, costs:
         return f"± {round_up(factor * margin, 3)}{unit}"
 
     lines = [
-        f"{people:,} people{groups}, with a local ε of {_spread(found.budgets)}.",
-        f"95 % intervals, at the least favourable values: {size(found.margins.population)} for the population that "
-        f"they are a random sample of, {size(found.margins.participants)} for the people who take part.",
+        f"{people:,} people{groups}, with a local ε of {_spread(answer.budgets)}.",
+        f"95 % intervals, at the least favourable values: {size(answer.margins.population)} for the population that "
+        f"they are a random sample of, {size(answer.margins.participants)} for the people who take part.",
     ]
     if asked.groups > 1:
         lines.append(
-            f"The difference of two groups: {size(math.sqrt(2) * found.margins.population)} for their populations. A "
+            f"The difference of two groups: {size(math.sqrt(2) * answer.margins.population)} for their populations. A "
             "person is in one group only, so that the certificate below is for everybody."
         )
     halved = f"To halve the error: four times the people, {4 * people * asked.groups:,}"
@@ -168,7 +168,7 @@ def _lines(asked: ErrorOptions, found: ErrorPlan, better: Budgets | None, costs:
     else:
         halved += (
             f"; or, for the people who take part, a local ε of {_spread(better)}, which is certified "
-            f"ε = {round_up(costs)} instead of {round_up(found.certificate.epsilon)}"
+            f"ε = {round_up(costs)} instead of {round_up(answer.certificate.epsilon)}"
         )
     return [*lines, f"{halved}."]
 

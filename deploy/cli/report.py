@@ -76,15 +76,17 @@ def report(
         from croupier.show.report import report_of
 
         check_report_file(out)
-        found = asyncio.run(collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note))
+        collected = asyncio.run(collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note))
         page = report_of(
-            words.title or found.title(words.language),
-            found.rounds,
-            introduction=[words.introduction] if words.introduction else found.introduction(words.language),
-            verified=found.deployment,
+            words.title or collected.title(words.language),
+            collected.rounds,
+            introduction=[words.introduction] if words.introduction else collected.introduction(words.language),
+            verified=collected.deployment,
             language=words.language,
-            fixed_terms=fixed_terms or found.fixed_terms,
+            fixed_terms=fixed_terms or collected.fixed_terms,
         )
         write_report(page, out)
-        ids = [report_round.result["round_id"] for report_round in found.rounds]
-        show(as_json, {"report": str(out), "rounds": ids, "verified": bool(found.deployment)}, f"the report is {out}")
+        ids = [report_round.result["round_id"] for report_round in collected.rounds]
+        show(
+            as_json, {"report": str(out), "rounds": ids, "verified": bool(collected.deployment)}, f"the report is {out}"
+        )

@@ -111,12 +111,12 @@ def round_open(
         async def open_it() -> tuple[str, Fitted, list[ForecastView]]:
             async with Operator(directory) as operator:
                 fitted = options.forecasting.fitted(settings, operator.deployment)
-                found = await forecasts_of(options.forecasting, fitted, operator)
-                return (await operator.open_round(fitted.settings)).round_id, fitted, found
+                forecasts = await forecasts_of(options.forecasting, fitted, operator)
+                return (await operator.open_round(fitted.settings)).round_id, fitted, forecasts
 
-        round_id, fitted, found = asyncio.run(open_it())
-    document = {"round_id": round_id, **fitted_json(fitted), "forecasts": found}
-    show(as_json, document, forecast_table(found), f"round {round_id} is open")
+        round_id, fitted, forecasts = asyncio.run(open_it())
+    document = {"round_id": round_id, **fitted_json(fitted), "forecasts": forecasts}
+    show(as_json, document, forecast_table(forecasts), f"round {round_id} is open")
 
 
 @with_option_groups
@@ -187,9 +187,9 @@ def round_forecast(
             async with Operator(directory) as operator:
                 return await forecasts_of(forecasting, fitted, operator)
 
-        found = asyncio.run(ask())
+        forecasts = asyncio.run(ask())
     budgets = ",".join(f"{budget:g}" for budget in fitted.settings.budget_grid)
-    show(as_json, {**fitted_json(fitted), "forecasts": found}, forecast_table(found), f"--grid {budgets}")
+    show(as_json, {**fitted_json(fitted), "forecasts": forecasts}, forecast_table(forecasts), f"--grid {budgets}")
 
 
 def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
@@ -280,21 +280,21 @@ def round_close(
         async def close_it() -> rpc.CloseResponse:
             async with Operator(directory) as operator:
                 if forecast:
-                    found = await forecast_now(operator, RoundId(round_id))
-                    return rpc.CloseResponse(num_clients=found.num_reports, forecast=found)
+                    response = await forecast_now(operator, RoundId(round_id))
+                    return rpc.CloseResponse(num_clients=response.num_reports, forecast=response)
                 hold = not (at_risk or end_sequential)
                 return await operator.close_round(RoundId(round_id), end_sequential=end_sequential, hold_at_risk=hold)
 
         answer = asyncio.run(close_it())
-    state, found = state_name(answer.state), forecast_json(answer.forecast) if answer.HasField("forecast") else None
-    document = {"round_id": round_id, "state": state, "num_clients": answer.num_clients, "forecast": found}
-    if forecast and found is not None:
+    state, view = state_name(answer.state), forecast_json(answer.forecast) if answer.HasField("forecast") else None
+    document = {"round_id": round_id, "state": state, "num_clients": answer.num_clients, "forecast": view}
+    if forecast and view is not None:
         del document["state"]
-        show(as_json, document, forecast_table([found]), *closing_lines(found, RoundId(round_id)))
+        show(as_json, document, forecast_table([view]), *closing_lines(view, RoundId(round_id)))
         return
-    held = found is not None and state == "OPEN"
+    held = view is not None and state == "OPEN"
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    lines = closing_lines(found, RoundId(round_id)) if found is not None else []
+    lines = closing_lines(view, RoundId(round_id)) if view is not None else []
     show(
         as_json,
         document,

@@ -166,20 +166,20 @@ class _Pages:
     async def round(self, request: Request) -> Response:
         """A round: how far it is, or its result."""
         round_id = request.path_params["round_id"]
-        one = await self._source.round(round_id)
-        terms = None if one is None else one["terms"]
-        if terms is None and one is None:
+        view = await self._source.round(round_id)
+        terms = None if view is None else view["terms"]
+        if terms is None and view is None:
             terms = await self._source.terms(round_id)
         finished = None
-        state = one["stage"] if one is not None else terms["state"] if terms is not None else ""
-        if state in _ENDED or (one is None and state not in _BEFORE):
+        state = view["stage"] if view is not None else terms["state"] if terms is not None else ""
+        if state in _ENDED or (view is None and state not in _BEFORE):
             try:
                 finished = await self._source.finished(round_id)
             except Refusal as refusal:
-                if one is not None or refusal.code is not Code.NOT_READY:
+                if view is not None or refusal.code is not Code.NOT_READY:
                     raise
         sections = [] if terms is None else terms_sections({"state": state} | terms, time.time())
-        values = {"round_id": round_id, "one": one, "terms": terms, "state": state, "sections": sections}
+        values = {"round_id": round_id, "one": view, "terms": terms, "state": state, "sections": sections}
         if finished is None:
             return self._page("round.html", **values)
         return self._page("finished.html", **values, **_shown(finished, terms), here=str(self._source.directory))
@@ -189,8 +189,8 @@ class _Pages:
         round_id = request.path_params["round_id"]
 
         def fragment(seen: OverviewView) -> str:
-            one = next((round_view for round_view in seen["rounds"] if round_view["round_id"] == round_id), None)
-            return self._render("_round.html", one=one)
+            view = next((round_view for round_view in seen["rounds"] if round_view["round_id"] == round_id), None)
+            return self._render("_round.html", one=view)
 
         return self._events(fragment)
 
@@ -216,9 +216,9 @@ class _Pages:
             delta = float(given)
             if not 0 < delta < 1:
                 raise ValueError(f"delta is {given}; it must be in (0, 1)")
-            found = await asyncio.to_thread(spent, self._source.directory, delta)
+            totals = await asyncio.to_thread(spent, self._source.directory, delta)
             told = await asyncio.to_thread(budgets_told, self._source.directory)
-            document = spent_json(found, delta, told, fixed_terms=False)
+            document = spent_json(totals, delta, told, fixed_terms=False)
         except ValueError as error:
             return self._page(
                 "ledger.html", document=None, delta=given, said=str(error), rests_on=spent_rests_on(fixed_terms=False)
@@ -231,11 +231,11 @@ class _Pages:
 
     async def studies(self, _: Request) -> Response:
         """The studies that were begun from here."""
-        found = [
+        views = [
             study_view(await asyncio.to_thread(study_state, self._source.directory, name))
             for name in kept_studies(self._source.directory)
         ]
-        return self._page("studies.html", studies=found)
+        return self._page("studies.html", studies=views)
 
     async def study(self, request: Request) -> Response:
         """A study: its waves and what has become of them, its trends and its numbers."""
@@ -279,10 +279,10 @@ class _Pages:
 
     async def _computed(self, request: Request, name: str, compute: Callable[[ResultView], Any]) -> Response:
         try:
-            found, why_not = await self._source.computed(request.path_params["round_id"], name, compute), ""
+            result, why_not = await self._source.computed(request.path_params["round_id"], name, compute), ""
         except ValueError as error:
-            found, why_not = None, str(error)
-        return self._page(f"_{name}.html", found=found, why_not=why_not)
+            result, why_not = None, str(error)
+        return self._page(f"_{name}.html", found=result, why_not=why_not)
 
     async def as_json(self, request: Request) -> Response:
         """What 'croupier round result --json' prints."""

@@ -222,8 +222,8 @@ def _published(points: Sequence[Certificate], widest: float) -> list[PublishedVi
     lines: list[PublishedView] = []
     for index, name in enumerate(bound.name for bound in points[0].comparison):
         bounds = [point.comparison[index] for point in points]
-        found = [(bound.epsilon, point.delta) for bound, point in zip(bounds, points, strict=True)]
-        at = [(epsilon, delta) for epsilon, delta in found if epsilon is not None and epsilon <= widest]
+        figures = [(bound.epsilon, point.delta) for bound, point in zip(bounds, points, strict=True)]
+        at = [(epsilon, delta) for epsilon, delta in figures if epsilon is not None and epsilon <= widest]
         if len(at) > 1:  # one point is no line
             refuted = any(bound.status == "refuted" for bound in bounds)
             grade = f"{bounds[0].grade}{', refuted by the attack' if refuted else ''}"

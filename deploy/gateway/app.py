@@ -308,7 +308,7 @@ def _check_no_token(method: str, raw: bytes) -> None:
             signed = pb.GetTicketsRequest.FromString(raw).requests
     except DecodeError as error:
         raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
-    if any(one.token for one in signed):
+    if any(submission.token for submission in signed):
         raise Refusal(Code.BAD_REQUEST, NO_TOKENS)
 
 

@@ -117,7 +117,7 @@ class Columns(ABC):
                     self._check(column, self.names)
 
     def _read(self, name: str) -> list[tuple[str, str]]:
-        found = []
+        cells = []
         with self.rows() as (names, rows):
             if self.limit is not None and self.limit < 1:
                 raise ValueError(f"the number of rows to use is {self.limit}; it must be at least 1")
@@ -128,21 +128,21 @@ class Columns(ABC):
                         f"{self.name}: line {line}: the number of fields is {len(fields)}; it must be {len(names)}, as "
                         "in the header"
                     )
-                found.append((str(line), fields[place] if place is not None and place < len(fields) else ""))
+                cells.append((str(line), fields[place] if place is not None and place < len(fields) else ""))
         self._check(name, names)
-        if not found:
+        if not cells:
             raise ValueError(f"{self.name} has no rows")
-        return self._with_points(name, found)
+        return self._with_points(name, cells)
 
-    def _with_points(self, name: str, found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    def _with_points(self, name: str, cells: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Returns a column of numbers with decimal commas as programs write them; any other as it is."""
-        texts = {text.strip() for _, text in found} - {""}
+        texts = {text.strip() for _, text in cells} - {""}
         commas = [text for text in texts if "," in text]
         if not commas or not all(map(_DECIMAL_COMMA.fullmatch, texts)) or not self.has_decimal_commas(commas):
-            return found
+            return cells
         if name not in self._with_commas:
             self._with_commas.append(name)
-        return [(line, text.strip().replace(".", "").replace(",", ".")) for line, text in found]
+        return [(line, text.strip().replace(".", "").replace(",", ".")) for line, text in cells]
 
     def _check(self, column: str, names: Sequence[str]) -> None:
         if column not in names:

@@ -118,7 +118,7 @@ def truth_of(question: Question, population: Participants, *, as_stated: bool = 
     as_stated: of the values in the file, where a value outside the question's interval is not clamped to it.
     """
     stated = population.clamped if as_stated else {}
-    values = [stated.get(name, one.value) for name, one in population.participants.items()]
+    values = [stated.get(name, participant.value) for name, participant in population.participants.items()]
     categories = range(len(question.mechanism.categories))
     shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
     return shares or (sum(values) / len(values),)
@@ -164,15 +164,15 @@ def questions_on(
     orders, asked = parse_orders(ordered), []
     for text in columns:
         column, least, most, levels = text.strip(), low, high, None
-        found = re.fullmatch(r"(.+?):([^:]+):([^:]+?)(?::([0-9]+))?", text)
-        if found and column not in file.names:
-            column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
-            levels = int(found[4]) if found[4] else None
+        match = re.fullmatch(r"(.+?):([^:]+):([^:]+?)(?::([0-9]+))?", text)
+        if match and column not in file.names:
+            column, least, most = match[1].strip(), _number(match[2]), _number(match[3])
+            levels = int(match[4]) if match[4] else None
         asked.append(DemoQuestion(guess_question(file, column, least, most, orders, levels), column))
-    if len({one.column for one in asked}) < len(asked):
+    if len({demo_question.column for demo_question in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
     for order in orders:
-        if order not in {one.question.mechanism.categories for one in asked}:
+        if order not in {demo_question.question.mechanism.categories for demo_question in asked}:
             raise ValueError(f"ordered is {';'.join(order)!r}; no column that is asked about has only these values")
     return tuple(asked)
 
@@ -337,7 +337,7 @@ def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
     proved = [guarantee for guarantee in guarantees if guarantee is not None]
     if len(proved) < len(guarantees):
         return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
-    worst = max(proved, key=lambda one: one.epsilon)
+    worst = max(proved, key=lambda guarantee: guarantee.epsilon)
     return {
         "epsilon": worst.epsilon,
         "delta": delta,

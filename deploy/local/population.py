@@ -162,11 +162,11 @@ def read_groups(file: Columns, column: str) -> list[Rows]:
     Raises:
         ValueError: the file or the column does not exist, a row has no group, or there are fewer than two or too many.
     """
-    found = file.column(column)
-    for line, text in found:
+    cells = file.column(column)
+    for line, text in cells:
         if not text.strip():
             raise ValueError(f"{file.name}: line {line}: {column!r} is empty; every person must be in one group")
-    values = sorted({text.strip() for _, text in found})
+    values = sorted({text.strip() for _, text in cells})
     if not 2 <= len(values) <= _MAX_GROUPS:
         raise ValueError(f"{file.name}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_GROUPS}")
     if "=" in column:

@@ -62,10 +62,10 @@ def drawn_groups(
             "groups"
         )
     source = source or SystemRandom()
-    found: list[dict[str, Participant]] = [{} for _ in range(groups)]
+    drawn: list[dict[str, Participant]] = [{} for _ in range(groups)]
     for name, person in people.items():
-        found[source.below(groups)][name] = person
-    return found
+        drawn[source.below(groups)][name] = person
+    return drawn
 
 
 async def search_quantile(
@@ -108,7 +108,7 @@ async def search_with(
         question = Question(f"{settings.question.name}_{place}", RandomizedResponse())
         asked = replace(settings, question=question, min_batch_size=max(2, min(settings.min_batch_size, len(group))))
         outcome = await play(
-            asked, {name: replace(one, value=float(one.value <= threshold)) for name, one in group.items()}
+            asked, {name: replace(person, value=float(person.value <= threshold)) for name, person in group.items()}
         )
         if not outcome.certificate.granted:
             raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")

@@ -137,6 +137,8 @@ async def play_round(
     publication, certificate = await operator.result(terms.round_id, patience_s)
     published = time.perf_counter()
     services = [
-        status_json(one) for one in await operator.status(terms.round_id) if not isinstance(one, grpc.aio.AioRpcError)
+        status_json(status)
+        for status in await operator.status(terms.round_id)
+        if not isinstance(status, grpc.aio.AioRpcError)
     ]
     return RoundOutcome(publication, certificate, report, services, published - started, published - closed)

@@ -138,7 +138,7 @@ def simulate(
         ValueError: the table, a column, a budget or the delta cannot be used.
     """
     table = open_table(Path(data)) if isinstance(data, str | os.PathLike) else Frame(data)
-    texts, orders = ([one] if isinstance(one, str) else [*one] for one in (columns, ordered))
+    texts, orders = ([names] if isinstance(names, str) else [*names] for names in (columns, ordered))
     if not texts or (len(texts) > 1 and low is not None):
         raise ValueError(f"columns is {columns!r}; it must name at least one, and only one with low and high")
     questions = questions_on(table, texts, low, high, orders)
@@ -151,7 +151,7 @@ def _asked(planned: PlannedRound, delta: float, source: RandomSource) -> Simulat
     question, people = planned.asked.question, planned.population.participants
     spent = [choose_budget(person.max_local_epsilon, planned.settings.budget_grid) for person in people.values()]
     values = zip(people.values(), spent, strict=True)
-    reports = [randomize(question, one.value, epsilon, source) for one, epsilon in values]
+    reports = [randomize(question, person.value, epsilon, source) for person, epsilon in values]
     tiers = sorted(Counter(spent).items())
     local_delta = question.mechanism.budget_delta
     certificate = certify(

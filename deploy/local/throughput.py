@@ -194,7 +194,7 @@ class Used:
 
 
 async def _used(directory: Path, operator: Operator) -> Used:
-    answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
+    answers = [answer for answer in await operator.status() if not isinstance(answer, grpc.aio.AioRpcError)]
     services = {answer.service: answer.pid for answer in answers}
     spent = {name: processor_s(pid) for name, pid in services.items()}
     spent["fleet"] = processor_s(os.getpid(), without=services.values())
@@ -326,8 +326,8 @@ async def _measure(
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             keys = await _registered(operator, pool, users)
             drawn = {
-                str(i): Participant(*one)
-                for i, one in enumerate(zip(values, budgets, map(PrivateKey, keys), strict=True))
+                str(i): Participant(*person)
+                for i, person in enumerate(zip(values, budgets, map(PrivateKey, keys), strict=True))
             }
             floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)

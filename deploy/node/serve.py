@@ -244,7 +244,11 @@ def _ports(entry: ServiceEntry, settings: ServiceSettings) -> list[int]:
 def _offered(service: RoundService) -> list[str]:
     """Returns the full names of the gRPC services that a role offers."""
     described = rpc.DESCRIPTOR.services_by_name
-    return [one.full_name for name, one in described.items() if isinstance(service, getattr(stubs, f"{name}Servicer"))]
+    return [
+        descriptor.full_name
+        for name, descriptor in described.items()
+        if isinstance(service, getattr(stubs, f"{name}Servicer"))
+    ]
 
 
 async def _serve(name: str, directory: Path, workers: int | None, until_end_of_input: bool) -> None:

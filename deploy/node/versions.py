@@ -48,12 +48,12 @@ class VersionLog(stubs.VersionsServicer):
         Raises:
             Refusal: OVERLOADED alone, as any call.
         """
-        found: list[bytes] = []
-        while file := self._files.get(request.after + 1 + len(found)):
-            if found and sum(map(len, found)) + len(file) > _ANSWER_BYTES:
+        versions: list[bytes] = []
+        while file := self._files.get(request.after + 1 + len(versions)):
+            if versions and sum(map(len, versions)) + len(file) > _ANSWER_BYTES:
                 break
-            found.append(file)
-        return rpc.GetVersionsResponse(versions=found)
+            versions.append(file)
+        return rpc.GetVersionsResponse(versions=versions)
 
 
 class VersionWatch:

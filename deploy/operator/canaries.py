@@ -94,14 +94,14 @@ async def send_canaries(
             tokens = take_tokens(directory, max(0, count - len(earlier)))
             fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
             came = await asyncio.gather(
-                *(_come(operator, outbox, terms, name, one, over_s) for name, one in (earlier | fresh).items()),
+                *(_come(operator, outbox, terms, name, canary, over_s) for name, canary in (earlier | fresh).items()),
                 return_exceptions=True,
             )
             codes = []
-            for one in came:  # now that none of the others is under way any more
-                if isinstance(one, BaseException):
-                    raise one
-                codes += [one] if one != pb.SUBMISSION_CODE_ACCEPTED else []
+            for outcome in came:  # now that none of the others is under way any more
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                codes += [outcome] if outcome != pb.SUBMISSION_CODE_ACCEPTED else []
             if codes:
                 why = Code[pb.SubmissionCode.Name(codes[0]).removeprefix("SUBMISSION_CODE_")]
                 raise Refusal(why, f"{len(codes)} of {len(came)} canaries were not let in")

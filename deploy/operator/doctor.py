@@ -86,21 +86,21 @@ async def examine(directory: Path, transport: Transport = TLS, clock: Clock | No
         ValueError: there is no deployment, or its file cannot be used.
     """
     deployment, clock = read_deployment(directory), clock or SystemClock()
-    found = list(_certificates(deployment, clock.now()))
-    found += _keys_apart(directory, deployment)
+    results = list(_certificates(deployment, clock.now()))
+    results += _keys_apart(directory, deployment)
     here = [entry for entry in deployment.services if (directory / entry.name / "identity.key").exists()]
     for owner in (*(entry.name for entry in here), OPERATOR):
-        found += _key_files(directory / owner, owner)
+        results += _key_files(directory / owner, owner)
     for entry in here:
-        found += [_own_files(directory / entry.name, entry), _disk(entry.name, shutil.disk_usage(directory).free)]
-        found += await _called(directory / entry.name, deployment, entry, transport)
+        results += [_own_files(directory / entry.name, entry), _disk(entry.name, shutil.disk_usage(directory).free)]
+        results += await _called(directory / entry.name, deployment, entry, transport)
     if (directory / OPERATOR / "identity.key").exists():
-        found += await _asked(directory, deployment, transport, clock)
+        results += await _asked(directory, deployment, transport, clock)
         if deployment.gateway:
-            found.append(await _passed_on(deployment, deployment.gateway))
-            if deployment.participant_pages and found[-1].is_well:
-                found.append(await _page_served(deployment.participant_pages, deployment.gateway))
-    return found
+            results.append(await _passed_on(deployment, deployment.gateway))
+            if deployment.participant_pages and results[-1].is_well:
+                results.append(await _page_served(deployment.participant_pages, deployment.gateway))
+    return results
 
 
 # ------------------------------------------------------------- what the files say
@@ -207,39 +207,39 @@ async def _called(own: Path, deployment: Deployment, entry: ServiceEntry, transp
         secrets = load_secrets(own)
     except (ValueError, OSError):
         return []  # said already
-    found = []
+    results = []
     for other in called_by(deployment.services, entry):
         async with transport.peer_channel(other, secrets) as channel:
-            found.append(await _health("reaches", entry.name, f"{other.name} at {other.address}", other, channel))
-    return found
+            results.append(await _health("reaches", entry.name, f"{other.name} at {other.address}", other, channel))
+    return results
 
 
 async def _asked(directory: Path, deployment: Deployment, transport: Transport, clock: Clock) -> list[CheckResult]:
     """Checks what the operator and a client see of every service."""
-    found, offsets = [], {}
+    results, offsets = [], {}
     async with Operator(directory, transport) as operator:
         for entry in deployment.services:
             channel = operator.channel_to(entry.name)
             peers = await _health("port", entry.name, entry.address, entry, channel)
-            found.append(peers)
+            results.append(peers)
             if entry.public_address:
                 async with transport.public_channel(entry) as public:
-                    found.append(await _health("public port", entry.name, entry.public_address, entry, public))
+                    results.append(await _health("public port", entry.name, entry.public_address, entry, public))
             sent = clock.now()
             try:
                 status = await stubs.RoundControlStub(channel).Status(rpc.StatusRequest(), timeout=_PATIENCE_S)
             except grpc.aio.AioRpcError as error:
                 if peers.is_well:
-                    found.append(_no_answer("port", entry, entry.address, error))
+                    results.append(_no_answer("port", entry, entry.address, error))
                 continue
             if status.now_unix_ms:  # an older version does not say it
                 offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
-            found.append(check_version(entry.name, status.version, version("croupier"), deployment.minimum_version))
+            results.append(check_version(entry.name, status.version, version("croupier"), deployment.minimum_version))
             if status.HasField("noise_spent"):
-                found.append(_noise_limit(entry.name, noise_json(status.noise_spent)))
+                results.append(_noise_limit(entry.name, noise_json(status.noise_spent)))
             if status.HasField("free_bytes"):
-                found.append(_disk(entry.name, status.free_bytes))
-    return [*found, *_clocks(offsets)]
+                results.append(_disk(entry.name, status.free_bytes))
+    return [*results, *_clocks(offsets)]
 
 
 async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
@@ -280,8 +280,8 @@ async def _page_served(named: Sequence[str], url: str) -> CheckResult:
 
 def _numbers(release: str) -> tuple[int, ...]:
     """Returns the numbers at the beginning of a version, for example (0, 2, 0) of 0.2.0.dev1."""
-    found = re.match(r"\d+(\.\d+)*", release)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    match = re.match(r"\d+(\.\d+)*", release)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def check_version(service: str, theirs: str, ours: str, minimum: str = "") -> CheckResult:

@@ -110,10 +110,10 @@ def fit(
         return always_granted(terms, settings.min_batch_size)
 
     if not settings.budget_grid:
-        found = default_grid(safe)
-        if found is None:
+        suggested = default_grid(safe)
+        if suggested is None:
             raise ValueError(_refusal(replace(settings, budget_grid=_grid_up_to(_LADDER[0])), deployment))
-        return Fitted(replace(settings, budget_grid=found))
+        return Fitted(replace(settings, budget_grid=suggested))
     grid = settings.budget_grid
     if safe(grid):
         return Fitted(settings)
@@ -186,9 +186,9 @@ def _refusal(settings: RoundSettings, deployment: Deployment | None, people: int
     )
 
 
-def is_granted(found: rpc.ForecastResponse) -> bool:
+def is_granted(forecast: rpc.ForecastResponse) -> bool:
     """Whether every mixture of budgets would be granted."""
-    return not any(outcome.refusals for outcome in found.outcomes)
+    return not any(outcome.refusals for outcome in forecast.outcomes)
 
 
 async def forecast_opening(
@@ -213,8 +213,8 @@ async def forecast_opening(
     if operator is None:
         return answer(check_settings(settings, deployment), people, people, Account(), ())
     terms, *others = (
-        check_settings(one, operator.deployment, name).payload
-        for name, one in ((round_id, settings), *together_with.items())
+        check_settings(round_settings, operator.deployment, name).payload
+        for name, round_settings in ((round_id, settings), *together_with.items())
     )
     return await _ask(operator, rpc.ForecastRequest(manifest=terms, num_reports=people, together_with=others))
 

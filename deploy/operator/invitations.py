@@ -178,7 +178,7 @@ async def invite_people(
         Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
-    have = {one.label for one in invited_people(directory, survey_id) if one.is_good}
+    have = {invitation.label for invitation in invited_people(directory, survey_id) if invitation.is_good}
     if twice := [row[0] for row in people.rows if row[0] in have]:
         raise ValueError(f"{twice[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
     return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
@@ -205,7 +205,7 @@ async def _make(
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
     named = deployment.fingerprint
     made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
-    keys = [public_key_of(one.key(survey.invitation_hash)) for one in made]
+    keys = [public_key_of(invitation.key(survey.invitation_hash)) for invitation in made]
     refused = None
     async with Operator(directory, transport) as operator:
         try:
@@ -214,7 +214,7 @@ async def _make(
             if refusal.code is not Code.NOT_APPROVED:
                 raise
             refused = refusal  # the links are good once organisations have approved and the proposal was sent
-    links = [f"{address}{PAGE_PATH}#{one.fragment}" for one in made]
+    links = [f"{address}{PAGE_PATH}#{invitation.fragment}" for invitation in made]
     expires = _utc(until) if until else ""
     title = survey.wordings[0].title
     await asyncio.to_thread(write_links, folder, people.columns, people.rows, links, expires, title, qr_codes)
@@ -233,7 +233,9 @@ def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invit
     Raises:
         ValueError: a label has none.
     """
-    valid = {one.label: one for one in invited_people(directory, survey_id) if not one.revoked_at}
+    valid = {
+        invitation.label: invitation for invitation in invited_people(directory, survey_id) if not invitation.revoked_at
+    }
     if unknown := [label for label in labels if label not in valid]:
         raise ValueError(f"{unknown[0]!r} has no invitation to {survey_id!r} that could be revoked")
     return [valid[label] for label in labels]
@@ -274,9 +276,13 @@ async def _check_unused(directory: Path, survey: Survey, invited: Sequence[Invit
 
 async def _answered(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
     """Returns those of these people who have answered, one call for each."""
-    round_ids = [one.round_id for one in survey.rounds]
+    round_ids = [survey_round.round_id for survey_round in survey.rounds]
     async with Operator(directory, transport) as operator:
-        return [one for one in invited if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(one.key))])]
+        return [
+            invitation
+            for invitation in invited
+            if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(invitation.key))])
+        ]
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
@@ -288,11 +294,15 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
     """
     gone = _named(directory, survey_id, labels)
     async with Operator(directory, transport) as operator:
-        await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in gone])
-    now, keys = _utc(time.time()), {one.key for one in gone}
+        await operator.revoke([PublicKey(bytes.fromhex(invitation.key)) for invitation in gone])
+    now, keys = _utc(time.time()), {invitation.key for invitation in gone}
     with alone(_list(directory, survey_id)):
         listed = invited_people(directory, survey_id)
-        _write_list(directory, survey_id, [replace(one, revoked_at=now) if one.key in keys else one for one in listed])
+        _write_list(
+            directory,
+            survey_id,
+            [replace(invitation, revoked_at=now) if invitation.key in keys else invitation for invitation in listed],
+        )
     return len(gone)
 
 
@@ -303,30 +313,34 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
     """
     survey, listed = _survey_of(directory, survey_id)[0], invited_people(directory, survey_id)
     by_end: dict[str, list[bytes]] = {}
-    for one in listed:
-        if not one.revoked_at:
-            by_end.setdefault(one.expires_at, []).append(bytes.fromhex(one.key))
+    for invitation in listed:
+        if not invitation.revoked_at:
+            by_end.setdefault(invitation.expires_at, []).append(bytes.fromhex(invitation.key))
     async with Operator(directory, transport) as operator:
-        await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in listed if one.revoked_at])
+        await operator.revoke(
+            [PublicKey(bytes.fromhex(invitation.key)) for invitation in listed if invitation.revoked_at]
+        )
         for expires_at, keys in by_end.items():
             until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
             await operator.invite(list(map(PublicKey, keys)), survey.invitation_hash, until)
-    return sum(one.is_good for one in listed)
+    return sum(invitation.is_good for invitation in listed)
 
 
 async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
     """Returns how many people have answered with their invitations, revoked ones among them."""
     survey, _ = _survey_of(directory, survey_id)
-    keys = [bytes.fromhex(one.key) for one in invited_people(directory, survey_id)]
+    keys = [bytes.fromhex(invitation.key) for invitation in invited_people(directory, survey_id)]
     async with Operator(directory, transport) as operator:
-        return await operator.count_answered([one.round_id for one in survey.rounds], list(map(PublicKey, keys)))
+        return await operator.count_answered(
+            [survey_round.round_id for survey_round in survey.rounds], list(map(PublicKey, keys))
+        )
 
 
 async def who_has_not_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> list[str]:
     """Returns the labels of the invitations that are good and have not been used, for reminders."""
-    good = [one for one in invited_people(directory, survey_id) if one.is_good]
+    good = [invitation for invitation in invited_people(directory, survey_id) if invitation.is_good]
     used = await _answered(directory, _survey_of(directory, survey_id)[0], good, transport)
-    return [one.label for one in good if one not in used]
+    return [invitation.label for invitation in good if invitation not in used]
 
 
 def read_labels(table: Iterable[Sequence[str]]) -> list[str]:

@@ -148,7 +148,7 @@ def signed_here(deployment: Deployment, homes: Sequence[Path], before: Deploymen
     """
     own = [(name, home / name) for home in homes for name in deployment.chain]
     keys = [(name, identity_keys(place)) for name, place in own if (place / "identity.key").exists()]
-    return signed_by(deployment, [Identity(name, key) for name, found in keys for key in found], before)
+    return signed_by(deployment, [Identity(name, key) for name, private_keys in keys for key in private_keys], before)
 
 
 def signed_by(deployment: Deployment, signers: Sequence[Identity], before: Deployment | None = None) -> Deployment:
@@ -216,26 +216,26 @@ def free_addresses(count: int) -> list[str]:
         RuntimeError: fewer than `count` of those ports are free.
         ValueError: CROUPIER_PORTS is not a range of ports.
     """
-    found: list[str] = []
+    addresses: list[str] = []
     first, last = _port_range()
     ports = range(first, last + 1)
     start = secrets.randbelow(len(ports))
     for port in (*ports[start:], *ports[:start]):
-        if len(found) == count:
+        if len(addresses) == count:
             break
-        with suppress(OSError), socket.socket() as one:
-            one.bind(("127.0.0.1", port))
-            found.append(f"127.0.0.1:{port}")
-    if len(found) < count:
-        raise RuntimeError(f"{count} free ports are needed, and of {first}–{last} {len(found)} are")
-    return found
+        with suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            addresses.append(f"127.0.0.1:{port}")
+    if len(addresses) < count:
+        raise RuntimeError(f"{count} free ports are needed, and of {first}–{last} {len(addresses)} are")
+    return addresses
 
 
 def _port_range() -> tuple[int, int]:
     given = os.environ.get(PORTS_VARIABLE, "10000-32767")
-    found = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", given)
-    if found and 1024 <= int(found[1]) <= int(found[2]) <= 65535:
-        return int(found[1]), int(found[2])
+    match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", given)
+    if match and 1024 <= int(match[1]) <= int(match[2]) <= 65535:
+        return int(match[1]), int(match[2])
     raise ValueError(f"{PORTS_VARIABLE} is {given!r}; it must be a range within 1024-65535, such as 20000-20999")
 
 

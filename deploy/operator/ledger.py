@@ -175,14 +175,14 @@ def restore_ledger(directory: Path, file: Path) -> int:
         with database.begin() as connection:
             bring_up_to_date(connection, sa.make_url(url).render_as_string())
             ledger = Ledger(connection)
-            for one, digest, entries in rounds:
+            for kept, digest, entries in rounds:
                 ledger.enter(
-                    one.round_id,
+                    kept.round_id,
                     Digest(digest),
                     entries,
-                    one_record=one.one_record,
-                    merged=one.merged,
-                    unknown=one.unknown,
+                    one_record=kept.one_record,
+                    merged=kept.merged,
+                    unknown=kept.unknown,
                 )
             for round_id in backup.shown:
                 ledger.disclose(RoundId(round_id))
@@ -208,14 +208,14 @@ def _entry(values: JsonObject) -> Entry:
 
 def hop_ledgers(directory: Path) -> dict[str, NoiseSpentView]:
     """Returns what the own ledger of every hop comes to whose store is here, by name (`shuffler.noise_ledger`)."""
-    found = {}
+    ledgers = {}
     for hop in read_deployment(directory).shufflers:
         own = directory / hop.name
         if _has_store(own):
             settings = load_settings(own)
             with _read(store_url(settings, own)) as connection:
-                found[hop.name] = noise_json(kept_noise(connection, settings.noise_limit))
-    return found
+                ledgers[hop.name] = noise_json(kept_noise(connection, settings.noise_limit))
+    return ledgers
 
 
 def has_ledger(directory: Path) -> bool:
@@ -252,14 +252,18 @@ def rounds_left(directory: Path) -> RoundsLeftView:
         account, entered = Account.of(ledger), ledger.entered()
         open_rounds = RoundRows(connection).rounds_in(*PENDING)
     terms = [parse_terms(pb.Signed.FromString(row.manifest).payload) for row in open_rounds]
-    account = replace(account, pending=tuple(highest_cost(one, one.manifest.min_batch_size) for one in terms))
+    account = replace(
+        account, pending=tuple(highest_cost(round_terms, round_terms.manifest.min_batch_size) for round_terms in terms)
+    )
     left = ledger_json(account.state(limit))
     alike: dict[str, list[Entry]] = {}
     if entered:
         last = entered[-1]
-        costliest = max(entered, key=lambda one: max(entry.epsilon for entry in one[2]))
+        costliest = max(entered, key=lambda row: max(entry.epsilon for entry in row[2]))
         # Further waves of a series cost nothing: what is meant are further questions like it.
-        alike = {round_id: [replace(one, series="") for one in entries] for round_id, _, entries in (last, costliest)}
+        alike = {
+            round_id: [replace(entry, series="") for entry in entries] for round_id, _, entries in (last, costliest)
+        }
     most = MOST_FORECAST if left["remaining_rounds"] is None else min(MOST_FORECAST, left["remaining_rounds"])
     return {
         "ledger": left,

@@ -165,7 +165,7 @@ def assemble(
     if current is None:
         if not name:
             raise ValueError("name is missing; a new deployment needs --name")
-        ordered = sorted(entries.values(), key=lambda one: (_ORDER.index(one.role), len(one.name), one.name))
+        ordered = sorted(entries.values(), key=lambda entry: (_ORDER.index(entry.role), len(entry.name), entry.name))
         if "operator_tls_certificate" not in fields:
             raise ValueError(
                 "operator.public.toml is missing; 'croupier org new --role operator' makes it where rounds are opened"
@@ -194,7 +194,7 @@ def shared(deployment: Deployment) -> list[str]:
     parties = [(entry.name, entry) for entry in deployment.services] + [(OPERATOR, operator)]
     organisations = {name: party.organisation for name, party in parties}
     administrators = {name: party.administrator for name, party in parties}
-    found = []
+    sentences = []
     for who, named in (
         ("its administrator", machines),
         ("it", organisations),
@@ -203,8 +203,8 @@ def shared(deployment: Deployment) -> list[str]:
         for shared_name in dict.fromkeys(filter(None, named.values())):
             those = {name: roles[name] for name, value in named.items() if value == shared_name}
             if len(those) > 1:
-                found.append(together(those, shared_name, who))
-    return found
+                sentences.append(together(those, shared_name, who))
+    return sentences
 
 
 def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
@@ -225,11 +225,11 @@ def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
     return entries | fields
 
 
-def _difference(one: Any, other: Any) -> str:
-    if not isinstance(one, ServiceEntry) or not isinstance(other, ServiceEntry):
-        return f"{one} and {other}"
+def _difference(first: Any, other: Any) -> str:
+    if not isinstance(first, ServiceEntry) or not isinstance(other, ServiceEntry):
+        return f"{first} and {other}"
     return ", ".join(
-        field.replace("_", " ") for field in type(one).model_fields if getattr(one, field) != getattr(other, field)
+        field.replace("_", " ") for field in type(first).model_fields if getattr(first, field) != getattr(other, field)
     )
 
 

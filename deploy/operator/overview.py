@@ -53,9 +53,9 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
         problem = terms if isinstance(terms, str) else ""
         if terms is None:
             problem = why_terms_unknown(names[0], states.get(names[0]), is_away=names[0] in out_of_reach)
-        found = terms if isinstance(terms, RoundTerms) else None
+        verified = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
-        rounds.append(round_json(RoundId(round_id), here, found, problem, kept_until.get(round_id)))
+        rounds.append(round_json(RoundId(round_id), here, verified, problem, kept_until.get(round_id)))
     seen_by_people: OverviewView = sanitize_for_display(
         {"services": services_json(names, answers, health), "rounds": rounds, "ledger": ledger}
     )

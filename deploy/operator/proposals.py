@@ -232,5 +232,7 @@ class Approvals:
         if not file.exists() or expiry_objection(read_proposal(file).expires_unix_s, self._now()):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             expires = int(self._now()) + VALID_S
-            replace_secret(file, _text(ProposalFile(actions=tuple(with_expiry(one, expires).hex() for one in actions))))
+            replace_secret(
+                file, _text(ProposalFile(actions=tuple(with_expiry(action, expires).hex() for action in actions)))
+            )
         return file

@@ -71,12 +71,12 @@ class PublicFile(Strict):
 
     def is_signed(self) -> bool:
         """Returns whether the owner has signed this file with the identity that it names."""
-        one = self.signature
+        signature = self.signature
         return (
-            one is not None
-            and one.signer == self.owner
-            and (self.service is None or one.identity == self.service.identity)
-            and one.is_valid(self.statement, Kind.ORGANISATION)
+            signature is not None
+            and signature.signer == self.owner
+            and (self.service is None or signature.identity == self.service.identity)
+            and signature.is_valid(self.statement, Kind.ORGANISATION)
         )
 
 

@@ -89,8 +89,8 @@ class _Deployment:
     async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
         """Returns the round of this name; or if there is none, all rounds of the survey of this name."""
         try:
-            found, _ = await self.round(RoundId(name), group)
-            return [found], None
+            report_round, _ = await self.round(RoundId(name), group)
+            return [report_round], None
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_ROUND:
                 raise
@@ -133,11 +133,11 @@ async def collect(
     from_files = False
     for group, name, file in map(_split, asked):
         if file is not None:
-            found, is_demonstration = _read(file, group)
+            further, is_demonstration = _read(file, group)
             from_files = True
         else:
-            found, survey = await source.rounds(name, group)
-        rounds += found
+            further, survey = await source.rounds(name, group)
+        rounds += further
     alone = len(asked) == 1
     return Collected(
         tuple(rounds),
@@ -207,7 +207,7 @@ def write_report(page: str, out: Path) -> None:
 
 
 def _browser() -> str | None:
-    return next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    return next((path for name in _BROWSERS if (path := shutil.which(name))), None)
 
 
 def print_page(html: Path, out: Path) -> None:

@@ -75,7 +75,7 @@ def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enr
             f"{name} holds a client's private key, which only the client may know: enrol the other file, FILE.pub; if "
             "the client has sent you this one, it needs a new key"
         )
-    found: dict[str, Enrolled] = {}
+    enrolled_keys: dict[str, Enrolled] = {}
     for number, row in lines:
         cells = [cell.strip() for cell in row]
         if not any(cells) or cells[0].startswith("#") or cells == [PUBLIC] or (number == 1 and cells[0] == "key"):
@@ -93,10 +93,12 @@ def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enr
         if has_small_order(PublicKey(raw)):
             raise ValueError(f"line {number} of {name} is not a key that can sign; the client needs a new one")
         check_label(f"the label in line {number} of {name}", label)
-        one = Enrolled(raw.hex(), label, revoked_at=revoked_at)
-        if found.setdefault(one.key, one).label != label:
-            raise ValueError(f"line {number} of {name} gives key {one.key[:8]}… a second label; each key has one")
-    return list(found.values())
+        enrolled_key = Enrolled(raw.hex(), label, revoked_at=revoked_at)
+        if enrolled_keys.setdefault(enrolled_key.key, enrolled_key).label != label:
+            raise ValueError(
+                f"line {number} of {name} gives key {enrolled_key.key[:8]}… a second label; each key has one"
+            )
+    return list(enrolled_keys.values())
 
 
 def check_label(name: str, label: str) -> None:
@@ -126,7 +128,7 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
     """
     if not keys:
         raise ValueError("no key is given; there is nothing to enrol")
-    revoked = {one.key: one.revoked_at for one in (*enrolled(directory), *keys) if one.revoked_at}
+    revoked = {key.key: key.revoked_at for key in (*enrolled(directory), *keys) if key.revoked_at}
     for key in keys:
         if key.key in revoked:
             raise ValueError(
@@ -169,7 +171,7 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequen
     """
     now, by, fresh = _now(), ", ".join(approved_by), 0
     with alone(_file(directory)):
-        listed = {one.key: one for one in enrolled(directory)}
+        listed = {entry.key: entry for entry in enrolled(directory)}
         for key in keys:
             known = listed.get(key.key, Enrolled(key.key))
             if not known.enrolled_at:
@@ -182,7 +184,7 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequen
 def _note_labels(directory: Path, keys: Iterable[Enrolled]) -> None:
     """Notes the labels of keys that are proposed, and enrolled once organisations have approved."""
     with alone(_file(directory)):
-        listed = {one.key: one for one in enrolled(directory)}
+        listed = {entry.key: entry for entry in enrolled(directory)}
         for key in keys:
             known = listed.get(key.key, key)
             listed[key.key] = replace(known, label=key.label or known.label)
@@ -193,7 +195,7 @@ def note_revoked(directory: Path, keys: Iterable[str]) -> None:
     """Notes in the list that keys are revoked, also those that it does not have yet."""
     now = _now()
     with alone(_file(directory)):
-        listed = {one.key: one for one in enrolled(directory)}
+        listed = {entry.key: entry for entry in enrolled(directory)}
         for key in keys:
             known = listed.get(key, Enrolled(key))
             listed[key] = replace(known, revoked_at=known.revoked_at or now)

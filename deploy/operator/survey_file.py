@@ -138,14 +138,14 @@ class SurveyFile(_Strict):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two questions have the name {name!r}; each needs its own")
-        sent = [one.name for one in self.sent]
-        own = [one.name for one in self.sent if one.budgets]
+        sent = [question.name for question in self.sent]
+        own = [question.name for question in self.sent if question.budgets]
         if self.budgets and own:
             raise ValueError(f"the survey has budgets, and question {own[0]!r}, too; give one of them")
         if not self.budgets and own and len(own) < len(sent):
             missing = next(name for name in sent if name not in own)
             raise ValueError(f"budgets is missing: give those of the whole survey, or question {missing!r} its own")
-        if len({len(one.budgets) for one in self.sent}) > 1:
+        if len({len(question.budgets) for question in self.sent}) > 1:
             raise ValueError("the questions have different numbers of budgets; a person chooses one place in all lists")
         for language, translation in self.translations.items():
             if other := sorted(set(names) ^ set(translation.questions)):
@@ -163,13 +163,19 @@ class SurveyFile(_Strict):
     @property
     def needs_budgets(self) -> bool:
         """Whether neither the survey nor its questions have budgets."""
-        return not self.budgets and not any(one.budgets for one in self.sent)
+        return not self.budgets and not any(question.budgets for question in self.sent)
 
     def wordings(self) -> tuple[SurveyWording, ...]:
         """Returns the texts of the survey, one for each language."""
         here = SurveyWording(self.language, self.title, self.consent, self.introduction)
         others = self.translations.items()
-        return (here, *(SurveyWording(tag, one.title, one.consent, one.introduction) for tag, one in others))
+        return (
+            here,
+            *(
+                SurveyWording(tag, translation.title, translation.consent, translation.introduction)
+                for tag, translation in others
+            ),
+        )
 
     @property
     def sent(self) -> tuple[_Question, ...]:
@@ -177,50 +183,52 @@ class SurveyFile(_Strict):
         parts = {name for question in self.questions for name in question.cross or ()}
         return tuple(question for question in self.questions if question.name not in parts)
 
-    def _crossed(self, one: _Question) -> _Question:
+    def _crossed(self, question: _Question) -> _Question:
         """Returns a question whose answers are the pairs of two others, in every language, with those answers."""
-        if one.cross is None:
-            return one
+        if question.cross is None:
+            return question
         parts = {each.name: each for each in self.questions if each.cross is None and each.choices}
-        if len(set(one.cross)) < 2 or not set(one.cross) <= set(parts):
-            raise ValueError(f"cross is {list(one.cross)}; it must be two different questions with choices")
-        labels = crossed(*(parts[name].choices for name in one.cross))
-        if one.choices or one.categories or one.low is not None:
+        if len(set(question.cross)) < 2 or not set(question.cross) <= set(parts):
+            raise ValueError(f"cross is {list(question.cross)}; it must be two different questions with choices")
+        labels = crossed(*(parts[name].choices for name in question.cross))
+        if question.choices or question.categories or question.low is not None:
             raise ValueError("cross is given beside choices, categories or low; its answers are those of two questions")
-        return one.model_copy(update={"choices": labels})
+        return question.model_copy(update={"choices": labels})
 
     def asked(self) -> tuple[Question, ...]:
         """Returns the questions that have a round, with their wordings."""
-        found = []
+        questions = []
         for each in self.sent:
             try:
-                one = self._crossed(each)
-                others = [self._translated(one, tag) for tag in self.translations]
-                found.append(Question(one.name, one.mechanism(), (one.wording(self.language), *others)))
+                question = self._crossed(each)
+                others = [self._translated(question, tag) for tag in self.translations]
+                questions.append(
+                    Question(question.name, question.mechanism(), (question.wording(self.language), *others))
+                )
             except ValueError as error:
                 raise ValueError(f"question {each.name!r}: {error}") from error
-        return tuple(found)
+        return tuple(questions)
 
-    def _translated(self, one: _Question, language: str) -> Wording:
+    def _translated(self, question: _Question, language: str) -> Wording:
         texts = self.translations[language].questions
-        own = texts[one.name]
-        if one.cross is not None and all(texts[name].choices for name in one.cross):
-            own = own.model_copy(update={"choices": crossed(*(texts[name].choices for name in one.cross))})
+        own = texts[question.name]
+        if question.cross is not None and all(texts[name].choices for name in question.cross):
+            own = own.model_copy(update={"choices": crossed(*(texts[name].choices for name in question.cross))})
         return own.wording(language)
 
     def grids(self) -> tuple[tuple[float, ...], ...]:
         """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
-        for budgets in (self.budgets, *(one.budgets for one in self.sent)):
+        for budgets in (self.budgets, *(question.budgets for question in self.sent)):
             if any(a >= b for a, b in itertools.pairwise(budgets)):
                 raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
         if not self.budgets:
-            return tuple(one.budgets for one in self.sent)
-        shares = [Decimal(str(one.share)) for one in self.sent]
+            return tuple(question.budgets for question in self.sent)
+        shares = [Decimal(str(question.share)) for question in self.sent]
         return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
 
     def whole_budget(self, name: str, part: float) -> float | None:
         """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
-        shares = {one.name: one.share for one in self.sent}
+        shares = {question.name: question.share for question in self.sent}
         return part * sum(shares.values()) / shares[name] if self.budgets else None
 
     @property

@@ -99,7 +99,7 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
 
     def is_safe(budgets: Sequence[float]) -> bool:
         terms = [terms for _, terms in survey_terms(offering(budgets), deployment).values()]
-        return all(always_granted(one, file.min_batch_size) for one in terms)
+        return all(always_granted(round_terms, file.min_batch_size) for round_terms in terms)
 
     budgets = default_grid(is_safe)
     if budgets is None:
@@ -117,7 +117,7 @@ def survey_terms(
 
     A wave of a study ends at its deadline, also with too few people; any other survey is held then.
     """
-    found = {}
+    rounds = {}
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
         settings = RoundSettings(
             question,
@@ -137,10 +137,10 @@ def survey_terms(
         )
         round_id = round_of(file.name, number)
         try:
-            found[round_id] = settings, check_settings(settings, deployment, round_id)
+            rounds[round_id] = settings, check_settings(settings, deployment, round_id)
         except ValueError as error:
             raise ValueError(f"question {question.name!r}: {error}") from error
-    return found
+    return rounds
 
 
 def plan_survey(
@@ -198,20 +198,20 @@ class SurveyForecast:
     @property
     def refusal(self) -> str:
         """Why some question would be refused; empty if none would, whatever budgets people choose."""
-        found = [
+        refusals = [
             (name, statement)
             for name, response in self.questions.items()
             for outcome in response.outcomes
             for statement in read_messages(RefusalReason, outcome.refusals)
         ]
-        if not found:
+        if not refusals:
             return ""
         ledger = next(iter(self.questions.values())).ledger
-        exceeded = [one for _, one in found if one.code is RefusalReason.LEDGER_EXCEEDED]
+        exceeded = [statement for _, statement in refusals if statement.code is RefusalReason.LEDGER_EXCEEDED]
         under_way = f" beside {ledger.num_pending:,} rounds that are under way" if ledger.num_pending else ""
         whole = f"the {len(self.questions)} questions of this survey with {self.people:,} people{under_way}"
         if exceeded:
-            reached = max(float(one["reached"]) for one in exceeded)
+            reached = max(float(statement["reached"]) for statement in exceeded)
             most, before = ledger.limit.total_epsilon, ledger.committed_epsilon
             return (
                 f"the ledger cannot bear {whole}: requested ε = {round_up(difference(reached, before), 6)}, remaining "
@@ -219,13 +219,13 @@ class SurveyForecast:
                 f"{round_up(difference(reached, most), 6)}, at δ = {round_up(ledger.limit.total_delta)}. Choose "
                 "smaller budgets, fewer questions or a larger min_batch_size"
             )
-        if any(one.code is RefusalReason.ROUNDS_SHOWN for _, one in found):
+        if any(statement.code is RefusalReason.ROUNDS_SHOWN for _, statement in refusals):
             left = max(0, ledger.limit.max_rounds - ledger.num_shown - ledger.num_pending)
             return (
                 f"the ledger cannot bear {whole}: requested {len(self.questions):,} certificates, remaining {left:,}, "
                 f"difference {len(self.questions) - left:,} (max_rounds of the deployment's privacy limit)"
             )
-        name, statement = found[0]
+        name, statement = refusals[0]
         if statement.code in (RefusalReason.STUDY_EXCEEDED, RefusalReason.STUDY_UNBOUNDED):
             return (
                 f"the study's limit cannot bear one more wave with {self.people:,} people: question {name!r}: "
@@ -277,16 +277,18 @@ async def _forecast(
 ) -> SurveyForecast:
     # Of a survey by itself the description changes nothing, and is not sent; that of a wave has the study's limit.
     alone = {
-        round_id: one if one.survey is not None and one.survey.wave is not None else replace(one, survey=None)
-        for round_id, one in settings.items()
+        round_id: round_settings
+        if round_settings.survey is not None and round_settings.survey.wave is not None
+        else replace(round_settings, survey=None)
+        for round_id, round_settings in settings.items()
     }
     questions = {}
-    for round_id, one in alone.items():
+    for round_id, round_settings in alone.items():
         others = {name: other for name, other in alone.items() if name != round_id}
-        questions[one.question.name] = await forecast_opening(
-            operator, one, people, deployment, round_id=round_id, together_with=others
+        questions[round_settings.question.name] = await forecast_opening(
+            operator, round_settings, people, deployment, round_id=round_id, together_with=others
         )
-    return SurveyForecast(people, questions, sum_above(one.delta for one in alone.values()))
+    return SurveyForecast(people, questions, sum_above(round_settings.delta for round_settings in alone.values()))
 
 
 def survey_folder(directory: Path, survey_id: str) -> Path:
@@ -367,18 +369,24 @@ async def open_survey(
             )
         opened: list[RoundTerms] = []
         operator.require_approval(
-            {round_id: one for round_id, one in settings.items() if not (folder / f"{round_id}.signed").exists()}
+            {
+                round_id: round_settings
+                for round_id, round_settings in settings.items()
+                if not (folder / f"{round_id}.signed").exists()
+            }
         )
         try:
             documents = []
-            for round_id, one in settings.items():
+            for round_id, round_settings in settings.items():
                 kept = folder / f"{round_id}.signed"
-                made = b"" if kept.exists() else (await operator.sign_round(one, round_id)).SerializeToString()
+                made = (
+                    b"" if kept.exists() else (await operator.sign_round(round_settings, round_id)).SerializeToString()
+                )
                 documents.append(pb.Signed.FromString(_keep(kept, made)))
             for document in documents:
                 opened.append(await operator.open_signed(document))  # noqa: PERF401 (what is open counts if one fails)
         except (CroupierError, grpc.aio.AioRpcError):
-            names = f" ({', '.join(one.round_id for one in opened)})" if opened else ""
+            names = f" ({', '.join(terms.round_id for terms in opened)})" if opened else ""
             tell(
                 f"{len(opened)} of the {len(settings)} rounds of {survey.survey_id!r} are open{names}; the same "
                 f"command again goes on, and 'croupier survey close {survey.survey_id} --withdraw' gives the survey up"
@@ -418,7 +426,7 @@ async def forecast_closing(
     Raises:
         Refusal, grpc.aio.AioRpcError: a round is unknown, or a service is out of reach.
     """
-    found: dict[str, rpc.ForecastResponse] = {}
+    forecasts: dict[str, rpc.ForecastResponse] = {}
     least = kept_rounds(directory, survey.survey_id)[0].manifest.min_batch_size
     async with Operator(directory, transport) as operator:
         for survey_round in survey.rounds:
@@ -427,9 +435,9 @@ async def forecast_closing(
                 raise status
             if status.rounds[0].state == pb.ROUND_STATE_OPEN and status.rounds[0].num_items:
                 # A round with too few people stays open.
-                before = {name: said.num_reports for name, said in found.items() if said.num_reports >= least}
-                found[survey_round.round_id] = await forecast_now(operator, survey_round.round_id, before)
-    return found
+                before = {name: said.num_reports for name, said in forecasts.items() if said.num_reports >= least}
+                forecasts[survey_round.round_id] = await forecast_now(operator, survey_round.round_id, before)
+    return forecasts
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:
@@ -481,17 +489,17 @@ async def survey_results(
         ValueError: the first result is not that of a survey.
     """
     survey: Survey | None = None
-    found: list[AnsweredQuestion] = []
-    while survey is None or len(found) < len(survey.rounds):
-        round_id = survey.rounds[len(found)].round_id if survey else round_of(survey_id, 1)
+    answered: list[AnsweredQuestion] = []
+    while survey is None or len(answered) < len(survey.rounds):
+        round_id = survey.rounds[len(answered)].round_id if survey else round_of(survey_id, 1)
         publication, certificate = await published_result(directory, round_id, patience_s, transport, tell)
         terms = parse_terms(publication.manifest.payload)  # it is verified with the publication
-        found.append(AnsweredQuestion(terms, publication, certificate))
+        answered.append(AnsweredQuestion(terms, publication, certificate))
         survey = terms.survey
         if survey is None or survey.survey_id != survey_id:
             raise ValueError(f"round {round_id!r} is not of survey {survey_id!r}; 'croupier round result' shows it")
-    rounds_together([one.terms for one in found])
-    return SurveyResults(survey, tuple(found), _together([one.certificate for one in found]))
+    rounds_together([question.terms for question in answered])
+    return SurveyResults(survey, tuple(answered), _together([question.certificate for question in answered]))
 
 
 def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
@@ -499,4 +507,4 @@ def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
     granted = [Certificate.from_message(certificate) for certificate in certificates if certificate.granted]
     if not granted:
         return None
-    return compose(granted, delta=sum_above([one.delta for one in granted]), fixed_terms=True)
+    return compose(granted, delta=sum_above([certificate.delta for certificate in granted]), fixed_terms=True)

@@ -94,12 +94,12 @@ async def revoke(
 
 def _unhex(what: str, number: int, text: str) -> bytes:
     try:
-        found = bytes.fromhex(text)
+        token = bytes.fromhex(text)
     except ValueError:
-        found = b""
-    if len(found) != 32:  # a token is a secret, and is not shown
+        token = b""
+    if len(token) != 32:  # a token is a secret, and is not shown
         raise ValueError(f"{what} {number} has {len(text)} characters; it must be 64 hexadecimal digits")
-    return found
+    return token
 
 
 def take_tokens(directory: Path, count: int) -> list[bytes]:

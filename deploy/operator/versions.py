@@ -127,7 +127,7 @@ def _check_own(directory: Path, entry: ServiceEntry) -> None:
     stated = public_file_of(directory, entry.name)
     if stated is None:
         return
-    here, there = (one.model_copy(update={"retired_identities": ()}) for one in (stated, entry))
+    here, there = (service.model_copy(update={"retired_identities": ()}) for service in (stated, entry))
     kept = {retired_identity.identity for retired_identity in entry.retired_identities} >= {
         retired_identity.identity for retired_identity in stated.retired_identities
     }

@@ -217,7 +217,7 @@ def dashboard() -> str:
             }
             panels.append(_panel(len(panels) + 1, panel, place))
         top += -(-len(row.panels) // _PER_ROW) * _HEIGHT
-    found = {
+    document = {
         "uid": "croupier-operations",
         "title": "croupier: operations",
         "description": "The answers to these questions are in docs/runbook.md. Nothing is about a person.",
@@ -246,7 +246,7 @@ def dashboard() -> str:
         },
         "panels": panels,
     }
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _panel(number: int, panel: Graph, place: dict[str, int]) -> JsonObject:

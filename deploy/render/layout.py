@@ -198,13 +198,13 @@ class Layout(_Strict):
 
     def shared(self) -> list[str]:
         """Returns a sentence for every host whose administrator would learn what two services keep from each other."""
-        found = []
+        sentences = []
         for host, places in self.hosts.items():
             if len(places) < 2:
                 continue
             roles = {place.service: place.role for place in places}
-            found.append(together(roles, host, "its administrator"))
-        return found
+            sentences.append(together(roles, host, "its administrator"))
+        return sentences
 
 
 def together(roles: Mapping[str, str], shared: str, who: str) -> str:

@@ -77,14 +77,14 @@ def survey_new(
             )
             values["budgets"] = [float(number) for number in numbers.split(",")]
             file.write_text(written(values, questions), encoding="utf-8")
-            found = _forecasts(None, read_survey_file(file))
+            forecasts = _forecasts(None, read_survey_file(file))
         except ValueError as error:
             raise ValueError(f"{error}. Correct {file}, and open the survey with it") from error
     show(
         False,
         {},
-        survey_forecast_table(found),
-        *survey_forecast_lines(found),
+        survey_forecast_table(forecasts),
+        *survey_forecast_lines(forecasts),
         f"{file} is written; 'croupier survey open {file}' opens it",
     )
 
@@ -140,10 +140,10 @@ def survey_forecast(
         from croupier.deploy.operator.survey_file import read_survey_file
         from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
-        found = _forecasts(directory, read_survey_file(file), expected)
-    show(as_json, {"forecasts": found}, survey_forecast_table(found), *survey_forecast_lines(found))
-    if found[0]["refusal"]:
-        raise fail(REFUSED, found[0]["refusal"])
+        forecasts = _forecasts(directory, read_survey_file(file), expected)
+    show(as_json, {"forecasts": forecasts}, survey_forecast_table(forecasts), *survey_forecast_lines(forecasts))
+    if forecasts[0]["refusal"]:
+        raise fail(REFUSED, forecasts[0]["refusal"])
 
 
 def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[SurveyForecastView]:
@@ -152,8 +152,11 @@ def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> l
     from croupier.deploy.operator.surveys import forecast_survey
     from croupier.show.forecasts import survey_forecast_json
 
-    found = asyncio.run(forecast_survey(directory, file, expected))
-    return [survey_forecast_json(one.people, one.questions, one.delta, one.refusal) for one in found]
+    forecasts = asyncio.run(forecast_survey(directory, file, expected))
+    return [
+        survey_forecast_json(forecast.people, forecast.questions, forecast.delta, forecast.refusal)
+        for forecast in forecasts
+    ]
 
 
 def survey_open(
@@ -173,11 +176,11 @@ def survey_open(
         from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         asked = read_survey_file(file)
-        found: list[SurveyForecastView] = []
+        forecasts: list[SurveyForecastView] = []
         if not survey_folder(directory, asked.name).exists():
-            found = _forecasts(directory, asked, expected)
-            if found[0]["refusal"]:
-                raise ValueError(found[0]["refusal"])
+            forecasts = _forecasts(directory, asked, expected)
+            if forecasts[0]["refusal"]:
+                raise ValueError(forecasts[0]["refusal"])
         survey = asyncio.run(open_survey(directory, asked, tell=note))
         name = survey.survey_id
         show(
@@ -186,9 +189,9 @@ def survey_open(
                 "survey_id": name,
                 "hash": survey.hash.hex(),
                 "round_ids": [survey_round.round_id for survey_round in survey.rounds],
-                "forecasts": found,
+                "forecasts": forecasts,
             },
-            *([survey_forecast_table(found), *survey_forecast_lines(found)] if found else []),
+            *([survey_forecast_table(forecasts), *survey_forecast_lines(forecasts)] if forecasts else []),
             f"survey {name} is open, with {len(survey.rounds)} questions; 'croupier invite {name}' makes links",
         )
 
@@ -274,16 +277,16 @@ def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
     from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
 
     said = asyncio.run(forecast_closing(directory, survey))
-    found = {round_id: forecast_json(one) for round_id, one in said.items()}
+    views = {round_id: forecast_json(response) for round_id, response in said.items()}
     tables: list[Any] = []
     for survey_round in survey.rounds:
-        if survey_round.round_id in found:
-            view = found[survey_round.round_id]
+        if survey_round.round_id in views:
+            view = views[survey_round.round_id]
             tables += [f"{survey_round.round_id}:", forecast_table([view]), *closing_lines(view, survey_round.round_id)]
         else:
             tables.append(f"{survey_round.round_id}: nobody has answered, or it takes no answers any more")
-    show(as_json, {"survey_id": survey.survey_id, "rounds": found}, *tables)
-    return not all(one["always_granted"] for one in found.values())
+    show(as_json, {"survey_id": survey.survey_id, "rounds": views}, *tables)
+    return not all(view["always_granted"] for view in views.values())
 
 
 def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> bool:
@@ -299,16 +302,16 @@ def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> boo
     why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
     lines, document, any_held = [], {}, False
     for name, answer in closed.items():
-        state, found = state_name(answer.state), None
+        state, forecast = state_name(answer.state), None
         if answer.HasField("forecast"):
-            found = forecast_json(answer.forecast)
-        held = state == "OPEN" and found is not None
+            forecast = forecast_json(answer.forecast)
+        held = state == "OPEN" and forecast is not None
         any_held = any_held or held
-        document[name] = {"state": state, "num_clients": answer.num_clients, "forecast": found}
+        document[name] = {"state": state, "num_clients": answer.num_clients, "forecast": forecast}
         because = " (at risk: held)" if held else why.get(state, "")
         lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
-        if held and found is not None:
-            lines += closing_lines(found, RoundId(name))
+        if held and forecast is not None:
+            lines += closing_lines(forecast, RoundId(name))
     show(as_json, {"survey_id": survey.survey_id, "rounds": document}, *lines)
     return any_held
 
@@ -379,8 +382,8 @@ def _show_results(document: SurveyResultsView) -> None:
     from croupier.show.tables import counted
 
     show(False, {}, document["wordings"][0]["title"])
-    for number, one in enumerate(document["questions"], start=1):
-        wording, result = one["wordings"][0], one["result"]
+    for number, question in enumerate(document["questions"], start=1):
+        wording, result = question["wordings"][0], question["result"]
         show(False, {}, "", f"{number}. {wording['question']} ({counted(result['num_reports'], 'answer')})")
         if not result["certificate"]["granted"]:
             show(False, {}, "refused by the accountant: nothing was read")
