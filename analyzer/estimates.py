@@ -90,12 +90,12 @@ class Merged:
 
         What is merged is shown as soon as there are `min_tier_size` of them, so fewer have been merged into a tier.
         """
-        found, before = [], 0.0
+        hidden, before = [], 0.0
         for epsilon, count in tiers:
             smallest = min((own for own in self.budget_grid if before < own < epsilon), default=epsilon)
-            found.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
+            hidden.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
             before = epsilon
-        return found
+        return hidden
 
 
 @dataclass(frozen=True)

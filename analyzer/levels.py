@@ -112,7 +112,7 @@ def mean_laws(hits: Floats, epsilons: Floats, counts: Floats) -> Laws:
     rare = 4 / n * most**2 / 4
     spread = min(max(moment - (mean - most / 2) ** 2, 0.25) + rare, most**2 / 4)
     base = (1 - weights) * ((k**2 - 1) / 12 + weights * moment)
-    own, whole = (float((base + weights**2 * one) @ counts) for one in (0.25, spread))
+    own, whole = (float((base + weights**2 * variance) @ counts) for variance in (0.25, spread))
     law = SumLaw(
         offset=float((1 - weights) @ counts) * most / 2,
         weight=weight * most,
@@ -146,11 +146,11 @@ def distribution_of(
     k, (epsilons, counts) = mechanism.k, np.array(tiers, dtype=np.float64).T
     raw = _shares(hits, epsilons, counts)
     smooth = _smooth(raw)
-    only, below = np.eye(k), np.tri(k)
+    indicators, below = np.eye(k), np.tri(k)
     weights = weights_of(k, epsilons)[1]
     noise = None if errors is None else TierNoise.of(errors, weights, counts, 1.0)
     possible = np.diff(smooth, prepend=0.0)
-    shares = _share_values(hits, only, possible, epsilons, counts, confidence, fakes, noise)
+    shares = _share_values(hits, indicators, possible, epsilons, counts, confidence, fakes, noise)
     cumulative = _share_values(hits, below[:-1], smooth[:-1], epsilons, counts, confidence, fakes, noise)
     everybody = Value(1.0, 1.0, 0.0, (1.0, 1.0), 0.0, (1.0, 1.0))
     weight = float(weights @ counts)
@@ -215,10 +215,10 @@ def _standard_deviation(
     possible = np.diff(smooth, prepend=0.0)
     mean = min(max(float(raw @ positions), 0.0), most)
     g = (positions - mean) ** 2
-    of_mean, of_square = (np.array(_variances(one, possible, epsilons, counts)) for one in (positions, g))
+    of_mean, of_square = (np.array(_variances(scores, possible, epsilons, counts)) for scores in (positions, g))
     if fakes is not None:
         of_mean, of_square = (
-            variance + fakes_in_sum(fakes, one)[1] for variance, one in ((of_mean, positions), (of_square, g))
+            variance + fakes_in_sum(fakes, scores)[1] for variance, scores in ((of_mean, positions), (of_square, g))
         )
     of_mean, of_square = of_mean / weight**2, of_square / weight**2
     bias = 0.0
@@ -242,5 +242,8 @@ def _standard_deviation(
     ]
     spread = float(possible @ g**2) - float(possible @ g) ** 2
     own, sampling = step**2 * float(errors[0]), step**2 * math.sqrt(max(spread, 0.0) / n)
-    error, drawn = (min(one / (2 * estimate) if estimate else math.inf, math.sqrt(one)) for one in (own, sampling))
+    error, drawn = (
+        min(variance_error / (2 * estimate) if estimate else math.inf, math.sqrt(variance_error))
+        for variance_error in (own, sampling)
+    )
     return Value(estimate, estimate, error, ends[0], drawn, ends[1])

@@ -45,12 +45,12 @@ class _Levels(ScalarEstimator[Levels]):
         noised: Noised | None = None,
     ) -> Estimate:
         """The mean, and beside it the distribution that it is the mean of."""
-        found = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes, noised)
+        estimate = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes, noised)
         num_reports = len(reports) - (fakes.total if fakes is not None else 0)
         scaled, _ = tiers_of_reports(tiers, num_reports, noised)
         hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)
         errors = TierErrors.of(noised, tiers, num_reports)
-        return replace(found, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes, errors))
+        return replace(estimate, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes, errors))
 
     def with_noised_tiers(
         self, mechanism: Levels, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
@@ -95,12 +95,12 @@ class _Lattice(ScalarEstimator[Lattice]):
         """
         margin, n = mechanism.margin(least_epsilon), float(counts.sum())
         most = counts if errors is None else counts + errors.most_missing
-        found = np.clip(reports, -margin, mechanism.lattice + margin)
+        clamped = np.clip(reports, -margin, mechanism.lattice + margin)
         step = (mechanism.high - mechanism.low) / mechanism.lattice
-        return found, Clamping(
+        return clamped, Clamping(
             low=mechanism.low - step * margin,
             high=mechanism.high + step * margin,
-            num_clamped=int((found != reports).sum()),
+            num_clamped=int((clamped != reports).sum()),
             bias=step * float(np.dot(self.excess(mechanism, epsilons, margin), most)) / n,
             influence=step * (mechanism.lattice + 2 * margin) / n,
         )
@@ -173,12 +173,12 @@ class _Gaussian(_Lattice[Gaussian]):
 
     def excess(self, mechanism: Gaussian, epsilons: Floats, margin: int) -> Floats:
         """At most σ(φ(t) − t(1 − Φ(t))), t = (margin − 1)/σ, as P(K ≥ m) ≤ P(N(0, σ²) ≥ m − 1) (there, Prop. 25)."""
-        normal, found = NormalDist(), []
+        normal, excesses = NormalDist(), []
         for epsilon in epsilons.tolist():
             sigma = mechanism.sigma_steps(epsilon)
             t = (margin - 1) / sigma
-            found.append(sigma * (normal.pdf(t) - t * normal.cdf(-t)))
-        return np.array(found)
+            excesses.append(sigma * (normal.pdf(t) - t * normal.cdf(-t)))
+        return np.array(excesses)
 
 
 MEANS: dict[str, Estimator[Any]] = {

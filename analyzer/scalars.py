@@ -96,8 +96,8 @@ class ScalarEstimator(Estimator[Scalar]):
         errors_of_tiers = TierErrors.of(noised, tiers, num_reports)
         epsilons, counts = np.array(scaled, dtype=np.float64).T
         as_sent = np.asarray(reports, dtype=np.int64)
-        found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon, errors_of_tiers)
-        laws = self.laws(mechanism, found, epsilons, counts)
+        clamped, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon, errors_of_tiers)
+        laws = self.laws(mechanism, clamped, epsilons, counts)
         if errors_of_tiers is not None:
             laws = self.with_noised_tiers(mechanism, laws, epsilons, counts, errors_of_tiers)
         if fakes is not None:

@@ -110,25 +110,25 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     async def _hand_in_tickets_and_publish(self, terms: RoundTerms) -> bool:
         """Hands the tickets in, and with the certificate publishes, or begins to learn in a sequential round."""
-        found = await self._certificate(terms, DocumentKind.CERTIFICATE)
-        if found is None:
+        signed = await self._certificate(terms, DocumentKind.CERTIFICATE)
+        if signed is None:
             await self.sender.send_lane(terms, terms.manifest.accountant.service, pb.LANE_TICKET)
-            found = await self._certificate(terms, DocumentKind.CERTIFICATE)
-        if found is None:
+            signed = await self._certificate(terms, DocumentKind.CERTIFICATE)
+        if signed is None:
             return False
-        certificate = pb.Certificate.FromString(found[0].payload)
+        certificate = pb.Certificate.FromString(signed[0].payload)
         if terms.question.sequential is not None and certificate.granted:
             await self.learning.begin(terms, certificate)
         else:
-            await self._publish(terms, *found)
+            await self._publish(terms, *signed)
         return True
 
     async def _publish_model(self, terms: RoundTerms) -> bool:
         """Publishes the model of a sequential round once the last certificate is here."""
-        found = await self._certificate(terms, DocumentKind.LAST_CERTIFICATE)
-        if found is None:
+        signed = await self._certificate(terms, DocumentKind.LAST_CERTIFICATE)
+        if signed is None:
             return False
-        await self._publish(terms, *found)
+        await self._publish(terms, *signed)
         return True
 
     async def _certificate(self, terms: RoundTerms, kind: DocumentKind) -> tuple[pb.Signed, pb.Signed] | None:
@@ -265,7 +265,7 @@ def _answer(
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None
-    found = estimate(
+    estimated = estimate(
         terms.question,
         reports,
         tiers,
@@ -274,4 +274,4 @@ def _answer(
         fakes=fakes,
         noised=Noised.of(certificate),
     )
-    found.publish(publication)
+    estimated.publish(publication)

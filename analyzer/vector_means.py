@@ -43,13 +43,13 @@ class _VectorMean(Estimator[InSpace]):
     ) -> VectorEstimate:
         scaled, notes = tiers_of_reports(tiers, len(reports), noised)
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
-        found = replace(self.mean(mechanism, total, scaled), notes=notes)
+        mean = replace(self.mean(mechanism, total, scaled), notes=notes)
         errors = TierErrors.of(noised, tiers, len(reports))
         if errors is None:
-            return found
+            return mean
         epsilons, counts = np.array(scaled, dtype=np.float64).T
         more = self.error_of_tiers(mechanism, epsilons, counts, errors)
-        return replace(found, standard_error=math.hypot(found.standard_error, more))
+        return replace(mean, standard_error=math.hypot(mean.standard_error, more))
 
     @abstractmethod
     def mean(self, mechanism: InSpace, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:

@@ -24,7 +24,7 @@ _ELSEWHERE = {
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
     "Discovered": "croupier.deploy.local.discovering",
-    "DiscoverySettings": "croupier.deploy.discovery",
+    "DiscoverySettings": "croupier.deploy.study.discovery",
     "Explanation": "croupier.show.explanation",
     "Inclusion": "croupier.client.results",
     "LimitError": "croupier.protocol.errors",

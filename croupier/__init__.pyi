@@ -1,11 +1,11 @@
 from croupier.accountant import *
 from croupier.client.limits import Limits as Limits
-from croupier.deploy.discovery import DiscoverySettings as DiscoverySettings
 from croupier.deploy.local.discovering import Discovered as Discovered
 from croupier.deploy.local.discovering import discover as discover
 from croupier.deploy.local.simulation import SimulatedQuestion as SimulatedQuestion
 from croupier.deploy.local.simulation import Simulation as Simulation
 from croupier.deploy.local.simulation import simulate as simulate
+from croupier.deploy.study.discovery import DiscoverySettings as DiscoverySettings
 from croupier.protocol.codes import Assumption as Assumption
 from croupier.protocol.codes import Method as Method
 from croupier.protocol.codes import Note as Note

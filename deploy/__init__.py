@@ -1,6 +1,7 @@
 """Everything that puts the roles together.
 
     cli          the `croupier` command line; its commands parse, call, and show
+    study        studies and discoveries: plans, the process that runs their waves, results
     operator     keys and their rotation, init, doctor, rounds, tokens, canaries, the ledger's backup
     node         runs one service on its machine
     local        a whole deployment on one machine, the population that it is tried with, the demonstration

@@ -47,13 +47,13 @@ def tightness(
         from lab.bench.tightness import tightness_page, tightness_rows
         from lab.tables import tightness_table
 
-        found = []
+        rows = []
         for row in tightness_rows(seconds, cases):
-            found.append(row)
+            rows.append(row)
             note(f"{row.randomizer}, {row.tiers}: {'' if row.ratio is None else f'{row.ratio:.4f}'}")
         if out is not None:
-            out.write_text(tightness_page(found, seconds), encoding="utf-8")
-        show(as_json, {"rows": [asdict(row) for row in found]}, tightness_table(found))
+            out.write_text(tightness_page(rows, seconds), encoding="utf-8")
+        show(as_json, {"rows": [asdict(row) for row in rows]}, tightness_table(rows))
 
 
 def sgd_results(
@@ -101,12 +101,13 @@ def bench_training(
     with plain_errors():
         from lab.bench.training import measure_training
 
-        found = measure_training(epochs, hops, users, note)
+        measured = measure_training(epochs, hops, users, note)
         show(
             as_json,
-            found,
-            f"{found['users']} users, d = {found['dimension']}: an epoch takes {found['deployed_s_per_epoch']:.2f} s "
-            f"deployed and {found['simulated_s_per_epoch']:.4f} s simulated, {found['ratio']:.0f} times faster",
+            measured,
+            f"{measured['users']} users, d = {measured['dimension']}: an epoch takes "
+            f"{measured['deployed_s_per_epoch']:.2f} s deployed and {measured['simulated_s_per_epoch']:.4f} s "
+            f"simulated, {measured['ratio']:.0f} times faster",
         )
 
 
@@ -125,11 +126,11 @@ def bench_cluster(
         def say(row: ScalingRow) -> None:
             note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
 
-        found = measure_scaling(_whole_numbers("workers", workers), items, say)
-        write_json(out / "cluster.json", found)
+        document = measure_scaling(_whole_numbers("workers", workers), items, say)
+        write_json(out / "cluster.json", document)
         if page is not None:
-            write_part(page, "scaling", scaling_lines(found))
-        show(as_json, found, "\n".join(scaling_lines(found)), str(out / "cluster.json"))
+            write_part(page, "scaling", scaling_lines(document))
+        show(as_json, document, "\n".join(scaling_lines(document)), str(out / "cluster.json"))
 
 
 def bench_load(
@@ -156,8 +157,8 @@ def bench_load(
             write_json(out / "load.json", {"hops": hops, "processes": processes, "rows": rows})  # may be stopped
             note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
 
-        found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, times, note, say)
-        show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
+        document = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, times, note, say)
+        show(as_json, document, "\n".join(load_lines(document)), str(out / "load.json"))
 
 
 def bench_survey(
@@ -174,9 +175,9 @@ def bench_survey(
         from croupier.show.documents import write_json
         from lab.bench.survey import measure_survey, survey_lines
 
-        found = measure_survey(people, questions, at_once, budget, hops, note)
-        write_json(out / "survey.json", found)
-        show(as_json, found, *survey_lines(found), str(out / "survey.json"))
+        measured = measure_survey(people, questions, at_once, budget, hops, note)
+        write_json(out / "survey.json", measured)
+        show(as_json, measured, *survey_lines(measured), str(out / "survey.json"))
 
 
 def bench_hop_noise(
@@ -226,8 +227,8 @@ def bench_stores(
                 f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s"
             )
 
-        found = measure_stores(kinds_of(postgresql), int(bodies), out, say)
-        show(as_json, found, "\n".join(store_lines(found)), str(out / "stores.json"))
+        document = measure_stores(kinds_of(postgresql), int(bodies), out, say)
+        show(as_json, document, "\n".join(store_lines(document)), str(out / "stores.json"))
 
 
 def bench_report(
@@ -306,12 +307,12 @@ def capacity(
         lines = capacity_lines(costs, feed, sizes, hours, machine)
         if page is not None:
             write_part(page, "capacity", lines)
-        found = [
+        needed = [
             {"users": size, "service": name, "first": need.first, **asdict(need)}
             for size in sizes
             for name, need in ((name, needs(cost, feed, size, hours, machine)) for name, cost in costs.items())
         ]
-        show(as_json, {"hours": hours, "machine": asdict(machine), "rows": found}, "\n".join(lines))
+        show(as_json, {"hours": hours, "machine": asdict(machine), "rows": needed}, "\n".join(lines))
 
 
 def concept_pictures(

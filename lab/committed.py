@@ -19,7 +19,7 @@ EXAMPLE = Layout.of("clinic", ["croupier.example"] * 2, "croupier.example", "cro
 
 def committed_files() -> dict[Path, str]:
     """Returns the content of every file that is rendered, by its path from the root of the repository."""
-    found = {
+    files = {
         Path("systemd") / UNIT_FILE: unit(EXAMPLE.limits),
         Path("systemd") / GATEWAY_UNIT_FILE: gateway_unit(EXAMPLE.limits),
         Path("systemd") / STUDY_UNIT_FILE: study_unit(EXAMPLE.limits),
@@ -29,7 +29,7 @@ def committed_files() -> dict[Path, str]:
         ),
         Path("grafana") / "croupier.json": dashboard(),
     }
-    return {Path("deploy") / path: text for path, text in found.items()}
+    return {Path("deploy") / path: text for path, text in files.items()}
 
 
 def write_committed(root: Path) -> list[Path]:

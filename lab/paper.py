@@ -119,13 +119,13 @@ def draw_figures(folder: Path, seconds: float) -> list[PaperRow]:
 
     points: list[PaperRow] = []
     for name, (randomizer, local) in FIGURES.items():
-        found = [_three(randomizer, ((local, n),), 1e-6, seconds) for n in USERS]
+        epsilons = [_three(randomizer, ((local, n),), 1e-6, seconds) for n in USERS]
         points += [
             PaperRow(name, randomizer, f"{n:,} × {local:g}", 1e-6, *three)
-            for n, three in zip(USERS, found, strict=True)
+            for n, three in zip(USERS, epsilons, strict=True)
         ]
         with figure_file(folder / f"{name}.svg", 1, height=3.4) as (_, [[axes]]):
-            attack, certified, blanket = zip(*found, strict=True)
+            attack, certified, blanket = zip(*epsilons, strict=True)
             axes.loglog(USERS, blanket, color=COMPARED, ls="--", marker="s", label="blanket")
             axes.loglog(USERS, certified, color=CERTIFIED, marker="o", label="certified, with the exchange bound")
             axes.loglog(USERS, attack, color=MEASURED, ls=":", marker="x", label="attack")

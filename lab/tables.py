@@ -47,5 +47,5 @@ def findings_table(figure: FindingsView) -> Table:
     title = f"{figure['name']} ({figure['paper']}, {figure['title']}): {figure['verdict']}"
     table = Table("claim", "verdict", "what came out", title=title, show_lines=True)
     for finding in figure["findings"]:
-        table.add_row(finding["claim"], finding["verdict"], finding["found"])
+        table.add_row(finding["claim"], finding["verdict"], finding["evidence"])
     return table

@@ -74,8 +74,8 @@ class ConnectionWatch:
 
     def look(self) -> int:
         """Ends what is beyond the limits, and returns how many connections that were."""
-        found = {connection: number for number, connection in _connections(self._ports)}
-        self._seen = {one: None for one in (*self._seen, *found) if one in found}
+        descriptors = {connection: number for number, connection in _connections(self._ports)}
+        self._seen = {connection: None for connection in (*self._seen, *descriptors) if connection in descriptors}
         too_many = set[_Connection]()
         held = {port: Holdings[_Connection]() for port in self._ports}
         for connection in self._seen:
@@ -90,7 +90,7 @@ class ConnectionWatch:
                 newest = next(of_port.largest_first(newest_first=True))
                 of_port.remove(newest)
                 too_many.add(newest)
-        _shut_down((found[one], one) for one in too_many)
+        _shut_down((descriptors[connection], connection) for connection in too_many)
         self._busy = bool(too_many) or any(2 * of_port.total > self._most for of_port in held.values())
         return len(too_many)
 
@@ -124,7 +124,9 @@ class ConnectionCloser:
 
 
 def _end_all(peers: Collection[tuple[str, int]]) -> None:
-    _shut_down((number, one) for number, one in _connections() if (_plain(one[0]), one[1]) in peers)
+    _shut_down(
+        (number, connection) for number, connection in _connections() if (_plain(connection[0]), connection[1]) in peers
+    )
 
 
 def _plain(host: str) -> str:
@@ -137,28 +139,28 @@ def _connections(ports: Collection[int] | None = None) -> Iterator[tuple[int, _C
     """Yields the descriptors of this process's connections, to these ports or to any, one open beside it at a time."""
     for number in _descriptors():
         with contextlib.suppress(OSError):  # closed meanwhile, or not connected
-            if (one := _socket(number)) is not None:
-                with one:
-                    connection = _ends(one)
+            if (sock := _socket(number)) is not None:
+                with sock:
+                    connection = _ends(sock)
                 if connection is not None and (ports is None or connection[2] in ports):
                     yield number, connection
 
 
-def _ends(one: socket.socket) -> _Connection | None:
+def _ends(sock: socket.socket) -> _Connection | None:
     """Returns host and port of the caller, and the port that it has called."""
-    if one.family not in (socket.AF_INET, socket.AF_INET6):
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return None
-    host, port, *_ = one.getpeername()
-    return host, port, one.getsockname()[1]
+    host, port, *_ = sock.getpeername()
+    return host, port, sock.getsockname()[1]
 
 
 def _shut_down(connections: Iterable[tuple[int, _Connection]]) -> None:
     for number, connection in connections:
         with contextlib.suppress(OSError):
-            if (one := _socket(number)) is not None:
-                with one:
-                    if _ends(one) == connection:  # the number may be another one's by now
-                        one.shutdown(socket.SHUT_RDWR)
+            if (sock := _socket(number)) is not None:
+                with sock:
+                    if _ends(sock) == connection:  # the number may be another one's by now
+                        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _descriptors() -> list[int]:

@@ -101,7 +101,7 @@ def is_not_trusted(error: grpc.aio.AioRpcError) -> bool:
 def why_unreachable(error: grpc.aio.AioRpcError) -> str:
     """Returns in a few words why a call did not arrive, and where."""
     details = error.details() or ""
-    found = re.search(r"ipv[46]:([\d.]+:\d+|\[[^\]]+\]:\d+)", details)
+    match = re.search(r"ipv[46]:([\d.]+:\d+|\[[^\]]+\]:\d+)", details)
     if is_not_trusted(error):
         why = details
     elif is_not_pinned(error):
@@ -110,7 +110,7 @@ def why_unreachable(error: grpc.aio.AioRpcError) -> str:
         why = "there is no address for the name of its host"
     else:
         why = "connection refused" if "Connection refused" in details else error.code().name
-    return f"{why} at {found[1]}" if found else why
+    return f"{why} at {match[1]}" if match else why
 
 
 def retry_after_s(error: grpc.aio.AioRpcError) -> float:

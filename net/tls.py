@@ -58,7 +58,7 @@ class ServerTls:
         """Changes to the keys and pins of a new deployment file."""
         services = [certificate for entry in deployment.services for certificate in entry.tls_certificates]
         self.trusted = [*services, deployment.operator_tls_certificate]
-        self._pinned = {_plain(one) for one in self.trusted}
+        self._pinned = {_plain(certificate) for certificate in self.trusted}
         self._ever_pinned |= self._pinned
         self.certificate = secrets.tls_certificate
         own = [(secrets.tls_key, secrets.tls_certificate)]

@@ -74,22 +74,22 @@ def _upgraded(message: pb.Certificate) -> pb.Certificate:
     """Returns a certificate of an earlier version, always of one round, with its numbers and no sentence of it."""
     if message.schema:
         return message
-    found = pb.Certificate.FromString(message.SerializeToString())
-    found.schema, found.linkage, found.rounds = SCHEMA, "separate", 1
-    found.method.extend(messages_of([state(Method.PROVED_BY_EARLIER_VERSION)]))
-    found.assumptions.extend(messages_of([state(Assumption.STATED_BY_EARLIER_VERSION)]))
-    if not found.granted:
-        found.refusals.extend(messages_of([state(RefusalReason.REFUSED_BY_EARLIER_VERSION)]))
-    found.everyone_else_colludes_delta = max((tier.local_delta for tier in found.tiers), default=0.0)
-    found.everyone_else_colludes_method.extend(messages_of([state(Method.LOCAL_BUDGET)]))
-    found.everyone_else_colludes_assumptions.extend(messages_of([state(Assumption.EVERYONE_ELSE_DISHONEST)]))
-    for tier in found.tiers:
-        tier.delta, tier.up_to = found.delta, bool(found.merged_below)
-    for bound in found.comparison:
+    upgraded = pb.Certificate.FromString(message.SerializeToString())
+    upgraded.schema, upgraded.linkage, upgraded.rounds = SCHEMA, "separate", 1
+    upgraded.method.extend(messages_of([state(Method.PROVED_BY_EARLIER_VERSION)]))
+    upgraded.assumptions.extend(messages_of([state(Assumption.STATED_BY_EARLIER_VERSION)]))
+    if not upgraded.granted:
+        upgraded.refusals.extend(messages_of([state(RefusalReason.REFUSED_BY_EARLIER_VERSION)]))
+    upgraded.everyone_else_colludes_delta = max((tier.local_delta for tier in upgraded.tiers), default=0.0)
+    upgraded.everyone_else_colludes_method.extend(messages_of([state(Method.LOCAL_BUDGET)]))
+    upgraded.everyone_else_colludes_assumptions.extend(messages_of([state(Assumption.EVERYONE_ELSE_DISHONEST)]))
+    for tier in upgraded.tiers:
+        tier.delta, tier.up_to = upgraded.delta, bool(upgraded.merged_below)
+    for bound in upgraded.comparison:
         bound.status, bound.reference = bound.status or "not checked", bound.name
-    if found.HasField("lower_bound_epsilon"):
-        found.lower_bound_delta = found.delta
-    return found
+    if upgraded.HasField("lower_bound_epsilon"):
+        upgraded.lower_bound_delta = upgraded.delta
+    return upgraded
 
 
 class _PublishedBound(Protocol):
@@ -386,36 +386,36 @@ def read_certificate(document: object) -> pb.Certificate:
         )
     of_round = "round_id" in document
     try:
-        found = (_RoundCertificate if of_round else _Certificate).model_validate(dict(document))
+        certificate = (_RoundCertificate if of_round else _Certificate).model_validate(dict(document))
     except ValidationError as error:
         (wrong, *_) = error.errors()  # as a text it is many lines
         place = ".".join(map(str, wrong["loc"]))
         raise ValueError(f"the document is not a certificate ({place}: {wrong['msg']}); {READABLE}") from error
-    alone, lower = found.everyone_else_colludes, found.lower_bound
+    alone, lower = certificate.everyone_else_colludes, certificate.lower_bound
     message = pb.Certificate(
         schema=SCHEMA,
-        epsilon=math.inf if found.epsilon is None else found.epsilon,
-        delta=found.delta,
-        grade=found.grade,
-        method=messages_of(found.method),
-        assumptions=messages_of(found.assumptions),
-        num_users=found.num_users,
-        dishonest=found.dishonest,
-        numerical_slack=found.numerical_slack,
-        tiers=[pb.Tier(**tier.model_dump(exclude={"steps"})) for tier in found.tiers],
+        epsilon=math.inf if certificate.epsilon is None else certificate.epsilon,
+        delta=certificate.delta,
+        grade=certificate.grade,
+        method=messages_of(certificate.method),
+        assumptions=messages_of(certificate.assumptions),
+        num_users=certificate.num_users,
+        dishonest=certificate.dishonest,
+        numerical_slack=certificate.numerical_slack,
+        tiers=[pb.Tier(**tier.model_dump(exclude={"steps"})) for tier in certificate.tiers],
         everyone_else_colludes_epsilon=alone.epsilon,
         everyone_else_colludes_delta=alone.delta,
         everyone_else_colludes_method=messages_of(alone.method),
         everyone_else_colludes_assumptions=messages_of(alone.assumptions),
-        comparison=comparison_messages(found.comparison),
+        comparison=comparison_messages(certificate.comparison),
         lower_bound_epsilon=lower.epsilon,
         lower_bound_delta=lower.delta,
         lower_bound_attack=lower.attack or "",
-        randomizer=found.randomizer,
-        linkage=found.linkage,
-        rounds=found.rounds,
+        randomizer=certificate.randomizer,
+        linkage=certificate.linkage,
+        rounds=certificate.rounds,
     )
-    if (hop := found.one_honest_hop) is not None:
+    if (hop := certificate.one_honest_hop) is not None:
         message.one_honest_hop.CopyFrom(
             pb.Guarantee(
                 epsilon=hop.epsilon,
@@ -424,32 +424,32 @@ def read_certificate(document: object) -> pb.Certificate:
                 assumptions=messages_of(hop.assumptions),
             )
         )
-    if (privacy := found.budget_privacy) is not None:
+    if (privacy := certificate.budget_privacy) is not None:
         message.budget_privacy.CopyFrom(pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta))
         message.most_uncounted = privacy.most_uncounted
-    if isinstance(found, _RoundCertificate):
-        message.MergeFrom(_round_message(found))
+    if isinstance(certificate, _RoundCertificate):
+        message.MergeFrom(_round_message(certificate))
     return message
 
 
-def _round_message(found: _RoundCertificate) -> pb.Certificate:
+def _round_message(certificate: _RoundCertificate) -> pb.Certificate:
     return pb.Certificate(
-        round_id=found.round_id,
-        manifest_hash=bytes.fromhex(found.manifest_hash),
-        batch_digest=bytes.fromhex(found.batch_digest),
-        granted=found.granted,
-        refusals=messages_of(found.refusals),
-        num_tickets=found.num_tickets,
-        num_reports=found.num_reports,
-        num_answers=found.num_answers,
-        reports_digest=bytes.fromhex(found.reports_digest),
-        report_drops=_drops(found.report_drops.items()),
-        budget_drops=_drops(found.budget_drops.items()),
-        invalid_budgets=found.invalid_budgets,
-        unknown_budgets=found.unknown_budgets,
-        unknown_budget_epsilon=found.unknown_budget_epsilon,
-        merged_below=found.merged_below,
-        fake_tickets=found.fake_tickets,
+        round_id=certificate.round_id,
+        manifest_hash=bytes.fromhex(certificate.manifest_hash),
+        batch_digest=bytes.fromhex(certificate.batch_digest),
+        granted=certificate.granted,
+        refusals=messages_of(certificate.refusals),
+        num_tickets=certificate.num_tickets,
+        num_reports=certificate.num_reports,
+        num_answers=certificate.num_answers,
+        reports_digest=bytes.fromhex(certificate.reports_digest),
+        report_drops=_drops(certificate.report_drops.items()),
+        budget_drops=_drops(certificate.budget_drops.items()),
+        invalid_budgets=certificate.invalid_budgets,
+        unknown_budgets=certificate.unknown_budgets,
+        unknown_budget_epsilon=certificate.unknown_budget_epsilon,
+        merged_below=certificate.merged_below,
+        fake_tickets=certificate.fake_tickets,
         commitments=[
             pb.Signed(
                 payload=bytes.fromhex(commitment.payload),
@@ -458,7 +458,7 @@ def _round_message(found: _RoundCertificate) -> pb.Certificate:
                     for signer, signature in commitment.signatures.items()
                 ],
             )
-            for commitment in found.commitments
+            for commitment in certificate.commitments
         ],
     )
 
@@ -472,7 +472,7 @@ def json_schema() -> JsonObject:
     _, schema = models_json_schema(
         [(_Certificate, "validation"), (_RoundCertificate, "validation")], ref_template="#/$defs/{model}"
     )
-    definitions = {name.removeprefix("_"): one for name, one in schema["$defs"].items()}
+    definitions = {name.removeprefix("_"): definition for name, definition in schema["$defs"].items()}
     definitions |= {codes.__name__: schema_of(codes) for codes in (Assumption, Method, Note, RefusalReason, Step)}
     text = json.dumps(
         {
@@ -483,8 +483,8 @@ def json_schema() -> JsonObject:
             "$defs": definitions,
         }
     )
-    found: JsonObject = json.loads(text.replace("#/$defs/_", "#/$defs/"))
-    return found
+    document: JsonObject = json.loads(text.replace("#/$defs/_", "#/$defs/"))
+    return document
 
 
 def _lines(value: Any, depth: int) -> str:
@@ -492,8 +492,8 @@ def _lines(value: Any, depth: int) -> str:
     if depth == 0 or not value or not isinstance(value, dict | list):
         return json.dumps(value)
     if isinstance(value, list):
-        return "[\n" + ",\n".join(_lines(one, depth - 1) for one in value) + "\n]"
-    entries = (f"{json.dumps(name)}: {_lines(one, depth - 1)}" for name, one in value.items())
+        return "[\n" + ",\n".join(_lines(entry, depth - 1) for entry in value) + "\n]"
+    entries = (f"{json.dumps(name)}: {_lines(entry, depth - 1)}" for name, entry in value.items())
     return "{\n" + ",\n".join(entries) + "\n}"
 
 

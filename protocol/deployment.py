@@ -326,7 +326,10 @@ class Deployment(Strict):
         """Returns the identities whose signatures on this file are valid, by service."""
         statement = self.statement
         valid = [signature for signature in self.signatures if signature.is_valid(statement)]
-        return {name: frozenset(one.identity for one in valid if one.signer == name) for name in self.chain}
+        return {
+            name: frozenset(signature.identity for signature in valid if signature.signer == name)
+            for name in self.chain
+        }
 
     def not_signed_by(self) -> list[str]:
         """Returns the services that have not signed this file with their active identity."""

@@ -254,7 +254,7 @@ def _check_merging(manifest: pb.Manifest, mechanism: Mechanism) -> None:
             f"min_tier_size is {manifest.min_tier_size}; it must be at least 2 where smaller tiers are merged"
         )
     if not mechanism.tiers_merge:
-        able = ", ".join(kind for kind, one in MECHANISMS.items() if one.tiers_merge)
+        able = ", ".join(kind for kind, candidate in MECHANISMS.items() if candidate.tiers_merge)
         raise ValueError(
             f"small tiers cannot be merged with {mechanism.kind}, only with {able}: amid other noise a rare budget "
             "stands out in the certified epsilon, and the cost of a training is composed from the exact tiers"

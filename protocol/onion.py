@@ -216,7 +216,7 @@ class Onion:
         budgets = self.seal_layers(self.budget_layers, tickets[1] + record.budget + record.salt)
         (envelope,) = self.seal_layers([self.joint], reports[0] + budgets[0])
         passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
-        return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
+        return Wrapped(envelope, b"".join(hashlib.sha256(message).digest() for pair in passed_on for message in pair))
 
     def wrap_fake(self, sealed: bytes, ticket: bytes, hop: int) -> bytes:
         """Returns what a hop passes on for a fake report, in the same layers as a client's.

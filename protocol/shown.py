@@ -29,10 +29,10 @@ services have to agree on which manifests are acceptable.
 
 def check_shown(name: str, text: str) -> None:
     """Raises ValueError, with the text and the character, for one that cannot be shown as it is."""
-    found = _MOVES.search(text)
-    if found:
+    match = _MOVES.search(text)
+    if match:
         raise ValueError(
-            f"{name} is {text!r}, with the character {found[0]!r}; it must have no control characters, ends of lines, "
+            f"{name} is {text!r}, with the character {match[0]!r}; it must have no control characters, ends of lines, "
             "controls of the direction of writing or invisible characters"
         )
 
@@ -42,7 +42,7 @@ def sanitize_for_display(document: Any) -> Any:
     if isinstance(document, str):
         return _MOVES.sub("\N{REPLACEMENT CHARACTER}", document)
     if isinstance(document, list):
-        return [sanitize_for_display(one) for one in document]
+        return [sanitize_for_display(entry) for entry in document]
     if isinstance(document, dict):
         return {sanitize_for_display(key): sanitize_for_display(value) for key, value in document.items()}
     return document

@@ -167,7 +167,7 @@ class Survey:
 
     def position_of(self, round_id: RoundId) -> int | None:
         """Returns the place of a round among the questions, from 0; None for a round that is not of this survey."""
-        return next((at for at, one in enumerate(self.rounds) if one.round_id == round_id), None)
+        return next((position for position, terms in enumerate(self.rounds) if terms.round_id == round_id), None)
 
 
 class _Terms(Protocol):
@@ -221,7 +221,7 @@ def budgets_within(rounds: Sequence[_Terms], most: float) -> tuple[float, ...]:
     Raises:
         ValueError: the smallest budgets add up to more, with their sum.
     """
-    choices = list(zip(*([budget.epsilon for budget in one.manifest.budget_grid] for one in rounds), strict=True))
+    choices = list(zip(*([budget.epsilon for budget in terms.manifest.budget_grid] for terms in rounds), strict=True))
     sums = [sum(Decimal(repr(epsilon)) for epsilon in choice) for choice in choices]
     within = [choice for choice, total in zip(choices, sums, strict=True) if total <= Decimal(repr(most))]
     if not within:

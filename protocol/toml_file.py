@@ -31,8 +31,8 @@ Address = Annotated[str, AfterValidator(_address)]
 
 def tls_address(text: str) -> str:
     """Returns tls://HOST:PORT as it is, also with an IPv6 address in brackets; raises ValueError for anything else."""
-    found = re.fullmatch(r"tls://(?:\[[^\s/]+\]|[^\s/:]+):([0-9]{1,5})", text)
-    if not found or not 1 <= int(found[1]) <= 65535:
+    match = re.fullmatch(r"tls://(?:\[[^\s/]+\]|[^\s/:]+):([0-9]{1,5})", text)
+    if not match or not 1 <= int(match[1]) <= 65535:
         raise ValueError(f"it is {text!r}, and must be tls://HOST:PORT with a port in 1..65535")
     return text
 
@@ -69,16 +69,16 @@ def parse_toml(text: bytes, model: type[M], what: str, path: str) -> M:
 
 def _in_words(error: ValidationError, known: list[str]) -> str:
     """Returns every field that is wrong and why, in one line."""
-    said = []
-    for one in error.errors(include_url=False):
-        field, why = ".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")
+    faults = []
+    for fault in error.errors(include_url=False):
+        field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
         why = re.sub(r"^(Input|String) should", "it must", why)
-        if one["type"] == "extra_forbidden":
+        if fault["type"] == "extra_forbidden":
             close = difflib.get_close_matches(field, known, 1)
             why = f"there is no such line; did you mean {close[0]}?" if close else "there is no such line"
-        elif one["type"] == "missing":
+        elif fault["type"] == "missing":
             why = "it is missing"
-        elif isinstance(one["input"], int | float):
-            why = f"it is {one['input']}; {why}"
-        said.append(f"{field}: {why}" if field else why)
-    return "; ".join(said)
+        elif isinstance(fault["input"], int | float):
+            why = f"it is {fault['input']}; {why}"
+        faults.append(f"{field}: {why}" if field else why)
+    return "; ".join(faults)

@@ -84,14 +84,14 @@ def follow(older: Deployment, newer: Iterable[Deployment]) -> Deployment:
 
 def differences(older: Deployment, newer: Deployment) -> list[str]:
     """Returns a line for every field that differs, keys and certificates by the beginning of their hashes."""
-    found = list(_fields("", older, newer, {"signatures", "services", "version", "previous"}))
+    lines = list(_fields("", older, newer, {"signatures", "services", "version", "previous"}))
     before = {entry.name: entry for entry in older.services}
     for entry in newer.services:
         if entry.name in before:
-            found += _fields(f"{entry.name}: ", before[entry.name], entry, set())
+            lines += _fields(f"{entry.name}: ", before[entry.name], entry, set())
         else:
-            found.append(f"{entry.name}: new")
-    return found + [f"{name}: removed" for name in before if name not in {entry.name for entry in newer.services}]
+            lines.append(f"{entry.name}: new")
+    return lines + [f"{name}: removed" for name in before if name not in {entry.name for entry in newer.services}]
 
 
 def _fields(prefix: str, older: BaseModel, newer: BaseModel, without: set[str]) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))
     if isinstance(value, BaseModel):
-        return "(" + ", ".join(f"{name} {_shown(one)}" for name, one in value if one is not None) + ")"
+        return "(" + ", ".join(f"{name} {_shown(field)}" for name, field in value if field is not None) + ")"
     text = str(value)
     if text.startswith("-----BEGIN"):
         return f"certificate {sha256(text.encode()).hexdigest()[:16]}…"

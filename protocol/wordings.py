@@ -118,5 +118,5 @@ def check_text(name: str, text: str, most: int) -> None:
     check_shown(name, text)
     if text != text.strip(" "):
         raise ValueError(f"{name} is {text!r}; it must not begin or end with a space")
-    if found := _MARKUP.search(text):
-        raise ValueError(f"{name} is {text!r}, with {found[0]!r}; it is shown as it is, and must have no markup")
+    if match := _MARKUP.search(text):
+        raise ValueError(f"{name} is {text!r}, with {match[0]!r}; it is shown as it is, and must have no markup")

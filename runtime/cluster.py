@@ -81,7 +81,7 @@ def _digest(sources: Sources) -> str:
 def _folders(package: str) -> list[Path]:
     """Returns where a package lies; nowhere if it is not installed, which makes another digest."""
     try:
-        return [Path(one) for one in import_module(package).__path__]
+        return [Path(folder) for folder in import_module(package).__path__]
     except ModuleNotFoundError:
         return []
 

@@ -227,10 +227,10 @@ class _Sqlite(Database):
 
 def _identity(file: Path) -> tuple[int, int] | None:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _lock_file(path: Path) -> int:
@@ -345,15 +345,15 @@ class _Postgresql(Database):
             "SELECT part FROM generate_series(0, %(parts)s - 1) part "
             "WHERE satisfies_hash_partition('chunks'::regclass, %(parts)s, part, %(round_id)s::varchar)"
         )
-        found = set()
+        places = set()
         with connection.begin():
             for table, round_id in self._marked:
                 if not round_id:
-                    found.add(table)
+                    places.add(table)
                     continue
                 part = connection.exec_driver_sql(part_of, {"parts": _PARTS, "round_id": round_id}).scalar_one()
-                found.add(f"{table}_{part}")
-        return sorted(found)
+                places.add(f"{table}_{part}")
+        return sorted(places)
 
     @contextmanager
     def patience(self, limit_s: float) -> Iterator[None]:

@@ -30,17 +30,17 @@ def bring_up_to_date(connection: sa.Connection, shown: str) -> None:
         ValueError: the store is newer than this croupier, or holds what only the older version can finish.
     """
     tables = sa.inspect(connection).get_table_names()
-    found = 0 if "rounds" in tables else STORE_VERSION  # before there was a number, or a new store
+    version = 0 if "rounds" in tables else STORE_VERSION  # before there was a number, or a new store
     if _version.name in tables:
-        found = connection.execute(sa.select(sa.func.max(_version.c.number))).scalar_one() or found
-    if found > STORE_VERSION:
+        version = connection.execute(sa.select(sa.func.max(_version.c.number))).scalar_one() or version
+    if version > STORE_VERSION:
         raise ValueError(
-            f"{shown} is a store of version {found}, and this croupier knows versions up to {STORE_VERSION}: a newer "
+            f"{shown} is a store of version {version}, and this croupier knows versions up to {STORE_VERSION}: a newer "
             "croupier has written it; install that one again"
         )
     missing = [table for table in METADATA.sorted_tables if table.name not in tables]
     METADATA.create_all(connection, missing, checkfirst=False)
-    for step in _STEPS[found:]:
+    for step in _STEPS[version:]:
         step(connection, shown)
     if connection.execute(sa.select(sa.func.max(_version.c.number))).scalar_one() != STORE_VERSION:
         connection.execute(_version.delete())

@@ -52,9 +52,11 @@ def verify_and_open(
         submissions: serialised.
     """
     parsed = [pb.Submission.FromString(raw) for raw in submissions]
-    faults = [_fault(purpose, manifest_hash, one) for one in parsed]
+    faults = [_fault(purpose, manifest_hash, submission) for submission in parsed]
     sound = [
-        one.envelope for one, fault, is_allowed in zip(parsed, faults, allowed, strict=True) if is_allowed and not fault
+        submission.envelope
+        for submission, fault, is_allowed in zip(parsed, faults, allowed, strict=True)
+        if is_allowed and not fault
     ]
     return faults, records_of(lane_work, sound) if lane_work and sound else []
 
@@ -108,7 +110,7 @@ class Page(NamedTuple):
     def records(self) -> list[Record]:
         """Returns them one by one."""
         return [
-            Record(one[:HASH_BYTES], one[HASH_BYTES], one[HASH_BYTES + 1 :]) for one in unpack(self.packed, self.size)
+            Record(raw[:HASH_BYTES], raw[HASH_BYTES], raw[HASH_BYTES + 1 :]) for raw in unpack(self.packed, self.size)
         ]
 
 

@@ -87,11 +87,11 @@ def statistics_of(result: ResultView) -> list[NumberView]:
     deviation = distribution["standard_deviation"]
     of_deviation = deviation["confidence_interval"], deviation["population_interval"]
     estimate = deviation["estimate"]
-    found = [NumberView("standard deviation", estimate, estimate, deviation["standard_error"], *of_deviation)]
-    for one in distribution.get("quantiles", []):
-        both = one["confidence_interval"], one["population_interval"]
-        found.append(NumberView(quantile_name(one["q"]), one["estimate"], one["estimate"], math.nan, *both))
-    return found
+    numbers = [NumberView("standard deviation", estimate, estimate, deviation["standard_error"], *of_deviation)]
+    for stated in distribution.get("quantiles", []):
+        both = stated["confidence_interval"], stated["population_interval"]
+        numbers.append(NumberView(quantile_name(stated["q"]), stated["estimate"], stated["estimate"], math.nan, *both))
+    return numbers
 
 
 def shares_of(result: ResultView) -> list[NumberView]:
@@ -119,5 +119,5 @@ def with_quantiles(result: ResultView, further: Sequence[float]) -> ResultView:
         raise ValueError(
             "quantiles are asked for; only an open result of a question on levels (randomizer levels) has them"
         )
-    asked = sorted({*further, *(one["q"] for one in distribution.get("quantiles", []))})
+    asked = sorted({*further, *(stated["q"] for stated in distribution.get("quantiles", []))})
     return result | {"distribution": distribution | {"quantiles": [quantile(distribution, q) for q in asked]}}

@@ -64,7 +64,7 @@ def noise_json(spent: rpc.NoiseSpent) -> NoiseSpentView:
 def status_json(answer: rpc.StatusResponse) -> ServiceView:
     """Returns one service's state."""
     noise = noise_json(answer.noise_spent) if answer.HasField("noise_spent") else None
-    found: ServiceView = {
+    view: ServiceView = {
         "service": answer.service,
         "version": answer.version,
         "pid": answer.pid,
@@ -85,8 +85,8 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
         ],
     }
     if noise is not None:
-        found["noise_spent"] = noise
-    return found
+        view["noise_spent"] = noise
+    return view
 
 
 def services_json(
@@ -121,8 +121,8 @@ def round_json(
         problem: what is wrong with the terms.
         end: until when (Unix seconds) what the services keep of it is kept; None where it has not ended.
     """
-    problems = {name: one.problem for name, one in seen.items() if one and one.problem}
-    states = {name: state_name(one.state) if one else _UNREACHABLE for name, one in seen.items()}
+    problems = {name: status.problem for name, status in seen.items() if status and status.problem}
+    states = {name: state_name(status.state) if status else _UNREACHABLE for name, status in seen.items()}
     return {
         "round_id": round_id,
         "stage": _stage(list(states.values())),

@@ -57,8 +57,8 @@ def draw_curve(
         label=None if between else label,
     )
     if attacks:
-        found = {"ls": "none", "marker": "x", "color": color if drawn else MEASURED}
-        axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **found)
+        style = {"ls": "none", "marker": "x", "color": color if drawn else MEASURED}
+        axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **style)
     axes.set(yscale="log", xlabel="central ε", ylabel="δ", title="What the shuffled batch reveals")
     axes.legend()
     return axes

@@ -134,32 +134,32 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         ValueError: a document that is not a certificate, is the certificate of a refused round, or says more than its
             own attack leaves possible.
     """
-    found, document = _read(certificate)
-    randomizer = stated_randomizer(found.assumptions)
-    tiers = [Promise(_people(found, tier), tier.epsilon, tier.delta) for tier in found.tiers]
+    stated, document = _read(certificate)
+    randomizer = stated_randomizer(stated.assumptions)
+    tiers = [Promise(_people(stated, tier), tier.epsilon, tier.delta) for tier in stated.tiers]
     unknown = document.get("unknown_budget_epsilon")
     if unknown is not None:
         who = f"{_counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
-        tiers.append(Promise(who, unknown, found.delta))
-    alone = found.everyone_else_colludes
+        tiers.append(Promise(who, unknown, stated.delta))
+    alone = stated.everyone_else_colludes
     left = Promise("with the largest local budget", alone.epsilon, alone.delta)
-    certified = Promise("everybody", found.epsilon, found.delta)
-    why_not = _why_nothing_is_computed(found, document, randomizer)
-    better = () if why_not or randomizer is None else _improvements(found, randomizer)
+    certified = Promise("everybody", stated.epsilon, stated.delta)
+    why_not = _why_nothing_is_computed(stated, document, randomizer)
+    better = () if why_not or randomizer is None else _improvements(stated, randomizer)
     return Explanation(
         certified,
         tuple(tiers),
         left,
-        tuple(one for one in better if one.epsilon < found.epsilon),
+        tuple(promise for promise in better if promise.epsilon < stated.epsilon),
         (
             *_learned(certificate),
-            _about_one_person(found, document, tiers),
-            *_if_one_hop_is_honest(found),
-            _if_everyone_else_colludes(found, document, left, randomizer),
-            _attack(found),
-            Section("What this rests on", ("All of it has to be true:",), tuple(map(to_prose, found.assumptions))),
-            _grade(found, document),
-            _what_would_help(found, better, why_not),
+            _about_one_person(stated, document, tiers),
+            *_if_one_hop_is_honest(stated),
+            _if_everyone_else_colludes(stated, document, left, randomizer),
+            _attack(stated),
+            Section("What this rests on", ("All of it has to be true:",), tuple(map(to_prose, stated.assumptions))),
+            _grade(stated, document),
+            _what_would_help(stated, better, why_not),
         ),
     )
 
@@ -172,22 +172,24 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     Raises:
         ValueError: the certificate does not say all that this takes, or people were asked one after the other.
     """
-    found, document = _read(certificate)
-    randomizer = stated_randomizer(found.assumptions)
-    why_not = _why_nothing_is_computed(found, document, randomizer)
-    if not why_not and (_states(found, Assumption.HONEST_FIRST_SHUFFLER) or _states(found, Assumption.ADAPTIVE_ORDER)):
+    stated, document = _read(certificate)
+    randomizer = stated_randomizer(stated.assumptions)
+    why_not = _why_nothing_is_computed(stated, document, randomizer)
+    if not why_not and (
+        _states(stated, Assumption.HONEST_FIRST_SHUFFLER) or _states(stated, Assumption.ADAPTIVE_ORDER)
+    ):
         why_not = "people were asked one after the other"
     if why_not or randomizer is None:
         raise ValueError(f"the privacy profile is not computed: {why_not}")
     return profile_at(
-        sorted({*DELTAS, found.delta}),
-        found.budgets,
+        sorted({*DELTAS, stated.delta}),
+        stated.budgets,
         randomizer,
-        found.dishonest,
-        found.linkage,
-        found.rounds_certified,
-        hop_noise_of(found),
-        counted_by=found.budget_privacy,
+        stated.dishonest,
+        stated.linkage,
+        stated.rounds_certified,
+        hop_noise_of(stated),
+        counted_by=stated.budget_privacy,
         refine=True,
     )
 
@@ -210,8 +212,8 @@ def _states(certificate: Certificate, code: Assumption) -> bool:
     return any(assumption.code is code for assumption in certificate.assumptions)
 
 
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"
+def _counted(count: int, singular: str, plural: str) -> str:
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
 def _people(certificate: Certificate, tier: TierCertificate) -> str:
@@ -230,7 +232,7 @@ def _listed(statements: list[Promise]) -> tuple[str, ...]:
 
 def _secret(certificate: Certificate) -> str:
     """Returns what an observer may want to find out."""
-    known = (found for assumption in certificate.assumptions if (found := secret(assumption)) is not None)
+    known = (wanted for assumption in certificate.assumptions if (wanted := secret(assumption)) is not None)
     return next(known, "which of two answers a person gave")
 
 
@@ -238,16 +240,16 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
     """Returns what the round estimated, where the document is a whole result; nothing for a certificate alone."""
     if isinstance(given, Certificate) or "certificate" not in given or "estimate" not in given:
         return ()
-    found = statistic(given)
-    asked = f"“{found.question}” " if found.question else ""
-    paragraphs = [f"{asked}The round estimated {found.about}, from {_counted(found.people, 'answer', 'answers')}."]
+    learned = statistic(given)
+    asked = f"“{learned.question}” " if learned.question else ""
+    paragraphs = [f"{asked}The round estimated {learned.about}, from {_counted(learned.people, 'answer', 'answers')}."]
     if given["sealed"]:
         paragraphs.append("The result is sealed to its collector, whose key opens it.")
     elif noisy := precision_line(cast(ResultView, given)):
         paragraphs.append(noisy)
-    if moved := hop_line(cast(ResultView, given), found.at_most(given.get("hop_influence") or 0.0)):
+    if moved := hop_line(cast(ResultView, given), learned.at_most(given.get("hop_influence") or 0.0)):
         paragraphs.append(f"{moved[0].upper()}{moved[1:]}.")
-    points = [found.sentence(number) for number in (*found.numbers, *found.details)] + halving_lines(given)
+    points = [learned.sentence(number) for number in (*learned.numbers, *learned.details)] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 
 
@@ -299,9 +301,9 @@ def _if_one_hop_is_honest(certificate: Certificate) -> tuple[Section, ...]:
 def hop_noise_of(certificate: Certificate) -> tuple[HopNoise | None, int]:
     """Returns the hop noise that a certificate was made with, and of how many hops; (None, 1) without hop noise."""
     hop = certificate.one_honest_hop
-    for one in () if hop is None else hop.assumptions:
-        if one.code is Assumption.ONE_HONEST_HOP:
-            stated = dict(one.parameters)
+    for assumption in () if hop is None else hop.assumptions:
+        if assumption.code is Assumption.ONE_HONEST_HOP:
+            stated = dict(assumption.parameters)
             return HopNoise(float(stated["epsilon"]), float(stated["delta"])), int(stated["hops"])
     return None, 1
 
@@ -434,14 +436,14 @@ def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Prom
                 lambda: _again(certificate, randomizer, now, noise=stronger),
             )
         )
-    found = []
+    promises = []
     for about, run in changes:
         try:
             changed = run()
         except ValueError:  # more people or smaller budgets than the accountant takes
             continue
-        found.append(Promise(about, changed.epsilon, changed.delta, changed.grade))
-    return found
+        promises.append(Promise(about, changed.epsilon, changed.delta, changed.grade))
+    return promises
 
 
 def _again(
@@ -469,12 +471,15 @@ def _again(
 
 
 def _what_it_costs(
-    certificate: Certificate, now: list[tuple[float, int, float]], then: list[tuple[float, int, float]], one: Randomizer
+    certificate: Certificate,
+    now: list[tuple[float, int, float]],
+    then: list[tuple[float, int, float]],
+    randomizer: Randomizer,
 ) -> str:
     """How much less exact the estimate becomes; to look at, no guarantee."""
-    fakes = HopFakes.of(*hop_noise_of(certificate), one, certificate.linkage, adaptive_order=False)
+    fakes = HopFakes.of(*hop_noise_of(certificate), randomizer, certificate.linkage, adaptive_order=False)
     variance = 0.0 if fakes is None else fakes.variance
-    before, after = (standard_error(Budgets.from_tiers(tiers), one, variance) for tiers in (now, then))
+    before, after = (standard_error(Budgets.from_tiers(tiers), randomizer, variance) for tiers in (now, then))
     return f", which makes the noise in the estimate {after / before:.2g} times as large"
 
 
@@ -484,8 +489,10 @@ def _what_would_help(certificate: Certificate, better: Iterable[Promise], why_no
         general = "More people, smaller local budgets and fewer dishonest people help."
         return Section(title, (f"{general} How much is not computed: {why_not}.",))
     points = [
-        str(one) if one.epsilon < certificate.epsilon else f"{one.about}: nothing is gained that could be proved"
-        for one in better
+        str(promise)
+        if promise.epsilon < certificate.epsilon
+        else f"{promise.about}: nothing is gained that could be proved"
+        for promise in better
     ]
     now = percent(right_at_most(certificate.epsilon, certificate.delta))
     intro = (

@@ -81,16 +81,16 @@ class ForecastView(TypedDict):
     ledger: LedgerView | None
 
 
-def forecast_json(found: rpc.ForecastResponse) -> ForecastView:
+def forecast_json(forecast: rpc.ForecastResponse) -> ForecastView:
     """Returns a forecast as the accountant gives it."""
-    outcomes = [_outcome(outcome) for outcome in found.outcomes]
+    outcomes = [_outcome(outcome) for outcome in forecast.outcomes]
     return {
-        "num_reports": found.num_reports,
-        "num_tickets": found.num_tickets,
+        "num_reports": forecast.num_reports,
+        "num_tickets": forecast.num_tickets,
         "always_granted": all(outcome["granted"] for outcome in outcomes),
         "outcomes": outcomes,
-        "without_stragglers": [_outcome(outcome) for outcome in found.without_stragglers],
-        "ledger": ledger_json(found.ledger) if found.HasField("ledger") else None,
+        "without_stragglers": [_outcome(outcome) for outcome in forecast.without_stragglers],
+        "ledger": ledger_json(forecast.ledger) if forecast.HasField("ledger") else None,
     }
 
 
@@ -135,7 +135,7 @@ def survey_forecast_json(
         "refusal": refusal,
         "epsilon": total if math.isfinite(total) else None,
         "delta": delta,
-        "remaining_epsilon": None if None in left else min(one for one in left if one is not None),
+        "remaining_epsilon": None if None in left else min(epsilon for epsilon in left if epsilon is not None),
         "ledger": views[0]["ledger"],
         "questions": [{"name": name, "forecast": view} for name, view in zip(questions, views, strict=True)],
     }
@@ -147,7 +147,7 @@ def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
     for forecast in forecasts:
         for question in forecast["questions"]:
             outcomes = question["forecast"]["outcomes"]
-            worst = max(outcomes, key=lambda one: (not one["granted"], one["epsilon"] or math.inf))
+            worst = max(outcomes, key=lambda outcome: (not outcome["granted"], outcome["epsilon"] or math.inf))
             errors = [outcome["standard_error"] for outcome in outcomes if outcome["standard_error"] is not None]
             spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
             table.add_row(f"{forecast['people']:,}", question["name"], _worst(outcomes), spread, _granted(worst))
@@ -188,14 +188,14 @@ def _least_error(forecast: ForecastView) -> float | None:
     return min(errors, default=None)
 
 
-def _outcome(one: rpc.ForecastOutcome) -> OutcomeView:
+def _outcome(outcome: rpc.ForecastOutcome) -> OutcomeView:
     return {
-        "budgets": [{"epsilon": tier.local_epsilon, "count": tier.count} for tier in one.budgets],
-        "epsilon": one.epsilon if math.isfinite(one.epsilon) else None,
-        "standard_error": one.standard_error if one.HasField("standard_error") else None,
-        "granted": not one.refusals,
-        "refusals": written_json(read_messages(RefusalReason, one.refusals)),
-        "remaining_epsilon": one.remaining_epsilon if one.HasField("remaining_epsilon") else None,
+        "budgets": [{"epsilon": tier.local_epsilon, "count": tier.count} for tier in outcome.budgets],
+        "epsilon": outcome.epsilon if math.isfinite(outcome.epsilon) else None,
+        "standard_error": outcome.standard_error if outcome.HasField("standard_error") else None,
+        "granted": not outcome.refusals,
+        "refusals": written_json(read_messages(RefusalReason, outcome.refusals)),
+        "remaining_epsilon": outcome.remaining_epsilon if outcome.HasField("remaining_epsilon") else None,
     }
 
 
@@ -258,7 +258,7 @@ def _budgets_of(outcome: OutcomeView) -> str:
         return "any mixture"
     if len(counts) == 1:
         return f"everyone {round_down(counts[0]['epsilon'])}"
-    few, many = sorted(counts, key=lambda one: one["count"])
+    few, many = sorted(counts, key=lambda group: group["count"])
     return f"{counted(few['count'], 'person')} {round_down(few['epsilon'])}, the others {round_down(many['epsilon'])}"
 
 
@@ -271,19 +271,19 @@ def _granted(outcome: OutcomeView) -> str:
 def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
     """Returns a row for every number of people and choice of budgets."""
     table = Table("people", "local ε", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED)
-    with_ledger = any(one["ledger"] is not None for one in forecasts)
+    with_ledger = any(forecast["ledger"] is not None for forecast in forecasts)
     if with_ledger:
         table.add_column("ε left over all rounds")
     for forecast in forecasts:
-        for one in sorted(forecast["outcomes"], key=lambda outcome: outcome["epsilon"] or math.inf):
-            error, left = one["standard_error"], one["remaining_epsilon"]
-            most = "" if one["budgets"] else "≤ "  # of any mixture, that of the noisiest
+        for outcome in sorted(forecast["outcomes"], key=lambda outcome: outcome["epsilon"] or math.inf):
+            error, left = outcome["standard_error"], outcome["remaining_epsilon"]
+            most = "" if outcome["budgets"] else "≤ "  # of any mixture, that of the noisiest
             row = [
                 f"{forecast['num_reports']:,}",
-                _budgets_of(one),
-                "none" if one["epsilon"] is None else round_up(one["epsilon"], 4),
+                _budgets_of(outcome),
+                "none" if outcome["epsilon"] is None else round_up(outcome["epsilon"], 4),
                 "unknown" if error is None else f"{most}{error:.3g}",
-                _granted(one),
+                _granted(outcome),
             ]
             table.add_row(*row, *(["unknown" if left is None else round_down(left, 4)] if with_ledger else []))
     return table
@@ -320,4 +320,4 @@ def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
 
 def _worst(outcomes: Sequence[OutcomeView]) -> str:
     reached = [outcome["epsilon"] for outcome in outcomes]
-    return "unbounded" if None in reached else round_up(max(one for one in reached if one is not None), 4)
+    return "unbounded" if None in reached else round_up(max(epsilon for epsilon in reached if epsilon is not None), 4)

@@ -119,11 +119,11 @@ def _compact(svg: str) -> str:
     """
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", svg, flags=re.DOTALL)
     # Only in tags: what stands between them is read, such as 0.005 at an axis.
-    svg = re.sub(r">[^<]*<|(\d\.\d\d)\d+", lambda found: found[1] or found[0], svg)
+    svg = re.sub(r">[^<]*<|(\d\.\d\d)\d+", lambda match: match[1] or match[0], svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     styles = list(dict.fromkeys(re.findall(r'style="([^"]*)"', svg)))
     rules = "\n".join(f".s{index}{{{style}}}" for index, style in enumerate(styles))
-    svg = re.sub(r'style="([^"]*)"', lambda found: f'class="s{styles.index(found[1])}"', svg)
+    svg = re.sub(r'style="([^"]*)"', lambda match: f'class="s{styles.index(match[1])}"', svg)
     return svg.replace("</style>", f"{rules}</style>", 1)
 
 
@@ -142,8 +142,8 @@ def plot_privacy_curve(
     certified = [point["epsilon"] for point in points]
     attacks = [point["lower_bound"]["epsilon"] for point in points]
     names = [bound["name"] for bound in points[0]["comparison"]]
-    found = [(name, [point["comparison"][index] for point in points]) for index, name in enumerate(names)]
-    published = [(name, bounds) for name, bounds in found if any(row["epsilon"] is not None for row in bounds)]
+    columns = [(name, [point["comparison"][index] for point in points]) for index, name in enumerate(names)]
+    published = [(name, bounds) for name, bounds in columns if any(row["epsilon"] is not None for row in bounds)]
     styles = (
         {"ls": dashes, "lw": 1.2, "color": color, "marker": marker, "ms": 5}
         for dashes, marker in (("--", "."), ("-.", "D"))
@@ -151,9 +151,10 @@ def plot_privacy_curve(
     )
     with figure_file(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
         axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
-        found_attacks = [one for one in zip(attacks, deltas, strict=True) if one[0]]  # an epsilon of 0 refutes nothing
-        if found_attacks:  # of which nothing is known in between
-            ends = zip(*found_attacks, strict=True)
+        # An epsilon of 0 refutes nothing. No line joins attacks, because nothing is known between them.
+        refuting = [point for point in zip(attacks, deltas, strict=True) if point[0]]
+        if refuting:
+            ends = zip(*refuting, strict=True)
             axes.plot(*ends, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
         for name, bounds in published:
             drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
@@ -178,7 +179,7 @@ def plot_answers(result: DemoView, path: Path) -> None:
     for question in result["questions"]:
         panels.setdefault(question["column"], []).append(question)
     rows = {column: _answer_rows(asked) for column, asked in panels.items()}
-    lying = [len(found) for found in rows.values() if not _fit_below([row.label for row in found])]
+    lying = [len(answer_rows) for answer_rows in rows.values() if not _fit_below([row.label for row in answer_rows])]
     first = max(3.6, 1.4 + 0.2 * max(lying, default=0))
     groups = max(map(len, panels.values()))
     with figure_file(
@@ -307,7 +308,7 @@ def plot_study(
     lines = -(-len(questions) // columns)
     waves = sorted({row["wave"] for row in rows})
     with figure_file(path, columns, lines, width=4.8, height=3.6) as (_, axes):
-        flat = [one for line in axes for one in line]
+        flat = [place for line in axes for place in line]
         for question, place in zip(questions, flat, strict=False):
             mine = [row for row in rows if row["question"] == question]
             _draw_trend(mine, place, truth or {}, question)
@@ -403,7 +404,7 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
             paid = [(epoch["epsilon"], 100 * epoch["accuracy"]) for epoch in history if epoch["epsilon"] is not None]
             if paid:
                 by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
-            if noise_free := [100 * one for one in result["noise_free_accuracy"]]:
+            if noise_free := [100 * accuracy for accuracy in result["noise_free_accuracy"]]:
                 epochs = range(1, len(noise_free) + 1)
                 by_epoch.plot(
                     epochs, noise_free, ":", color=color, marker=".", label="the same without noise: not private"
@@ -435,8 +436,8 @@ def _cost_label(results: Sequence[TrainingView]) -> str:
     units = {result["setting"]["unit"] for result in results}
     grades = {epoch["grade"] for result in results for epoch in result["history"] if epoch["grade"] is not None}
     deltas = sorted({result["setting"]["delta"] for result in results})
-    of = " or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))
-    parts = [f"{of} at δ = {' or '.join(map(round_up, deltas))}"]
+    subject = " or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))
+    parts = [f"{subject} at δ = {' or '.join(map(round_up, deltas))}"]
     parts += [" or ".join(sorted(grades))] if grades else []
     parts += ["simulated"] if any(result["setting"]["mode"] == "simulation" for result in results) else []
     return ", ".join(parts)

@@ -81,7 +81,7 @@ def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str,
     noises = [terms.hop_noise for terms in rounds if terms.hop_noise is not None]
     honest = None
     if len(noises) == len(rounds):
-        added = sum(one.epsilon for one in noises) * waves, min(1.0, sum(one.delta for one in noises) * waves)
+        added = sum(noise.epsilon for noise in noises) * waves, min(1.0, sum(noise.delta for noise in noises) * waves)
         honest = min(alone, right_at_most(*added))
     lines = Promises(rounds[0].num_hops, honest, alone).lines
     about = f"All answers to all {waves} waves of this version together, taken as one of two: "
@@ -98,13 +98,17 @@ def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     hop, alone = certificate["one_honest_hop"], certificate["everyone_else_colludes"]
     if hop is None:
         return ()
-    of_hop, of_noise = (
-        f"right at most {percent(right_at_most(one['epsilon'], one['delta']))} of the time (ε = "
-        f"{round_up(one['epsilon'])}{' at δ = ' + round_up(one['delta'], 3) if one['delta'] else ''}, {one['grade']})"
-        for one in (hop, {"grade": "CERTIFIED"} | alone)
-    )
+    of_hop, of_noise = _chance(hop), _chance({"grade": "CERTIFIED"} | alone)
     return (
         f"If at least one server that shuffles is honest: someone who wants to tell which of two answers a person gave "
         f"is {of_hop}, whatever all other servers and people do.",
         f"If none is: the person's own noise remains, and someone is {of_noise}. Both are for the largest budget.",
     )
+
+
+def _chance(guarantee: Mapping[str, Any]) -> str:
+    """Returns how often a guess between two answers is right at most, with the ε, δ and grade behind it."""
+    epsilon, delta = guarantee["epsilon"], guarantee["delta"]
+    stated_delta = f" at δ = {round_up(delta, 3)}" if delta else ""
+    share = percent(right_at_most(epsilon, delta))
+    return f"right at most {share} of the time (ε = {round_up(epsilon)}{stated_delta}, {guarantee['grade']})"

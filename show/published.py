@@ -51,8 +51,8 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
     hidden = sealed or not (values or certificate.granted)
     listed = len(values) != 1 and not hidden
 
-    def column(of: list[Any]) -> Any:
-        return None if hidden else of if listed else of[0]
+    def column(numbers: list[Any]) -> Any:
+        return None if hidden else numbers if listed else numbers[0]
 
     document: ResultView = {
         "round_id": RoundId(publication.round_id),
@@ -104,7 +104,7 @@ def _distribution_json(publication: pb.Publication, fakes: bool) -> Distribution
         return None
     stated = publication.distribution
     deviation = stated.standard_deviation
-    found: DistributionView = {
+    view: DistributionView = {
         "levels": [level.value for level in stated.levels],
         "shares": _shares_json([level.share for level in stated.levels]),
         "cumulative": _shares_json([level.cumulative for level in stated.levels]),
@@ -116,8 +116,8 @@ def _distribution_json(publication: pb.Publication, fakes: bool) -> Distribution
         },
         "hop_influence": stated.hop_influence if fakes else None,
     }
-    found["quantiles"] = [quantile(found, q) for q in QUANTILES]
-    return found
+    view["quantiles"] = [quantile(view, q) for q in QUANTILES]
+    return view
 
 
 def _shares_json(values: list[pb.EstimatedValue]) -> SharesView:

@@ -16,13 +16,13 @@ from croupier.show.views.quantiles import SearchedQuantileView
 __all__ = ["quantile_json", "quantile_sentence", "steps_table"]
 
 
-def quantile_json(found: QuantileEstimate, guarantee: Guarantee, rounds: Sequence[str]) -> SearchedQuantileView:
+def quantile_json(searched: QuantileEstimate, guarantee: Guarantee, rounds: Sequence[str]) -> SearchedQuantileView:
     """Returns what a search has found, with what all of its rounds together guarantee each person."""
     return {
-        "q": found.q,
-        "estimate": found.estimate,
-        "interval": list(found.interval),
-        "confidence_level": found.confidence,
+        "q": searched.q,
+        "estimate": searched.estimate,
+        "interval": list(searched.interval),
+        "confidence_level": searched.confidence,
         "steps": [
             {
                 "round_id": round_id,
@@ -32,7 +32,7 @@ def quantile_json(found: QuantileEstimate, guarantee: Guarantee, rounds: Sequenc
                 "interval": list(step.interval),
                 "people": step.people,
             }
-            for round_id, step in zip(rounds, found.steps, strict=True)
+            for round_id, step in zip(rounds, searched.steps, strict=True)
         ],
         "guarantee": {
             "epsilon": guarantee.epsilon,
@@ -44,10 +44,10 @@ def quantile_json(found: QuantileEstimate, guarantee: Guarantee, rounds: Sequenc
     }
 
 
-def steps_table(found: SearchedQuantileView) -> Table:
+def steps_table(searched: SearchedQuantileView) -> Table:
     """Returns what each group was asked and has answered."""
     table = Table("asked: at most", "people", "share of yes", "± standard error", "interval, all people")
-    for step in found["steps"]:
+    for step in searched["steps"]:
         low, high = step["interval"]
         table.add_row(
             f"{step['threshold']:.6g}",
@@ -60,14 +60,14 @@ def steps_table(found: SearchedQuantileView) -> Table:
     return table
 
 
-def quantile_sentence(found: SearchedQuantileView, name: str) -> str:
+def quantile_sentence(searched: SearchedQuantileView, name: str) -> str:
     """Returns the quantile and what it has cost each person in two sentences."""
-    low, high = found["interval"]
-    guarantee = found["guarantee"]
+    low, high = searched["interval"]
+    guarantee = searched["guarantee"]
     return (
-        f"The estimated {quantile_name(found['q'])} of {name} is {found['estimate']:.6g}, between {low:.6g} and "
-        f"{high:.6g} ({100 * found['confidence_level']:g} % interval, these people and a population that they are a "
-        f"random sample of). All {len(found['steps'])} rounds together are {guarantee['grade']} for each person with "
-        f"ε = {round_up(guarantee['epsilon'] or 0.0)} at δ = {round_up(guarantee['delta'])}: everybody was asked once, "
-        "in the group that their own device drew."
+        f"The estimated {quantile_name(searched['q'])} of {name} is {searched['estimate']:.6g}, between {low:.6g} and "
+        f"{high:.6g} ({100 * searched['confidence_level']:g} % interval, these people and a population that they are a "
+        f"random sample of). All {len(searched['steps'])} rounds together are {guarantee['grade']} for each person "
+        f"with ε = {round_up(guarantee['epsilon'] or 0.0)} at δ = {round_up(guarantee['delta'])}: everybody was asked "
+        "once, in the group that their own device drew."
     )

@@ -144,8 +144,8 @@ _VALUES = {
 def describe_device_step(terms: TermsView, whose: str) -> str:
     """Returns what happens to an answer before it leaves the device; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
-    found = describe_mechanism(kind, whose, records=terms["parameters"].get("records_per_client", 0))
-    return found or f"randomizes {whose} answer ({kind}) with {whose} budget"
+    described = describe_mechanism(kind, whose, records=terms["parameters"].get("records_per_client", 0))
+    return described or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 
 def values_of(terms: TermsView) -> str:

@@ -194,7 +194,7 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
         scale = float(parameters["low"]), float(parameters["high"])
         about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
     given = cast(ResultView, result)
-    found = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
+    numbers = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
     return Statistic(
         name=name,
         title=str(wording.get("title") or wording.get("question") or name),
@@ -203,7 +203,7 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
         language=str(wording.get("language", "")),
         about=about,
         is_share=is_share,
-        numbers=found,
+        numbers=numbers,
         details=tuple(map(_beside, statistics_of(given))),
         histogram=tuple(map(_beside, shares_of(given))),
         scale=scale,
@@ -264,22 +264,22 @@ class Difference:
         """Whether the interval for the people who took part leaves out 0."""
         return not self.participants[0] <= 0 <= self.participants[1]
 
-    def sentence(self, of: Statistic) -> str:
+    def sentence(self, statistic: Statistic) -> str:
         """Returns one sentence on the difference, with both intervals."""
         first, second = self.groups
-        level = f"{100 * of.level:g} % interval"
+        level = f"{100 * statistic.level:g} % interval"
 
         about = f"“{self.label}”: " if self.label else ""
         length = self.participants[1] - self.participants[0]
-        size = of.written(abs(self.estimate), length).replace(" %", " points")
+        size = statistic.written(abs(self.estimate), length).replace(" %", " points")
         direction = "higher" if self.estimate > 0 else "lower"
         said = f"{first} is {direction} than {second} by an estimated {size}"
         if not self.is_seen:
             said = f"no difference between {first} and {second} can be told from the noise"
-        own = of.interval(self.participants, of_differences=True)
+        own = statistic.interval(self.participants, of_differences=True)
         both = f"{first} minus {second} is {own} for the people who took part"
         if self.population is not None:
-            whole = of.interval(self.population, of_differences=True)
+            whole = statistic.interval(self.population, of_differences=True)
             both, level = f"{both}, and {whole} for the populations that they are random samples of", f"{level}s"
         sentence = f"{said}: {both} ({level})."
         return f"{about}{sentence}" if about else sentence[0].upper() + sentence[1:]
@@ -292,13 +292,13 @@ def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
     squares of the distances from the two estimates to the ends of their own intervals. The noise of two rounds is
     independent, and so are samples of different people.
     """
-    found = []
-    for (name, one), (other_name, other) in itertools.combinations(groups, 2):
-        for number, against in zip(one.numbers, other.numbers, strict=True):
+    compared = []
+    for (name, statistic), (other_name, other) in itertools.combinations(groups, 2):
+        for number, against in zip(statistic.numbers, other.numbers, strict=True):
             population = None
             if number.population is not None and against.population is not None:
                 population = _difference(number.estimate, number.population, against.estimate, against.population)
-            found.append(
+            compared.append(
                 Difference(
                     number.label,
                     (name, other_name),
@@ -307,7 +307,7 @@ def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
                     population,
                 )
             )
-    return found
+    return compared
 
 
 def _difference(first: float, of_first: Interval, second: float, of_second: Interval) -> Interval:
@@ -343,9 +343,11 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
         return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
     merged = bool(document.get("merged_below"))
     if randomizer is None or merged or any(tier.grouped for tier in certificate.tiers):
-        found = 4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
+        num_users = (
+            4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
+        )
         aside = ". What merged budgets may move an estimate by is not in this error" if merged else ""
-        return [f"{_ask_for(found, budgets)}{aside}."]
+        return [f"{_ask_for(num_users, budgets)}{aside}."]
     return [line] if (line := halving_line(budgets, randomizer, fakes)) else []
 
 
@@ -384,14 +386,14 @@ def halving_line(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes | Non
     fakes: the noise of hops, which stays as it is.
     """
     try:
-        found = halving(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+        halved = halving(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
     except ValueError:
         return ""
-    line = _ask_for(found.num_users, budgets)
-    if found.budgets is None:
+    line = _ask_for(halved.num_users, budgets)
+    if halved.budgets is None:
         beside = " beside this hop noise" if fakes is not None else ""
         return f"{line}. No local budgets that a client accepts would do it for the same people{beside}."
-    before, after = (_spread(of) for of in (budgets, found.budgets))
+    before, after = (_spread(mix) for mix in (budgets, halved.budgets))
     return (
         f"{line}; or, for the same people, have each device add less noise (local ε {after} instead of "
         f"{before}), which protects them less."

@@ -108,7 +108,7 @@ def survey_text(document: SurveyView, now: float) -> Text:
         _section("What a person agrees to", first["consent"]),
         _section(
             "The questions",
-            points=[f"{text} ({values_of(one)})" for text, one in zip(named, questions, strict=True)],
+            points=[f"{text} ({values_of(question)})" for text, question in zip(named, questions, strict=True)],
         ),
         _section("The budgets, one of which a person chooses", points=budgets),
         *promise,

@@ -97,7 +97,7 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
         table.add_row(f"{bound['name']}{guarantee}", epsilon_of(bound), verdict)
     randomizer = certificate["randomizer"] or "unknown randomizer"  # an earlier version has not said it
     slack = f"numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
-    table.caption = f"{randomizer}: {'; '.join(one['text'] for one in certificate['method'])}; {slack}"
+    table.caption = f"{randomizer}: {'; '.join(method['text'] for method in certificate['method'])}; {slack}"
     return table
 
 

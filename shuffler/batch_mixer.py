@@ -82,7 +82,9 @@ class BatchMixer:
 
         await self._store.run(StoreStep.BEGIN_TO_MIX, begin)
         earlier = await self._earlier_commitments(terms)
-        self.check_enough(terms, counts, sum(pb.Commitment.FromString(one.payload).num_fakes for one in earlier))
+        self.check_enough(
+            terms, counts, sum(pb.Commitment.FromString(commitment.payload).num_fakes for commitment in earlier)
+        )
         fakes = {pb.LANE_REPORT: await self._fakes.make(terms), pb.LANE_PARAMETER: list[bytes]()}
         orders = await asyncio.to_thread(draw_orders, {lane: counts[lane] + len(fakes[lane]) for lane in counts})
         hashes = {
@@ -159,7 +161,7 @@ class BatchMixer:
         source = pb.LANE_JOINT if hop == 1 else lane
         size, part = onion.layer(source, hop).plain_size, slice(None)
         if source == pb.LANE_JOINT:
-            sizes = [len(one) for one in onion.split(bytes(size))]
+            sizes = [len(envelope) for envelope in onion.split(bytes(size))]
             size, part = sizes[which], (slice(sizes[0]), slice(sizes[0], None))[which]
         per_chunk = items_per_chunk(size)
         per_window = per_chunk * max(1, _WINDOW_BYTES // (per_chunk * size))

@@ -89,7 +89,7 @@ class FakeReports:
             values = [value for value, count in enumerate(counts) for _ in range(count)]
             sealed, _ = await self._pool.map_chunks(partial(seal_values, terms.payload), values)
             nonce = os.urandom(_NONCE_BYTES)
-            with_blinds = b"".join(one + random_scalar() for one in sealed)
+            with_blinds = b"".join(report + random_scalar() for report in sealed)
             drawn = nonce + cipher.encrypt(nonce, with_blinds, terms.hash)
 
             def keep(tx: Transaction) -> bytes:
@@ -103,7 +103,7 @@ class FakeReports:
             kept = await self._store.run(StoreStep.KEEP_FAKES, keep)
         packed = cipher.decrypt(kept[:_NONCE_BYTES], kept[_NONCE_BYTES:], terms.hash)
         size = onion_of(terms).arriving_size(pb.LANE_REPORT, HOP_RELEASE)
-        return [(one[:size], one[size:]) for one in unpack(packed, size + BLIND_BYTES)] if packed else []
+        return [(fake[:size], fake[size:]) for fake in unpack(packed, size + BLIND_BYTES)] if packed else []
 
     @staticmethod
     def delete(tx: Transaction, round_id: RoundId) -> None:
@@ -126,7 +126,10 @@ class FakeReports:
                 ),
             )
             answered.append((batch, answer.evaluations))
-        collecting = (self._pool.run(collect_tickets, *one, accountant.report_ticket_key) for one in answered)
+        collecting = (
+            self._pool.run(collect_tickets, batch, evaluations, accountant.report_ticket_key)
+            for batch, evaluations in answered
+        )
         try:
             collected = await asyncio.gather(*collecting)
         except TicketError as error:  # a key of its own would tell fakes from clients' reports

@@ -209,7 +209,9 @@ class SequentialHop:
             codes = await self._admit(stream, request.attendances)
             stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
             accepted = zip(request.attendances, codes, strict=True)
-            admitted = [PublicKey(one.client_key) for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            admitted = [
+                PublicKey(attendance.client_key) for attendance, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED
+            ]
             if admitted:
                 mark_authenticated()
             await self.attendance.enter(stream, admitted)

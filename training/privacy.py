@@ -66,7 +66,7 @@ class Conditions:
 
     def assumptions(self) -> tuple[Statement[Assumption], ...]:
         """About the data, the model and the mode."""
-        found = [
+        assumptions = [
             state(Assumption.FEATURES_FROM_USERS)
             if self.features in FITTED_FEATURES
             else state(Assumption.FEATURES_WITHOUT_USERS, features=self.features),
@@ -74,10 +74,10 @@ class Conditions:
             state(Assumption.MEASURED_ON_OTHERS),
         ]
         if self.model_file:
-            found.append(state(Assumption.MODEL_FILE_BLIND))
+            assumptions.append(state(Assumption.MODEL_FILE_BLIND))
         if self.simulated:
-            found.append(state(Assumption.SIMULATED))
-        return tuple(found)
+            assumptions.append(state(Assumption.SIMULATED))
+        return tuple(assumptions)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class UserSpending(TrainingCost):
     def _profiles(self, batch: Batch) -> dict[float, Profile]:
         """Returns the certified profile of every local budget in a batch."""
         if batch not in self._known:
-            found: list[Profile] = []
+            profiles: list[Profile] = []
             # Where users answer one after the other, a gradient depends on the answers before it.
             curves = tier_profiles(
                 batch.budgets,
@@ -267,14 +267,14 @@ class UserSpending(TrainingCost):
             for victim, curve in curves:
                 most = victim.local_epsilon
                 if curve is None:
-                    found.append(((most, 0.0),))
+                    profiles.append(((most, 0.0),))
                 else:
                     reach = smallest_epsilon(curve, 1e-3 * self.delta, most, tolerance=0.02).epsilon
-                    found.append(profile_of(curve, reach, most))
-            found.sort(key=lambda profile: profile[-1][0])
+                    profiles.append(profile_of(curve, reach, most))
+            profiles.sort(key=lambda profile: profile[-1][0])
             # Very many budgets are answered in groups, each at the largest budget in it.
             self._known[batch] = {
-                local: next(profile for profile in found if profile[-1][0] >= local) for local, _ in batch.tiers
+                local: next(profile for profile in profiles if profile[-1][0] >= local) for local, _ in batch.tiers
             }
         return self._known[batch]
 

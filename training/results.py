@@ -212,18 +212,20 @@ def write_page(
     for part in parts:
         check_choice("part", part, tuple(PARTS))
         part_of_page(page, part)
-    found: list[TrainingOutcome] = []
+    all_outcomes: list[TrainingOutcome] = []
     for part in parts:
-        changed = {name: with_features(dataset, name) for name in dict.fromkeys(one.features for one in PARTS[part])}
+        changed = {
+            name: with_features(dataset, name) for name in dict.fromkeys(setting.features for setting in PARTS[part])
+        }
         outcomes = [
-            run_setting(one, changed[one.features], out / f"sgd-{part}-{number}", say, epochs=epochs)
-            for number, one in enumerate(PARTS[part], 1)
+            run_setting(setting, changed[setting.features], out / f"sgd-{part}-{number}", say, epochs=epochs)
+            for number, setting in enumerate(PARTS[part], 1)
         ]
         write_json(out / f"sgd-{part}.json", [outcome.document() for outcome in outcomes])
         lines = (_curves if part == "scattering" else _tables)(outcomes, dataset, page.parent)
         write_part(page, part, lines)
-        found += outcomes
-    return found
+        all_outcomes += outcomes
+    return all_outcomes
 
 
 def _tables(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path) -> list[str]:
@@ -234,15 +236,17 @@ def _tables(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path)
         ("record", f"simulated: {silos}, neighbours differ in one record, δ = {_SILO_DELTA:g}"),
         ("user", f"simulated: {users}, neighbours differ in one user, δ = {_USER_DELTA:g}"),
     ):
-        chosen = [(one, found) for one, found in zip(_RESULTS, outcomes, strict=True) if one.unit == unit]
-        plot_training([found.document() for _, found in chosen], beside / f"sgd-{unit}.png")
-        dimension, of = chosen[0][1].setting["dimension"], chosen[0][1].quantity
+        chosen = [
+            (setting, outcome) for setting, outcome in zip(_RESULTS, outcomes, strict=True) if setting.unit == unit
+        ]
+        plot_training([outcome.document() for _, outcome in chosen], beside / f"sgd-{unit}.png")
+        dimension, quantity = chosen[0][1].setting["dimension"], chosen[0][1].quantity
         lines += [
             f"**{title}** ({chosen[0][0].model}, {chosen[0][0].features}, d = {dimension})",
             "",
-            f"| local ε per epoch | epochs | test accuracy | claimed | {of} | GSPA Thm 5, ASYMPTOTIC |",
+            f"| local ε per epoch | epochs | test accuracy | claimed | {quantity} | GSPA Thm 5, ASYMPTOTIC |",
             "|---|---|---|---|---|---|",
-            *(_row(setting, found) for setting, found in chosen),
+            *(_row(setting, outcome) for setting, outcome in chosen),
             "",
             f"![accuracy](sgd-{unit}.png)",
             "",
@@ -251,7 +255,7 @@ def _tables(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path)
 
 
 def _curves(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path) -> list[str]:
-    plot_training([found.document() for found in outcomes], beside / "sgd-scattering.png")
+    plot_training([outcome.document() for outcome in outcomes], beside / "sgd-scattering.png")
     dimension = outcomes[0].setting["dimension"]
     limits = " | ".join(f"ε ≤ {limit:g}" for limit in _LIMITS)
     return [
@@ -261,7 +265,7 @@ def _curves(outcomes: Sequence[TrainingOutcome], dataset: Dataset, beside: Path)
         "",
         f"| local ε per epoch | epochs | {limits} | at the end | central ε | if everyone else colludes |",
         f"|---|---|{'---|' * len(_LIMITS)}---|---|---|",
-        *(_curve_row(setting, found) for setting, found in zip(_SCATTERING, outcomes, strict=True)),
+        *(_curve_row(setting, outcome) for setting, outcome in zip(_SCATTERING, outcomes, strict=True)),
         "",
         "![accuracy](sgd-scattering.png)",
         "",

@@ -425,7 +425,7 @@ def _assign(budgets: str | Sequence[float], count: int) -> torch.Tensor:
 def _in_proportion(groups: Sequence[BudgetGroup], count: int) -> torch.Tensor:
     total, budgets, done = sum(group.share for group in groups), torch.empty(count, dtype=torch.float64), 0
     for index, group in enumerate(groups):
-        share = sum(one.share for one in groups[: index + 1]) / total
+        share = sum(group.share for group in groups[: index + 1]) / total
         end = round(share * count)
         budgets[done:end] = group.max_local_epsilon
         done = end
@@ -445,4 +445,4 @@ def _batches(budgets: torch.Tensor, size: int) -> tuple[Batch, ...]:
         raise ValueError(f"batch_size is {size}; it must be 0 with {len(values)} different budgets")
     batches = -(-len(budgets) // size)
     sizes = {len(budgets) // batches, -(-len(budgets) // batches)}
-    return tuple(Batch(((float(values[0]), one),)) for one in sorted(sizes))
+    return tuple(Batch(((float(values[0]), batch_size),)) for batch_size in sorted(sizes))

@@ -78,15 +78,15 @@ def _windows(side: int) -> torch.Tensor:
 
 def moduli_of(square: torch.Tensor) -> torch.Tensor:
     """Returns the averaged moduli of images (n, 1, 28, 28), float32 (n, 1176), each row of length 1."""
-    found = []
+    features = []
     for width, frequency, side, step in _WAVELETS:
         parts = [
             conv2d(square, filter_, stride=step, padding=side // 2) for filter_ in _filters(width, frequency, side)
         ]
         modulus = torch.hypot(*parts)
         windows = _windows(modulus.shape[-1])
-        found.append((windows @ modulus @ windows.T).flatten(1))
-    return _to_length(torch.cat(found, dim=1), 1.0)
+        features.append((windows @ modulus @ windows.T).flatten(1))
+    return _to_length(torch.cat(features, dim=1), 1.0)
 
 
 @cache
@@ -120,8 +120,8 @@ def _strokes() -> torch.Tensor:
     thickness = 1.7 + 0.6 * torch.rand((_STROKES, 1, 1), generator=source)
     place = torch.arange(_SIDE)
     drawn = []
-    for some, thick in zip(torch.split(points, 100), torch.split(thickness, 100), strict=True):
-        down, right = some[:, :, 0, None] - place, some[:, :, 1, None] - place
+    for batch, thick in zip(torch.split(points, 100), torch.split(thickness, 100), strict=True):
+        down, right = batch[:, :, 0, None] - place, batch[:, :, 1, None] - place
         distance = (down[:, :, :, None] ** 2 + right[:, :, None, :] ** 2).amin(dim=1).sqrt()
         drawn.append((thick - distance).clamp(0, 1))
     return torch.cat(drawn)[:, None]

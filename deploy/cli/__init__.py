@@ -23,21 +23,17 @@ from croupier.deploy.cli import (
     cluster,
     demonstration,
     deployment,
-    discovery,
     hosts,
-    joining,
     organisations,
     participants,
     proposals,
-    quantiles,
     report,
     rounds,
-    studies,
-    surveys,
     training,
     web,
 )
 from croupier.deploy.cli.help_pages import add_examples_and_groups
+from croupier.deploy.cli.study import discovery, joining, quantiles, studies, surveys
 
 __all__ = ["app", "main"]
 

@@ -35,9 +35,9 @@ from croupier.deploy.gateway.app import GATEWAY_PATHS
 from croupier.deploy.gateway.app import make_app as make_gateway_app
 from croupier.deploy.operator.invitations import new_invitations
 from croupier.deploy.operator.ledger import budgets_told, spent
-from croupier.deploy.operator.studies import kept_studies
-from croupier.deploy.operator.study_results import study_state, study_view
 from croupier.deploy.page.participants import PAGE_PATH
+from croupier.deploy.study.results import study_state, study_view
+from croupier.deploy.study.versions import kept_studies
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up

@@ -24,12 +24,12 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.demo import SURVEY
 from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.studies import journal_file, start_study
-from croupier.deploy.operator.study_file import StudyFile
-from croupier.deploy.operator.study_journal import StudyJournal
-from croupier.deploy.operator.study_results import study_state, study_view
-from croupier.deploy.operator.study_runs import StudyRun
 from croupier.deploy.operator.surveys import kept_rounds
+from croupier.deploy.study.file import StudyFile
+from croupier.deploy.study.journal import StudyJournal
+from croupier.deploy.study.results import study_state, study_view
+from croupier.deploy.study.runs import StudyRun
+from croupier.deploy.study.versions import journal_file, start_study
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, OneBit
 from croupier.runtime.workers import WorkerPool

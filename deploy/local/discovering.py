@@ -1,7 +1,7 @@
 """A discovery of frequent texts: simulated, or with a deployment's rounds, among people played here or participants.
 
-What a wave asks, and what is kept of it, is `deploy.discovery`'s. Here every wave is answered, and the certificates of
-all waves are put together.
+What a wave asks, and what is kept of it, is `deploy.study.discovery`'s. Here every wave is answered, and the
+certificates of all waves are put together.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
 from croupier.client.submission import Participant
-from croupier.deploy.discovery import Discovery, DiscoverySettings, Level
-from croupier.deploy.local.discovery_waves import KeptWaves, WaitUntil
 from croupier.deploy.local.rounds import Play
 from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.study.discovery import Discovery, DiscoverySettings, Level
+from croupier.deploy.study.discovery_waves import KeptWaves, WaitUntil
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.histograms import values_of
 from croupier.protocol.hop_noise import HopNoise
@@ -239,7 +239,7 @@ async def discover_among_participants(
 
     Args:
         operator: opens and closes the rounds.
-        directory: of the deployment, in which the waves are kept (`deploy.local.discovery_waves`).
+        directory: of the deployment, in which the waves are kept (`deploy.study.discovery_waves`).
         settings: what is looked for; everybody is asked in every wave.
         terms: of every wave.
         answer_for_s: how long each wave is open, in seconds.

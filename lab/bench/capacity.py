@@ -140,11 +140,11 @@ def costs_per_user(rows: Sequence[Mapping[str, Any]]) -> dict[str, PerUser]:
     received = {shufflers[0]: sent["fleet"]} | {
         name: sent[previous] for previous, name in itertools.pairwise(shufflers)
     }
-    found = {}
+    costs = {}
     for name, disk in last["disk_bytes"].items():
         arrived = received.get(name, sent[shufflers[-1]])  # of the last hop's two lanes each gets one: at most both
         grown = last["peak_memory_bytes"][name] - before["peak_memory_bytes"][name]
-        found[name] = PerUser(
+        costs[name] = PerUser(
             own_s=last["own_cpu_s"][name] / users,
             workers_s=(last["cpu_s"][name] - last["own_cpu_s"][name]) / users,
             wire_bytes=(sent[name] + arrived) / users,
@@ -152,7 +152,7 @@ def costs_per_user(rows: Sequence[Mapping[str, Any]]) -> dict[str, PerUser]:
             memory_bytes=max(0.0, grown / (users - before["users"])),
             items=_ITEMS.get(name, 2),
         )
-    return found
+    return costs
 
 
 def feed_of(scaling: Mapping[str, Any]) -> Feed:
@@ -171,14 +171,14 @@ def capacity_lines(
     """Returns a Markdown table for each number of users, a row for each service."""
     lines = [f"Each machine: {machine}. Each service spreads its work over {hours:g} hours.", ""]
     for users in sizes:
-        found = {name: needs(cost, feed, users, hours, machine) for name, cost in costs.items()}
+        needed = {name: needs(cost, feed, users, hours, machine) for name, cost in costs.items()}
         lines += [
-            f"**{users:,} reports**: {sum(one.machines for one in found.values())} machines.",
+            f"**{users:,} reports**: {sum(need.machines for need in needed.values())} machines.",
             "",
             f"| {' | '.join(_COLUMNS)} |",
             "|---" * len(_COLUMNS) + "|",
         ]
-        for name, need in found.items():
+        for name, need in needed.items():
             share = need.shares[need.first]
             cells = (
                 name,

@@ -103,7 +103,7 @@ def time_case(case: TimedCase) -> TimedRow:
             said = out.read()
     if running.returncode != 0:
         raise RuntimeError(f"{case.name}: ended with code {running.returncode}")
-    found = json.loads(said)
+    result = json.loads(said)
     seconds = used.ru_utime + used.ru_stime
     return {
         "case": case.name,
@@ -111,8 +111,8 @@ def time_case(case: TimedCase) -> TimedRow:
         "target_s": case.target_s,
         "share_of_target": seconds / case.target_s,
         "peak_memory_bytes": used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        "epsilon": found if case.program else found["epsilon"],
-        "attack_epsilon": None if case.program else found["lower_bound"]["epsilon"],
+        "epsilon": result if case.program else result["epsilon"],
+        "attack_epsilon": None if case.program else result["lower_bound"]["epsilon"],
     }
 
 

@@ -98,8 +98,8 @@ def envelopes_of(items: int) -> tuple[LaneWork, list[bytes]]:
     pair = generate_key_pair(SUITE)
     label = Label(RoundId("bench"), Digest(bytes(32)), pb.LANE_JOINT, 1, pair.public[:8])
     work = LaneWork(size + overhead(SUITE), size, partial(open_layer, SUITE, pair.private, label, size))
-    some = [seal(SUITE, pair.public, label, bytes(size)) for _ in range(min(items, _DISTINCT))]
-    return work, [some[index % len(some)] for index in range(items)]  # to open one again costs the same
+    distinct = [seal(SUITE, pair.public, label, bytes(size)) for _ in range(min(items, _DISTINCT))]
+    return work, [distinct[index % len(distinct)] for index in range(items)]  # to open one again costs the same
 
 
 async def open_on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> OpeningRow:
@@ -135,21 +135,22 @@ async def _by_processes(number: int, work: LaneWork, envelopes: list[bytes]) -> 
     return len(envelopes) / wall_s
 
 
-def scaling_lines(found: ScalingDocument) -> list[str]:
+def scaling_lines(document: ScalingDocument) -> list[str]:
     """Returns what `measure_scaling` has found as a Markdown table."""
     lines = [
-        f"{found['items']:,} envelopes of {found['item_bytes']} bytes, {found['cores']} cores, {found['suite']}.",
+        f"{document['items']:,} envelopes of {document['item_bytes']} bytes, {document['cores']} cores, "
+        f"{document['suite']}.",
         "",
         "| workers | envelopes a second | with as many cores | by processes of a pool | CPU an envelope: workers "
         "| service | scheduler |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in found["rows"]:
+    for row in document["rows"]:
         cpu_s = [row["workers_cpu_s_per_item"], row["own_cpu_s_per_item"], row["scheduler_cpu_s_per_item"]]
         cores = row["items_per_s"] * sum(cpu_s)
         rates = (f"{row['items_per_s']:,.0f}", f"{cores:.2f}", f"{row['own_processes_per_s']:,.0f}")
         lines.append(f"| {row['workers']} | {' | '.join([*rates, *(f'{1e6 * cost:.1f} µs' for cost in cpu_s)])} |")
-    last = found["rows"][-1]
+    last = document["rows"][-1]
     return [
         *lines,
         "",

@@ -99,10 +99,10 @@ def figures_of(folder: Path) -> Figures:
 
 
 def _medians(figures: Iterable[tuple[str, float, str]]) -> Figures:
-    found: dict[str, list[tuple[float, str]]] = {}
+    values: dict[str, list[tuple[float, str]]] = {}
     for name, value, unit in figures:
-        found.setdefault(name, []).append((value, unit))
-    return {name: (statistics.median(value for value, _ in some), some[0][1]) for name, some in found.items()}
+        values.setdefault(name, []).append((value, unit))
+    return {name: (statistics.median(value for value, _ in pairs), pairs[0][1]) for name, pairs in values.items()}
 
 
 Read = Iterator[tuple[str, float, str]]
@@ -207,11 +207,11 @@ def comparison_lines(now: RunsView, before: RunsView | None) -> list[str]:
     if before and before["machine"] != now["machine"]:
         lines += ["**These are two machines: the ratios are about them, too.**", ""]
     lines += ["| measured | | kept | now | ratio, above 1 is worse |", "|---|---|---|---|---|"]
-    for one in compare(now, before):
-        kept = "" if one.before is None else _number(one.before)
-        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
-        marked = f"**{ratio}**" if one.ratio and one.ratio >= WORSE else ratio
-        lines.append(f"| {one.name} | {one.unit} | {kept} | {_number(one.now)} | {marked} |")
+    for row in compare(now, before):
+        kept = "" if row.before is None else _number(row.before)
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        marked = f"**{ratio}**" if row.ratio and row.ratio >= WORSE else ratio
+        lines.append(f"| {row.name} | {row.unit} | {kept} | {_number(row.now)} | {marked} |")
     return lines
 
 

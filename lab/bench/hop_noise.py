@@ -99,7 +99,7 @@ async def _row(operator: Operator, play: Play, values: int, people: int, epsilon
     noisy: list[CostsRow] = []
     fakes = 0
     for _ in range(times):
-        for hop_noise, found in ((None, plain), (epsilon, noisy)):
+        for hop_noise, costs in ((None, plain), (epsilon, noisy)):
             settings = RoundSettings(
                 Question("bench", mechanism), (_BUDGET,), epsilon_max=_BUDGET, min_batch_size=2, hop_noise=hop_noise
             )
@@ -109,7 +109,7 @@ async def _row(operator: Operator, play: Play, values: int, people: int, epsilon
             if outcome.publication.num_reports != people:
                 raise RuntimeError(f"{outcome.publication.num_reports:,} of {people:,} reports were counted")
             cpu_s = await _cpu_s(operator) - before
-            found.append({"wall_s": outcome.wall_s, "close_s": outcome.close_s, "cpu_s": cpu_s})
+            costs.append({"wall_s": outcome.wall_s, "close_s": outcome.close_s, "cpu_s": cpu_s})
             stated = [
                 pb.Commitment.FromString(commitment.payload).num_fakes for commitment in outcome.certificate.commitments
             ]
@@ -134,7 +134,7 @@ def _medians(rows: Sequence[CostsRow]) -> CostsRow:
 
 async def _cpu_s(operator: Operator) -> float:
     """Returns the CPU seconds of all services, of this process and of all workers so far."""
-    pids = [one.pid for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
+    pids = [status.pid for status in await operator.status() if not isinstance(status, grpc.aio.AioRpcError)]
     return sum(sum(processor_s(pid)) for pid in pids) + sum(processor_s(os.getpid(), without=pids))
 
 

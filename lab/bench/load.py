@@ -144,7 +144,7 @@ def _where(entry: ServiceEntry) -> tuple[str, int]:
 
 def _addresses(network: int) -> Iterator[str]:
     """Yields 127.network.0.1, 127.network.0.2 and so on, over and over."""
-    return (f"127.{network}.{one // 250}.{one % 250 + 1}" for one in itertools.cycle(range(250 * 250)))
+    return (f"127.{network}.{index // 250}.{index % 250 + 1}" for index in itertools.cycle(range(250 * 250)))
 
 
 async def simulated_clients(
@@ -182,8 +182,8 @@ async def simulated_clients(
             stub = stubs.ShufflerStub(channel)
             started = time.perf_counter()
             try:
-                found = await again(lambda: stub.GetRound(rpc.GetRoundRequest(round_id=round_id), timeout=_CALL_S))
-                accept_manifest(found.manifest, deployment)
+                response = await again(lambda: stub.GetRound(rpc.GetRoundRequest(round_id=round_id), timeout=_CALL_S))
+                accept_manifest(response.manifest, deployment)
                 read = time.perf_counter()
                 (code,) = (await again(lambda: stub.Submit(request, timeout=_CALL_S))).codes
             except (Refusal, grpc.aio.AioRpcError) as error:
@@ -361,7 +361,7 @@ async def _measure(
                         _process,
                         local.directory,
                         terms.round_id,
-                        {n: one.submission for n, one in enumerate(sealed) if n % processes == process},
+                        {n: client.submission for n, client in enumerate(sealed) if n % processes == process},
                         at_once // processes,
                         len(range(process, bad, processes)),
                         1 + process,
@@ -407,8 +407,8 @@ async def _seal(
         async with turn:
             prepared, _ = await pool.run(prepare_all, terms.payload, [Participant(n % 2, 1.0) for n in range(size)])
             await operator.enrol([prepared_answer.client_key for prepared_answer in prepared])
-            given = await get_tickets(accountant, terms, {str(n): one for n, one in enumerate(prepared)})
-            pairs = [(one, given.granted[str(n)]) for n, one in enumerate(prepared)]
+            given = await get_tickets(accountant, terms, {str(n): answer for n, answer in enumerate(prepared)})
+            pairs = [(answer, given.granted[str(n)]) for n, answer in enumerate(prepared)]
             sealed, _ = await pool.run(seal_all, terms.payload, pairs)
             done += size
             if done * 10 // number > (done - size) * 10 // number:
@@ -417,7 +417,7 @@ async def _seal(
 
     async with operator.client_channel(operator.deployment.accountant.name) as accountant:
         parts = await asyncio.gather(*(part(min(_PART, number - start)) for start in range(0, number, _PART)))
-    return [one for some in parts for one in some]
+    return [answer for answers in parts for answer in answers]
 
 
 async def _lost(operator: Operator, terms: RoundTerms, hashes_of: Mapping[str, bytes]) -> int:
@@ -488,13 +488,13 @@ def load_lines(document: LoadDocument) -> list[str]:
     def line(name: str, cell: Callable[[Sequence[LoadRow]], str], ratio: str = "") -> str:
         return f"| {' | '.join([name, *(cell(rows) for rows in columns), *([ratio] if len(columns) > 1 else [])])} |"
 
-    def measured(name: str, of: Callable[[LoadRow], float], form: str, compared: bool = True) -> str:
+    def measured(name: str, measure: Callable[[LoadRow], float], form: str, compared: bool = True) -> str:
         def cell(rows: Sequence[LoadRow]) -> str:
-            found = [of(row) for row in rows]
-            spread = f" ({min(found):{form}}-{max(found):{form}})" if len(found) > 1 else ""
-            return f"{statistics.median(found):{form}}{spread}"
+            values = [measure(row) for row in rows]
+            spread = f" ({min(values):{form}}-{max(values):{form}})" if len(values) > 1 else ""
+            return f"{statistics.median(values):{form}}{spread}"
 
-        medians = [statistics.median(of(row) for row in rows) for rows in columns]
+        medians = [statistics.median(measure(row) for row in rows) for rows in columns]
         ratios = ", ".join(f"{median / medians[0]:.2f}" for median in medians[1:]) if compared and medians[0] else ""
         return line(name, cell, ratios)
 

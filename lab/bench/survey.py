@@ -133,7 +133,7 @@ async def _measure(
     await close_survey(directory, survey)
     results = await survey_results(directory, "bench", 600.0)
     closing_s = time.perf_counter() - begun
-    truths = [[one.count(choice) / people for choice in _CHOICES] for one in zip(*answers, strict=True)]
+    truths = [[column.count(choice) / people for choice in _CHOICES] for column in zip(*answers, strict=True)]
     values = [question.publication.values for question in results.questions]
     return {
         "people": people,
@@ -155,16 +155,16 @@ async def _measure(
     }
 
 
-def survey_lines(found: SurveyMeasured) -> list[str]:
+def survey_lines(measured: SurveyMeasured) -> list[str]:
     """Returns the same for people."""
-    within = sum(abs(e) <= 1.96 * s for e, s in zip(found["errors"], found["standard_errors"], strict=True))
-    together = found["epsilon_together"]
+    within = sum(abs(e) <= 1.96 * s for e, s in zip(measured["errors"], measured["standard_errors"], strict=True))
+    together = measured["epsilon_together"]
     return [
-        f"{found['people']:,} people, {found['questions']} questions: {found['answered']:,} have answered, counted "
-        f"{', '.join(f'{count:,}' for count in found['counted'])}",
-        f"invitations {found['inviting_s']:.1f} s; answers {found['answering_s']:.0f} s, "
-        f"{found['people'] / found['answering_s']:.1f} people a second; a person {found['person_s']:.2f} s (median), "
-        f"{found['person_99_s']:.2f} s (99 %); close to results {found['closing_s']:.1f} s",
-        f"{within} of {len(found['errors'])} shares within 1.96 standard errors of the truth; all results together: "
+        f"{measured['people']:,} people, {measured['questions']} questions: {measured['answered']:,} have answered, "
+        f"counted {', '.join(f'{count:,}' for count in measured['counted'])}",
+        f"invitations {measured['inviting_s']:.1f} s; answers {measured['answering_s']:.0f} s, "
+        f"{measured['people'] / measured['answering_s']:.1f} people a second; a person {measured['person_s']:.2f} s "
+        f"(median), {measured['person_99_s']:.2f} s (99 %); close to results {measured['closing_s']:.1f} s",
+        f"{within} of {len(measured['errors'])} shares within 1.96 standard errors of the truth; all results together: "
         + ("no certificate" if together is None else f"ε = {together:.4f}, CERTIFIED"),
     ]

@@ -89,10 +89,10 @@ def tightness_rows(seconds: float, cases: int | None = None) -> Iterator[Tightne
             budgets = Budgets.from_tiers(tiers)
             text = ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers)
         certificate = certify(budgets, randomizer, delta=delta, attack=False)
-        found = lower_bound(budgets, randomizer, delta=delta, seconds=seconds)
-        ratio = certificate.epsilon / found.epsilon if found.epsilon > 0 else None
+        attack = lower_bound(budgets, randomizer, delta=delta, seconds=seconds)
+        ratio = certificate.epsilon / attack.epsilon if attack.epsilon > 0 else None
         yield TightnessRow(
-            randomizer.name, text, delta, certificate.epsilon, found.epsilon, ratio, joined(certificate.method)
+            randomizer.name, text, delta, certificate.epsilon, attack.epsilon, ratio, joined(certificate.method)
         )
 
 

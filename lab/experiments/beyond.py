@@ -139,7 +139,7 @@ def _throughput_points(settings: Settings) -> list[Point]:
 
 def _throughput_findings(rows: Sequence[Row]) -> list[Finding]:
     most = rows[-1]
-    found = [
+    findings = [
         Finding.whether(
             "a user costs less than 10 kB on the wire, all services together",
             most["bytes"] < 10_000,
@@ -147,7 +147,7 @@ def _throughput_findings(rows: Sequence[Row]) -> list[Finding]:
         )
     ]
     if len(rows) > 1:
-        found.append(
+        findings.append(
             Finding.whether(
                 "the work grows in proportion to the number of users, or slower",
                 most["cpu_ms"] < 1.2 * rows[0]["cpu_ms"],
@@ -156,7 +156,7 @@ def _throughput_findings(rows: Sequence[Row]) -> list[Finding]:
                 f"second and the bare cryptography, on the same machine, {most['floor']:.0f}.",
             )
         )
-    return found
+    return findings
 
 
 _UTILITY_LINES = (

@@ -83,17 +83,17 @@ class Finding:
     Attributes:
         claim: what the paper says.
         verdict: `REFUTED` only where an attack, or an exact value, contradicts it.
-        found: what came out here, with its numbers, and why it differs; "unexplained" where that is not known.
+        evidence: what came out here, with its numbers, and why it differs; "unexplained" where that is not known.
     """
 
     claim: str
     verdict: Verdict
-    found: str
+    evidence: str
 
     @classmethod
-    def whether(cls, claim: str, holds: bool, found: str) -> Finding:
+    def whether(cls, claim: str, holds: bool, evidence: str) -> Finding:
         """Returns a claim that is reproduced or not."""
-        return cls(claim, Verdict.REPRODUCED if holds else Verdict.NOT, found)
+        return cls(claim, Verdict.REPRODUCED if holds else Verdict.NOT, evidence)
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,10 @@ class Figure:
 
 def value_at(row: Row, key: str) -> Any:
     """Returns the value in a row under a key such as "published:Echo"; None where there is nothing."""
-    found: Any = row
+    value: Any = row
     for part in key.split(":"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def worst(findings: Sequence[Finding]) -> Verdict:

@@ -95,12 +95,12 @@ def _slope(rows: Sequence[Row]) -> float:
 
 
 def _theorem_1_findings(rows: Sequence[Row]) -> list[Finding]:
-    found = []
+    findings = []
     for name, what in (("rr", "randomized response"), ("laplace", "Laplace noise, as in Algorithm 1")):
         below = [row for row in rows if row["published"]["GSPA Thm 1"] < row["attack"][name] * (1 - 1e-6)]
         gaps = [row["attack"][name] / row["published"]["GSPA Thm 1"] for row in below]
         where = ", ".join(dict.fromkeys(row["distribution"] for row in below))
-        found.append(
+        findings.append(
             Finding(
                 f"Theorem 1 bounds {what}",
                 Verdict.REFUTED if below else Verdict.REPRODUCED,
@@ -111,7 +111,7 @@ def _theorem_1_findings(rows: Sequence[Row]) -> list[Finding]:
                 + (", and for bits it is proved (CERTIFIED)." if name == "rr" else "; for noise it is HEURISTIC."),
             )
         )
-    return found
+    return findings
 
 
 _ELSEWHERE = (
@@ -187,12 +187,12 @@ def _figure_3b_points(settings: Settings) -> list[Point]:
 
 def _figure_3_findings(claim: str, x: str, *, rising: bool) -> Callable[[Sequence[Row]], list[Finding]]:
     def judge(rows: Sequence[Row]) -> list[Finding]:
-        found = []
+        findings = []
         for question in ("mean", "frequency"):
             chosen = [row for row in rows if row["question"] == question and "mae" in row]
             first, last = chosen[0], chosen[-1]
             apart = last["low"] > first["high"] if rising else last["high"] < first["low"]
-            found.append(
+            findings.append(
                 Finding.whether(
                     f"{question}: {claim}",
                     apart,
@@ -200,7 +200,7 @@ def _figure_3_findings(claim: str, x: str, *, rising: bool) -> Callable[[Sequenc
                     f"{'are' if apart else 'are not'} apart.",
                 )
             )
-        return found + _deployed_findings(rows)
+        return findings + _deployed_findings(rows)
 
     return judge
 
@@ -286,7 +286,7 @@ def _figure_4_findings(rows: Sequence[Row]) -> list[Finding]:
     spent = {row["distribution"]: (row["spent"], row["asymptotic"]) for row in rows if row["spent"] is not None}
     local = ", ".join(f"{epsilon:.3g} for {name}" for name, (epsilon, _) in spent.items())
     theorem = ", ".join(f"{epsilon:.3g}" for _, epsilon in spent.values())
-    found = [
+    findings = [
         Finding.whether(
             "shuffling amplifies the personal budgets of all epochs (Theorem 5)",
             all(row["grade"] == "CERTIFIED" for row in rows if row["spent"] is not None),
@@ -296,7 +296,7 @@ def _figure_4_findings(rows: Sequence[Row]) -> list[Finding]:
         )
     ]
     if rows[0]["data"] != "MNIST":
-        return found
+        return findings
     noisy = {name: accuracy for name, accuracy in reached.items() if name in spent}
     best = max(noisy, key=lambda name: noisy[name])
     return [
@@ -317,7 +317,7 @@ def _figure_4_findings(rows: Sequence[Row]) -> list[Finding]:
             noisy["all 0.5"] > noisy["U(0.01, 2)"],
             "The few smallest budgets have noise so wide that their steps undo those of others.",
         ),
-        *found,
+        *findings,
     ]
 
 

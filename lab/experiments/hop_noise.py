@@ -41,7 +41,7 @@ def _findings(rows: Sequence[Row]) -> list[Finding]:
     shares, categories = ratios("shuffled", "2 hops", "share"), ratios("shuffled", "2 hops", "histogram")
     gaussian, few = ratios("shuffled", "Gaussian", *both, least=1000), ratios("shuffled", "Gaussian", *both)
     local = ratios("2 hops and local noise", "2 hops", *both)
-    cheap = [one for one, row in zip(local, counts, strict=True) if row["k"] <= 16 and row["n"] <= 10_000]
+    cheap = [ratio for ratio, row in zip(local, counts, strict=True) if row["k"] <= 16 and row["n"] <= 10_000]
     means, small = ratios("2 hops", "Laplace", "mean"), ratios("2 hops", "Laplace", "mean", least=10_000)
     shuffled, of_local = ratios("shuffled", "2 hops", "mean"), ratios("local", "2 hops", "mean")
     cost = ratios("2 hops and local noise", "2 hops", "mean")

@@ -78,12 +78,12 @@ def _delta_findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _histogram_point(settings: Settings, population: str, n: int, k: int, local: float, place: int) -> Point:
-    found = settings.checkins if population != "normal" else None
+    checkins = settings.checkins if population != "normal" else None
     return {
         "population": population,
-        "data": "synthetic" if found is None else "Gowalla",
-        "checkins": None if found is None else str(found),
-        "checkins_bytes": None if found is None else found.stat().st_size,
+        "data": "synthetic" if checkins is None else "Gowalla",
+        "checkins": None if checkins is None else str(checkins),
+        "checkins_bytes": None if checkins is None else checkins.stat().st_size,
         "n": n,
         "k": k,
         "local": local,
@@ -107,12 +107,12 @@ def _table_5_points(settings: Settings) -> list[Point]:
 
 
 def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
-    def mean(of: Sequence[Row], name: str) -> float:
-        return float(sum(row["one"][name] for row in of) / len(of))
+    def mean(selected: Sequence[Row], name: str) -> float:
+        return float(sum(row["one"][name] for row in selected) / len(selected))
 
     largest = max(row["n"] for row in rows)
     many = [row for row in rows if row["n"] == largest]
-    found = [
+    findings = [
         Finding(
             "(ε, δ) is the same for both at ε = ε_0 = 4, with the δ of Eq. (6)",
             Verdict.REFUTED,
@@ -130,7 +130,7 @@ def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
     few = [row for row in rows if row["n"] < largest]
     if few:
         ratio = mean(few, "shuffle+INV") / mean(few, "Gaussian, their ε")
-        found.append(
+        findings.append(
             Finding.whether(
                 "n = 1,000: the two are comparable at ε = 4",
                 ratio < 3,
@@ -139,7 +139,7 @@ def _individual_findings(rows: Sequence[Row]) -> list[Finding]:
                 f"{round_up(few[0]['certified']['krr'], 3)}. The paper shows single draws, here are means.",
             )
         )
-    return found
+    return findings
 
 
 def _figure_2_points(settings: Settings) -> list[Point]:
@@ -156,7 +156,7 @@ def _figure_2_findings(rows: Sequence[Row]) -> list[Finding]:
     return [
         Finding.whether(
             "shuffle + INV and the Gaussian mechanism are close to the original, the reports themselves are not",
-            all(one["Gaussian, their ε"] <= one["shuffle+INV"] < one["shuffle"] for one in tv),
+            all(distance["Gaussian, their ε"] <= distance["shuffle+INV"] < distance["shuffle"] for distance in tv),
             f"Total variation {tv[0]['shuffle']:.2f} raw, {tv[0]['shuffle+INV']:.2f} after inversion, "
             f"{tv[0]['Gaussian, their ε']:.3f} Gaussian at ε = 4 and {tv[0]['Gaussian']:.3f} at the shuffle's "
             f"CERTIFIED ε = {round_up(rows[0]['certified']['krr'], 3)} (San Francisco, {rows[0]['k']} cells).",
@@ -180,15 +180,15 @@ def _figure_3_points(settings: Settings) -> list[Point]:
 
 def _figure_3_findings(rows: Sequence[Row]) -> list[Finding]:
     tv = [row["tv"] for row in rows]
-    theirs = [one["shuffle+INV"] / one["Gaussian, their ε"] for one in tv]
-    honest = [one["shuffle+INV"] / one["Gaussian"] for one in tv]
+    theirs = [distance["shuffle+INV"] / distance["Gaussian, their ε"] for distance in tv]
+    honest = [distance["shuffle+INV"] / distance["Gaussian"] for distance in tv]
     six, four = (min(row["certified"]["krr"] for row in rows if row["local"] == local) for local in (6.0, 4.0))
     return [
         Finding.whether(
             "shuffle + INV is better than shuffle",
-            all(one["shuffle+INV"] < one["shuffle"] for one in tv),
-            f"By a factor of {min(one['shuffle'] / one['shuffle+INV'] for one in tv):.1f} to "
-            f"{max(one['shuffle'] / one['shuffle+INV'] for one in tv):.1f} in total variation.",
+            all(distance["shuffle+INV"] < distance["shuffle"] for distance in tv),
+            f"By a factor of {min(distance['shuffle'] / distance['shuffle+INV'] for distance in tv):.1f} to "
+            f"{max(distance['shuffle'] / distance['shuffle+INV'] for distance in tv):.1f} in total variation.",
         ),
         Finding.whether(
             "the Gaussian mechanism is better across all settings",

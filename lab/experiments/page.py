@@ -63,7 +63,7 @@ def _section(outcome: Outcome, page: Path) -> list[str]:
         "",
         "| claim | verdict | what came out |",
         "|---|---|---|",
-        *(f"| {finding.claim} | {finding.verdict} | {finding.found} |" for finding in outcome.findings),
+        *(f"| {finding.claim} | {finding.verdict} | {finding.evidence} |" for finding in outcome.findings),
     ]
     if figure.panels:
         lines += ["", f"![{figure.title}]({page.stem}/{figure.name}.svg)"]
@@ -77,7 +77,7 @@ def _numbers(outcome: Outcome) -> list[str]:
     return [
         "| " + " | ".join(column.header for column in columns) + " |",
         "|---" * len(columns) + "|",
-        *("| " + " | ".join(number(value_at(row, one.key), one) for one in columns) + " |" for row in kept),
+        *("| " + " | ".join(number(value_at(row, column.key), column) for column in columns) + " |" for row in kept),
     ]
 
 

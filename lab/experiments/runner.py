@@ -60,7 +60,7 @@ class Outcome:
     @property
     def reason(self) -> str:
         """Why, in a few sentences."""
-        return " ".join(f"{finding.claim}: {finding.verdict}. {finding.found}" for finding in self.findings)
+        return " ".join(f"{finding.claim}: {finding.verdict}. {finding.evidence}" for finding in self.findings)
 
     def document(self) -> FindingsView:
         """Returns everything as JSON; "panels" is what is plotted."""
@@ -72,7 +72,7 @@ class Outcome:
             "verdict": str(self.verdict),
             "reason": self.reason,
             "findings": [
-                {"claim": finding.claim, "verdict": str(finding.verdict), "found": finding.found}
+                {"claim": finding.claim, "verdict": str(finding.verdict), "evidence": finding.evidence}
                 for finding in self.findings
             ],
             "size": str(self.settings.size),
@@ -86,8 +86,8 @@ class Outcome:
         rows = [row for row in self.rows if all(value_at(row, key) == is_ for key, is_ in panel.where.items())]
         lines: list[LineView] = []
         for line in panel.lines:
-            found = [(x, y, row) for row in rows for x, y in _points(value_at(row, panel.x), value_at(row, line.key))]
-            known = [(x, y, row) for x, y, row in found if y is not None]
+            drawn = [(x, y, row) for row in rows for x, y in _points(value_at(row, panel.x), value_at(row, line.key))]
+            known = [(x, y, row) for x, y, row in drawn if y is not None]
             below = [[x, y] for x, y, row in known if line.attack and _is_below(y, value_at(row, line.attack))]
             ends = [[value_at(row, end) for end in line.band] for *_, row in known] if line.band else None
             points = [[x, y] for x, y, _ in known]

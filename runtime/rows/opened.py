@@ -38,9 +38,12 @@ class OpenedRows(TableRows):
         while (window := self._window(index, here, after)) is not None:
             there = sorted(self._db.execute(sa.select(index).where(here & index.between(*window))).scalars())
             known = self._opened_in(round_id, lane, window)
-            first = next((one for one in there if one not in known), None)
+            first = next((chunk_index for chunk_index in there if chunk_index not in known), None)
             if first is not None:
-                end = next((one for one in there if one > first and one in known), window[1] + 1)
+                end = next(
+                    (chunk_index for chunk_index in there if chunk_index > first and chunk_index in known),
+                    window[1] + 1,
+                )
                 return self._page(index, CHUNKS.c.ciphertexts, here & index.between(first, end - 1))
             after = window[1]
         return []

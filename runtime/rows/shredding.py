@@ -78,9 +78,9 @@ class ShreddingRows(TableRows):
         0 bytes mean that there may be more rows. The row that fills the page belongs to it.
         """
         rows = sa.select(*place, sa.func.length(content)).where(where).order_by(*place).limit(ROWS_PER_PAGE)
-        found = self._db.execute(rows).all()
-        for row in found:
+        page = self._db.execute(rows).all()
+        for row in page:
             left -= row[-1]
             if left <= 0:
                 return tuple(row[:-1]), 0
-        return tuple(found[-1][:-1]) if found else None, 0 if len(found) == ROWS_PER_PAGE else left
+        return tuple(page[-1][:-1]) if page else None, 0 if len(page) == ROWS_PER_PAGE else left

@@ -22,7 +22,7 @@ class FindingView(TypedDict):
 
     claim: str
     verdict: str
-    found: str
+    evidence: str
 
 
 class LineView(TypedDict):

@@ -21,11 +21,11 @@ from croupier.analyzer.estimates import Fakes
 from croupier.client.rounds import accept_manifest
 from croupier.client.submission import Participant
 from croupier.deploy.cli import app
-from croupier.deploy.discovery import Discovery, DiscoverySettings, holders_found, threshold
 from croupier.deploy.local.discovering import Discovered, WaveTerms, discover_among_participants, discover_deployed
 from croupier.deploy.local.rounds import players
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.study_journal import Step, StudyJournal
+from croupier.deploy.study.discovery import Discovery, DiscoverySettings, holders_found, threshold
+from croupier.deploy.study.journal import Step, StudyJournal
 from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms

@@ -114,7 +114,7 @@ def test_no_certificate_is_below_an_attack(ran: Path) -> None:
 def test_sentences_round_certificates_up_and_attacks_down(ran: Path) -> None:
     """Reproduction: "1.31e-06 is CERTIFIED" stood above a table that said 1.32e-06."""
     found = document(ran, "krr-table1")
-    first, said = found["rows"][0], found["findings"][2]["found"]
+    first, said = found["rows"][0], found["findings"][2]["evidence"]
     certified, attack = first["certified"]["krr"], first["attack"]["krr"]
     assert f"{certified:.3g}" != round_up(certified, 3)  # else nothing is shown here
     assert f"where {round_up(certified, 3)} is CERTIFIED" in said

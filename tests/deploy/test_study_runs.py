@@ -20,12 +20,12 @@ import pytest
 from croupier.accountant.results import Grade
 from croupier.client.submission import Participant
 from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.operator.studies import change_study, describe_study, journal_file, kept_versions, start_study
-from croupier.deploy.operator.study_journal import StudyJournal, read_journal, wave_records
-from croupier.deploy.operator.study_metrics import GAUGES, StudyMetrics, waves_borne
-from croupier.deploy.operator.study_results import study_state, study_view
-from croupier.deploy.operator.study_runs import StudyRun, StudyStoppedError
 from croupier.deploy.operator.surveys import kept_rounds, plan_survey
+from croupier.deploy.study.journal import StudyJournal, read_journal, wave_records
+from croupier.deploy.study.metrics import GAUGES, StudyMetrics, waves_borne
+from croupier.deploy.study.results import study_state, study_view
+from croupier.deploy.study.runs import StudyRun, StudyStoppedError
+from croupier.deploy.study.versions import change_study, describe_study, journal_file, kept_versions, start_study
 from croupier.net.retrying import retrying
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR

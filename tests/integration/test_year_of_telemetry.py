@@ -18,8 +18,8 @@ import pytest
 from croupier.accountant.results import Grade
 from croupier.client.submission import Participant
 from croupier.deploy.operator.ledger import spent_in
-from croupier.deploy.operator.studies import kept_versions, start_study
-from croupier.deploy.operator.study_results import study_state, study_view
+from croupier.deploy.study.results import study_state, study_view
+from croupier.deploy.study.versions import kept_versions, start_study
 from croupier.protocol.manifest import RoundTerms
 from tests.support.rounds import Table, table
 from tests.support.studies import Played, study_file

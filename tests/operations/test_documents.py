@@ -23,9 +23,9 @@ from croupier.deploy.cli import app
 from croupier.deploy.cli.help_pages import EXAMPLES
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.study_file import read_study_file
 from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.wordings import read_wordings
+from croupier.deploy.study.file import read_study_file
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.errors import Code
 from croupier.protocol.rounding import round_up

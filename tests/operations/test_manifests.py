@@ -19,8 +19,8 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.study_metrics import GAUGES
 from croupier.deploy.render.grafana import ROWS
+from croupier.deploy.study.metrics import GAUGES
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from tests.support.command_line import croupier
 from tests.support.messages import naming

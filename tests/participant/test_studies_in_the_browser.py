@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from croupier.deploy.operator.studies import StudyVersion, describe_study
 from croupier.deploy.operator.surveys import open_survey
+from croupier.deploy.study.versions import StudyVersion, describe_study
 from croupier.protocol.surveys import Survey
 from tests.support.participants import Place, place
 from tests.support.studies import study_file

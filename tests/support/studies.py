@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from croupier.deploy.operator.studies import journal_file
-from croupier.deploy.operator.study_file import StudyFile
-from croupier.deploy.operator.study_journal import StudyJournal, WaveRecord, read_journal, wave_records
-from croupier.deploy.operator.study_runs import StudyRun
 from croupier.deploy.operator.surveys import kept_rounds
+from croupier.deploy.study.file import StudyFile
+from croupier.deploy.study.journal import StudyJournal, WaveRecord, read_journal, wave_records
+from croupier.deploy.study.runs import StudyRun
+from croupier.deploy.study.versions import journal_file
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.questions import Question
 from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash

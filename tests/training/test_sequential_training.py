@@ -162,7 +162,7 @@ async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
 @pytest.mark.parametrize("unit", ["user", "record"])
-async def test_an_example_without_a_gradient_counts_as_zero_and_nothing_shows_it(
+async def test_an_example_without_a_gradient_counts_as_zero(
     tmp_path: Path, digits: Dataset, of: type[DeployedRun], unit: str
 ) -> None:
     """Hemisphere and Gaussian noise: whether an example has a gradient is private, so no error or count may tell."""

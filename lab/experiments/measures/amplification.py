@@ -158,8 +158,8 @@ def measure_confusion(point: Point) -> Row:
     x, own, largest = point["x"], point["local_epsilon"], point["largest"]
     z = np.linspace(-20 / own, 1 + 20 / own, 400_001)
     report = own / 2 * np.exp(-own * np.abs(z - x))
-    zero, one = (largest / 2 * np.exp(-largest * np.abs(z - end)) for end in (0.0, 1.0))
+    near_zero, near_one = (largest / 2 * np.exp(-largest * np.abs(z - end)) for end in (0.0, 1.0))
     step = float(z[1] - z[0])
-    p0 = float(report[(report <= zero) & (one < zero)].sum()) * step
-    p1 = float(report[(report <= one) & (zero < one)].sum()) * step
+    p0 = float(report[(report <= near_zero) & (near_one < near_zero)].sum()) * step
+    p1 = float(report[(report <= near_one) & (near_zero < near_one)].sum()) * step
     return {"p0": p0, "p1": p1, "p": min(p0, p1)}

@@ -91,8 +91,8 @@ def measure_error(point: Point) -> Row:
     errors = []
     for _ in range(point["repeats"]):
         values = draw()
-        found = estimate(question, reports_of(question, values, budgets, source), tiers)
-        errors.append(abs(found.values[0] - float(values.mean())))
+        estimated = estimate(question, reports_of(question, values, budgets, source), tiers)
+        errors.append(abs(estimated.values[0] - float(values.mean())))
     mean, half = float(np.mean(errors)), 1.96 * float(np.std(errors)) / math.sqrt(len(errors))
     return {"mae": mean, "low": mean - half, "high": mean + half}
 
@@ -113,8 +113,8 @@ def measure_utility(point: Point) -> Row:
         if not isinstance(question.mechanism, IntervalMechanism):
             values = np.floor(values + 0.3)
         truth = float(values.mean()) if name != "krr(k=4)" else 1 - float(values.mean())
-        found = estimate(question, reports_of(question, values, budgets, source), tiers)
-        squares.append((found.values[0] - truth) ** 2)
+        estimated = estimate(question, reports_of(question, values, budgets, source), tiers)
+        squares.append((estimated.values[0] - truth) ** 2)
     # Randomized response of local epsilon e has a variance of about e^e/(e^e - 1)^2 for each user.
     alone = math.exp(central / 2) / math.expm1(central) / math.sqrt(n)
     return {
@@ -160,7 +160,7 @@ def measure_dependence(point: Point) -> Row:
     }
     return {
         "certified": certified,
-        "bias": {linkage: float(np.mean(found)) for linkage, found in errors.items()},
-        "error": {linkage: float(np.std(found)) / math.sqrt(len(found)) for linkage, found in errors.items()},
-        "rmse": {linkage: math.sqrt(float(np.mean(np.square(found)))) for linkage, found in errors.items()},
+        "bias": {linkage: float(np.mean(samples)) for linkage, samples in errors.items()},
+        "error": {linkage: float(np.std(samples)) / math.sqrt(len(samples)) for linkage, samples in errors.items()},
+        "rmse": {linkage: math.sqrt(float(np.mean(np.square(samples)))) for linkage, samples in errors.items()},
     }

@@ -65,15 +65,15 @@ def measure_histogram(point: Point) -> Row:
     shares: dict[str, float] = {"original": float(truth[place])}
     for _ in range(point["repeats"]):
         reports = reports_of(question, values.astype(np.float64), np.full(n, local), source)
-        found = {
+        estimates = {
             "shuffle": np.bincount(reports, minlength=k) / n,
             "shuffle+INV": np.array(estimate(question, reports, [(local, n)]).projected),
         }
         for name, epsilon in (("Gaussian", certified), ("Gaussian, their ε", point["epsilon"])):
             # Replacing one user moves two counts by one: sensitivity sqrt(2).
             noise = source.normal(0.0, math.sqrt(2) * unit_sigma(epsilon, DELTA), k)
-            found[name] = project_on_simplex(truth + noise / n)
-        for name, estimated in found.items():
+            estimates[name] = project_on_simplex(truth + noise / n)
+        for name, estimated in estimates.items():
             errors.setdefault(name, []).append(float(np.abs(estimated - truth).sum()) / 2)
             ones.setdefault(name, []).append(float(abs(estimated[place] - truth[place])))
             shares[name] = float(estimated[place])

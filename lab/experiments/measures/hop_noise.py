@@ -64,7 +64,7 @@ def _measure_mean(n: int, epsilon: float, delta: float) -> Row:
     if shuffled is None:
         raise ValueError("a plan for levels states no standard error")
     errors |= {
-        "local": min(standard_error(alone, one) for one in (LaplaceMechanism(), best_levels(alone))),
+        "local": min(standard_error(alone, mechanism) for mechanism in (LaplaceMechanism(), best_levels(alone))),
         "shuffled": shuffled,
         "Laplace": math.sqrt(2) / (epsilon * n),
         "Gaussian": unit_sigma(epsilon, delta) / n,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import alone, make_collector_key, write_secret
-from croupier.deploy.operator.study_file import StudyFile
-from croupier.deploy.operator.study_journal import read_journal, wave_records
 from croupier.deploy.operator.surveys import OfStudy, survey_terms, with_budgets
+from croupier.deploy.study.file import StudyFile
+from croupier.deploy.study.journal import read_journal, wave_records
 from croupier.protocol.collector import read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.manifest import canonical
@@ -158,7 +158,7 @@ def version_of_wave(versions: Sequence[StudyVersion], number: int) -> StudyVersi
 
 
 def journal_file(directory: Path, study_id: str) -> Path:
-    """Returns the journal of a study (`study_journal`)."""
+    """Returns the journal of a study (`study.journal`)."""
     return studies_folder(directory, study_id) / "journal.jsonl"
 
 

@@ -21,9 +21,9 @@ from croupier.accountant.composed_certificates import Release, compose, compose_
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.results import Guarantee
-from croupier.deploy.operator.studies import describe_study
-from croupier.deploy.operator.study_file import StudyFile
 from croupier.deploy.operator.surveys import survey_terms
+from croupier.deploy.study.file import StudyFile
+from croupier.deploy.study.versions import describe_study
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.permanent import PermanentSeries

@@ -94,7 +94,6 @@ def discover(
 def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> Discovered:
     import asyncio
 
-    from croupier.deploy.discovery import DiscoverySettings
     from croupier.deploy.local.discovering import (
         WaveTerms,
         discover,
@@ -105,6 +104,7 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
     from croupier.deploy.local.rounds import players
     from croupier.deploy.local.sheets import open_table
     from croupier.deploy.operator.rounds import Operator
+    from croupier.deploy.study.discovery import DiscoverySettings
     from croupier.runtime.workers import WorkerPool
 
     settings = DiscoverySettings(

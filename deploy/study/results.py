@@ -16,16 +16,16 @@ from croupier.client.rounds import read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import replace_secret
 from croupier.deploy.operator.results import open_published
-from croupier.deploy.operator.studies import (
+from croupier.deploy.operator.surveys import round_of
+from croupier.deploy.study.journal import WaveRecord, read_journal, wave_records
+from croupier.deploy.study.runs import result_file
+from croupier.deploy.study.versions import (
     StudyVersion,
     collector_key_file,
     journal_file,
     kept_versions,
     version_of_wave,
 )
-from croupier.deploy.operator.study_journal import WaveRecord, read_journal, wave_records
-from croupier.deploy.operator.study_runs import result_file
-from croupier.deploy.operator.surveys import round_of
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId

@@ -1,6 +1,6 @@
 """The waves of a discovery that participants answer: each is opened once, however often the operator's process ends.
 
-`operator/discoveries/NAME/` has the journal of the waves (`operator.study_journal`), and of each wave the manifest that
+`operator/discoveries/NAME/` has the journal of the waves (`study.journal`), and of each wave the manifest that
 all services have signed, kept before the round opens, and the signed result.
 """
 
@@ -14,7 +14,7 @@ from croupier.client.rounds import accept_manifest, fetch_signed_result, read_pu
 from croupier.deploy.operator.keys import replace_secret
 from croupier.deploy.operator.round_settings import RoundSettings, check_settings, new_round_id
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.study_journal import Step, StudyJournal
+from croupier.deploy.study.journal import Step, StudyJournal
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId

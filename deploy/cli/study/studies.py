@@ -12,8 +12,8 @@ from croupier.deploy.cli.console import ASK, HERE, Directory, Json, note, plain_
 
 if TYPE_CHECKING:
     from croupier.accountant.results import Guarantee
-    from croupier.deploy.operator.studies import StudyVersion
-    from croupier.deploy.operator.study_plans import StudyPlan
+    from croupier.deploy.study.plans import StudyPlan
+    from croupier.deploy.study.versions import StudyVersion
     from croupier.show.studies import GuaranteeView, StudyPlanView, StudyView
     from croupier.show.study_results import StudyResultsView
 
@@ -46,9 +46,9 @@ def study_new(
 ) -> None:
     """Ask what to ask, and when, and write it into a new file."""
     with plain_errors():
-        from croupier.deploy.cli.surveys import ask_survey
-        from croupier.deploy.operator.study_file import read_study_file
+        from croupier.deploy.cli.study.surveys import ask_survey
         from croupier.deploy.operator.survey_file import written
+        from croupier.deploy.study.file import read_study_file
 
         values, questions = ask_survey(file)
         every = typer.prompt("How often (once, day or week)", "week")
@@ -83,8 +83,8 @@ def study_show(
 def _version(study: str, directory: Path) -> StudyVersion:
     """Returns the newest version of a study that was begun, or what a file would begin."""
     from croupier.deploy.directory import read_deployment
-    from croupier.deploy.operator.studies import describe_study, kept_studies, kept_versions
-    from croupier.deploy.operator.study_file import read_study_file
+    from croupier.deploy.study.file import read_study_file
+    from croupier.deploy.study.versions import describe_study, kept_studies, kept_versions
     from croupier.protocol.deployment import DEPLOYMENT_FILE
 
     if not study.endswith(".toml"):
@@ -124,8 +124,8 @@ def study_plan(
     """
     with plain_errors():
         from croupier.deploy.directory import read_deployment
-        from croupier.deploy.operator.study_file import read_study_file
-        from croupier.deploy.operator.study_plans import plan_study
+        from croupier.deploy.study.file import read_study_file
+        from croupier.deploy.study.plans import plan_study
         from croupier.protocol.deployment import DEPLOYMENT_FILE
         from croupier.show.studies import plan_lines, plan_tables
 
@@ -204,11 +204,11 @@ def study_run(
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.operator.studies import journal_file, start_study
-        from croupier.deploy.operator.study_file import read_study_file
-        from croupier.deploy.operator.study_journal import StudyJournal
-        from croupier.deploy.operator.study_metrics import StudyMetrics
-        from croupier.deploy.operator.study_runs import StudyRun
+        from croupier.deploy.study.file import read_study_file
+        from croupier.deploy.study.journal import StudyJournal
+        from croupier.deploy.study.metrics import StudyMetrics
+        from croupier.deploy.study.runs import StudyRun
+        from croupier.deploy.study.versions import journal_file, start_study
 
         version = start_study(directory, read_study_file(file))
         name = version.study.study_id
@@ -236,8 +236,8 @@ def study_change(
     with plain_errors():
         import time
 
-        from croupier.deploy.operator.studies import change_study
-        from croupier.deploy.operator.study_file import read_study_file
+        from croupier.deploy.study.file import read_study_file
+        from croupier.deploy.study.versions import change_study
         from croupier.show.studies import study_text
 
         document = _view(change_study(directory, read_study_file(file), change, time.time()))
@@ -259,7 +259,7 @@ def study_results(
     It reads what the study's process has kept, and asks no service.
     """
     with plain_errors(extra="plots"):
-        from croupier.deploy.operator.study_results import study_state, study_view
+        from croupier.deploy.study.results import study_state, study_view
         from croupier.show.plots import check_plot_file, plot_study
         from croupier.show.study_results import differences_table, results_lines, study_results_table
 

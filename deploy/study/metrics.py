@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from croupier.accountant.spending import Limit
-from croupier.deploy.operator.study_results import StudyState, study_state
 from croupier.deploy.operator.surveys import round_of
+from croupier.deploy.study.results import StudyState, study_state
 
 __all__ = ["GAUGES", "StudyMetrics", "waves_borne"]
 

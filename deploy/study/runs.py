@@ -19,8 +19,6 @@ import grpc.aio
 from croupier.client.rounds import fetch_signed_result, read_publication
 from croupier.deploy.operator.keys import alone, replace_secret
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.studies import StudyVersion, kept_versions, studies_folder, version_of_wave
-from croupier.deploy.operator.study_journal import StudyJournal, WaveRecord
 from croupier.deploy.operator.surveys import (
     LimitReachedError,
     close_survey,
@@ -28,6 +26,8 @@ from croupier.deploy.operator.surveys import (
     open_survey,
     withdraw_survey,
 )
+from croupier.deploy.study.journal import StudyJournal, WaveRecord
+from croupier.deploy.study.versions import StudyVersion, kept_versions, studies_folder, version_of_wave
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
