@@ -107,16 +107,16 @@ async def run_fleet(
     under_way, asking = asyncio.Semaphore(2 * pool.processes + 6), asyncio.Semaphore(_ASKING)
 
     async def in_pool(work: Callable[..., T], *args: object) -> T:
-        found, cpu_s = await pool.run(work, *args)
+        result, cpu_s = await pool.run(work, *args)
         report.seal_cpu_s += cpu_s
-        return found
+        return result
 
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
         async with under_way:
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
             fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)
-            found = await in_pool(prepare_all, terms.payload, list(fresh.values()))
-            prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, found, strict=True))
+            reports = await in_pool(prepare_all, terms.payload, list(fresh.values()))
+            prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, reports, strict=True))
             await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
             await enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
             async with asking:
