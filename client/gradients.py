@@ -97,11 +97,16 @@ class FlatModel:
         return parameters.to(self._device)
 
     def per_example(self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Returns the gradient of every example's loss, float32 (m, d).
+        """Returns the gradient of every example's loss, float32 (m, d); zeros where it is not finite.
+
+        An example whose gradient has an infinite or undefined entry contributes the zero vector, and nothing says so:
+        no error, no count, no smaller divisor. So the row of an example is a function of that example and of the public
+        parameters alone, and after clipping it is at most clipping_norm long, for every example there is. Replacing an
+        example therefore changes one row, by at most 2 clipping_norm, which is all that the proofs of the randomizers
+        use. An error instead would be an event that depends on the data, and that no certificate covers.
 
         Raises:
-            ValueError: no examples, features and targets of different numbers, parameters of another dimension, or a
-                gradient that is not finite.
+            ValueError: no examples, features and targets of different numbers, or parameters of another dimension.
         """
         if len(features) != len(targets) or not len(features):
             raise ValueError(
@@ -110,10 +115,11 @@ class FlatModel:
         found: torch.Tensor = self._gradients(
             self._checked(parameters), features.to(self._device), targets.to(self._device)
         )
-        # A sum is finite only if every entry is; it is read once, where a test of every entry would be written, too.
-        bad = int((~torch.isfinite(found.sum(dim=1))).sum())
-        if bad:
-            raise ValueError(f"the gradients of {bad} of {len(features)} examples are not finite numbers")
+        # A row with an entry that is not finite has no finite sum; the sum of finite entries may overflow, and then the
+        # row is as long as no clipped one: it becomes zero, too, which is as good for the bound.
+        finite = torch.isfinite(found.sum(dim=1))
+        if not bool(finite.all()):
+            found = torch.where(finite[:, None], found, 0.0)
         return found
 
     def clipped(

@@ -44,6 +44,7 @@ __all__ = [
     "seal_answer",
     "seal_one",
     "send",
+    "terms_of",
     "value_key",
 ]
 
@@ -211,20 +212,21 @@ def _report(question: Question, value: Any, epsilon: float, source: RandomSource
 
 
 @lru_cache(maxsize=4)
-def _terms(manifest: bytes) -> RoundTerms:
+def terms_of(manifest: bytes) -> RoundTerms:
+    """Returns the terms of a verified manifest; a worker process parses it once."""
     return parse_terms(manifest)
 
 
 def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[Prepared]:
     """Returns prepared reports, in order; the work of one chunk of a fleet, made for a worker process."""
-    terms, source = _terms(manifest), SystemRandom()
+    terms, source = terms_of(manifest), SystemRandom()
     onion = onion_of(terms)
     return [prepare_one(terms, onion, participant, source) for participant in participants]
 
 
 def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, bytes]]]) -> list[Sealed]:
     """Returns sealed submissions, in order, of reports with their tickets; made for a worker process."""
-    terms = _terms(manifest)
+    terms = terms_of(manifest)
     onion = onion_of(terms)
     return [seal_one(terms, onion, one, tickets) for one, tickets in prepared]
 

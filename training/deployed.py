@@ -9,10 +9,9 @@ second one.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,8 +106,6 @@ class DeployedRun:
         batch_size: clients per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
         silos: which examples are whose; None: every client has one.
         begin: returns the descent at its start.
-        without_gradient: the clients whose gradient could not be used in the newest epoch, and why; each reported as if
-            it were zero.
         answered: called with how many more clients have answered; in a sequential round, when it was their turn.
     """
 
@@ -127,7 +124,6 @@ class DeployedRun:
     batch_size: int = 0
     silos: Silos | None = None
     begin: Callable[[FlatModel, StepRule], Descent] = lambda model, rule: Descent(model.initial, rule)
-    without_gradient: dict[str, str] = field(default_factory=dict)
     transport: Transport = TLS
     answered: Callable[[int], None] = lambda _: None
 
@@ -172,7 +168,6 @@ class DeployedRun:
         Raises:
             NotGrantedError: the accountant refused a round, of which nothing is published.
             Refusal: SHORT_BATCH if too few users answered a step; BAD_BATCH if a round has no gradient.
-            ValueError: no client has a gradient.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         checkpoint, descent, enrolled = self._checkpoint(), progress.descent, set[bytes]()
@@ -230,34 +225,18 @@ class DeployedRun:
         return VectorTask(self.model.dimension, self.clipping_norm, self.name, parameters)
 
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
-        """Returns what the clients of a round submit; a client without a gradient submits as if it were zero."""
-        self.without_gradient, values = {}, []
-        if self.silos is None:
-            mine = self.examples.part(chosen)
-            try:
-                rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
-                return list(rows.cpu().double().numpy())
-            except ValueError:  # of one client: the others go on
-                pass
-        for client in chosen.tolist():
-            try:
-                values.append(self._value(client, descent.parameters))
-            except ValueError as error:
-                self.without_gradient[str(client)] = str(error)
-                values.append(self._nothing())
-        if len(self.without_gradient) == len(values):
-            raise ValueError(f"no client has a gradient; client 0: {next(iter(self.without_gradient.values()))}")
-        return values
+        """Returns what the clients of a round submit."""
+        if self.silos is not None:
+            return [self._value(client, descent.parameters) for client in chosen.tolist()]
+        mine = self.examples.part(chosen)
+        rows = self.model.clipped(descent.parameters, mine.features, mine.targets, self.clipping_norm)
+        return list(rows.cpu().double().numpy())
 
     def _value(self, client: int, parameters: torch.Tensor) -> Rows:
         """Returns a client's gradient, float64 (d,), or those of its records (m, d), not yet clipped."""
         mine = self.examples.part(slice(client, client + 1) if self.silos is None else self.silos.shares[client])
         rows = self.model.per_example(parameters, mine.features, mine.targets).cpu().double().numpy()
         return rows[0] if self.silos is None else rows
-
-    def _nothing(self) -> Rows:
-        shape = (self.model.dimension,) if self.silos is None else (self.silos.records, self.model.dimension)
-        return np.zeros(shape)
 
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         """Plays what clients do between the end of admission and the result: nothing, here."""
@@ -363,13 +342,11 @@ class SequentialRun(DeployedRun):
             str(index): Attendee(PrivateKey(progress.keys[index]), partial(self._gradient, index))
             for index in range(self.num_clients)
         }
-        with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period
-            self._value(0, progress.descent.parameters)
+        self._value(0, progress.descent.parameters)  # the first gradient takes longer: not within a client's period
         async with operator.client_channel() as channel:
-            taken = await answer_sequentially(
+            await answer_sequentially(
                 channel, terms, operator.deployment, attendees, outbox=outbox, progress=self.answered
             )
-        self.without_gradient = taken.without_gradient
 
     def _submitted(self, more: int) -> None:
         """Nothing: they answer later."""

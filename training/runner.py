@@ -380,7 +380,7 @@ class _Training:
                 async for _ in run.steps(reached, (len(reached.history) + 1) * steps):
                     pass
                 self._add(reached.history[-1], spent())
-                self._note_missing(run, reached.epochs(steps)[-1])
+                self._note_missing(reached.epochs(steps)[-1])
         except NotGrantedError as error:
             self.outcome.stopped = f"the accountant refused the next step: {error}"
             if not reached.answered:
@@ -402,13 +402,11 @@ class _Training:
             self._stop_after(len(reached.history), following, "if as many answer as in the last one")
         return following <= limit
 
-    def _note_missing(self, run: DeployedRun, newest: Sequence[Batch]) -> None:
+    def _note_missing(self, newest: Sequence[Batch]) -> None:
         missing = self._count - sum(number for batch in newest for _, number in batch.tiers)
         missing += sum(batch.dishonest for batch in newest)
         if missing:
             self._reports.note(f"{missing} of {self._count} clients have not answered, or count as if they had not")
-        for user, why in list(run.without_gradient.items())[:3]:
-            self._reports.note(f"client {user} had no gradient: {why}")
 
 
 def _assign(budgets: str | Sequence[float], count: int) -> torch.Tensor:

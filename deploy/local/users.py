@@ -106,25 +106,28 @@ async def run_fleet(
     chunk = min(most, _CHUNK)
     under_way, asking = asyncio.Semaphore(2 * pool.processes + 6), asyncio.Semaphore(_ASKING)
 
+    async def in_pool(work: Callable[..., T], *args: object) -> T:
+        result, cpu_s = await pool.run(work, *args)
+        report.seal_cpu_s += cpu_s
+        return result
+
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
         async with under_way:
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
             fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)
-            found, cpu_s = await pool.run(prepare_all, terms.payload, list(fresh.values()))
-            report.seal_cpu_s += cpu_s
-            prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, found, strict=True))
+            reports = await in_pool(prepare_all, terms.payload, list(fresh.values()))
+            prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, reports, strict=True))
             await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
             await enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
             async with asking:
                 asked = time.perf_counter()
-                tickets = await get_tickets(accountant, terms, prepared)
+                tickets = await get_tickets(accountant, terms, prepared, elsewhere=in_pool)
                 report.ticket_wall_s += time.perf_counter() - asked
             await asyncio.to_thread(outbox.discard, terms.round_id, tickets.refused)
             report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
             progress(len(tickets.refused))
             granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]
-            sealed, cpu_s = await pool.run(seal_all, terms.payload, granted)
-            report.seal_cpu_s += cpu_s
+            sealed = await in_pool(seal_all, terms.payload, granted)
             return dict(zip(tickets.granted, sealed, strict=True))
 
     async def seal_everyone() -> None:

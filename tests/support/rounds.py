@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import grpc.aio
@@ -78,6 +81,16 @@ class Table:
         return await self.operator.result(terms.round_id, WAIT_S)
 
 
+class _Shared(WorkerPool):
+    """A pool of processes that several services share; the owner of the executor closes it."""
+
+    async def warm(self) -> None:
+        """The owner's processes start with their first work."""
+
+    def close(self) -> None:
+        """Leaves the processes to the owner."""
+
+
 @asynccontextmanager
 async def table(
     directory: Path,
@@ -87,16 +100,23 @@ async def table(
     *,
     over_tls: bool = False,
     clock: Clock | None = None,
+    processes: int = 0,
 ) -> AsyncIterator[Table]:
     """Lays it for a deployment in memory, or for one with real gRPC over TLS and worker processes.
 
     clock: of the services over TLS; the machine's if not given.
+    processes: how many worker processes clients and services share in memory; 0: threads.
     """
-    place, pool = directory / "deployment", WorkerPool(1) if over_tls else Threads()
+    place = directory / "deployment"
+    make_pool: Callable[[], WorkerPool] = Threads
+    pool = WorkerPool(1) if over_tls else Threads()
+    if processes:
+        executor = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+        pool, make_pool = WorkerPool(processes, executor), partial(_Shared, processes, executor)
     around = (
         in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1), clock=clock)
         if over_tls
-        else in_memory(place, hops, more, settings_of=settings_of)
+        else in_memory(place, hops, more, settings_of=settings_of, make_pool=make_pool)
     )
     async with (
         around as inside,

@@ -1,4 +1,4 @@
-"""Gradients example by example: as a plain loop and Opacus have them, clipped one by one, refused where unusable."""
+"""Gradients example by example: as a plain loop and Opacus have them, clipped one by one, zero where not finite."""
 
 from __future__ import annotations
 
@@ -100,13 +100,28 @@ def test_one_record_moves_the_mean_by_no_more_than_is_charged(monkeypatch: pytes
     assert 0 < float(torch.linalg.vector_norm(after - before)) <= 2 * 2.0 / 20 * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, 3e38])
+def test_a_gradient_that_is_not_finite_is_zero_and_moves_no_other_row(bad: float) -> None:
+    """Whatever an example is, it moves the sum of the clipped rows by at most the clipping norm."""
+    features, targets = examples()
+    model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
+    parameters, norm = 1e3 * model.initial, 0.5  # with 3e38 the outputs overflow
+    before = model.clipped(parameters, features, targets, norm)
+    broken = features.clone()
+    broken[2] = bad
+    after = model.clipped(parameters, broken, targets, norm)
+    others = [0, 1, 3, 4, 5, 6]
+    assert torch.equal(after[others], before[others])
+    assert torch.equal(after[2], torch.zeros(model.dimension))
+    mean = model.mean_clipped(parameters, broken, targets, norm)
+    assert torch.allclose(mean, before[others].sum(dim=0) / 7, atol=1e-6)
+    with pytest.raises(ValueError, match=naming("(3,)", "(18,)")):
+        model.per_example(torch.zeros(3), broken, targets)
+
+
 def test_what_cannot_be_used_is_refused() -> None:
     features, targets = examples()
     model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
-    broken = features.clone()
-    broken[2, 1] = torch.nan
-    with pytest.raises(ValueError, match=naming("1 of 7")):
-        model.per_example(model.initial, broken, targets)
     with pytest.raises(ValueError, match=naming("(3,)", "(18,)")):
         model.per_example(torch.zeros(3), features, targets)
     with pytest.raises(ValueError, match="0 examples with 0 targets"):
