@@ -116,7 +116,9 @@ async def run_fleet(
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
             fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)
             reports = await in_pool(prepare_all, terms.payload, list(fresh.values()))
-            prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, reports, strict=True))
+            prepared = {user: earlier[user] for user in part if user in earlier} | dict(
+                zip(fresh, reports, strict=True)
+            )
             await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
             await enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
             async with asking:
