@@ -88,7 +88,7 @@ class JoinedStudy(_Document):
         first_wave: the first wave that the person was there for.
         waves: what became of each wave that is over for this device, by number.
         drawn: in a permanent study, the answers that were drawn for questions left out.
-        series: the series for which reports are kept.
+        series: written by earlier versions, and not used: the outbox knows the series for which reports are kept.
     """
 
     study: str
@@ -99,7 +99,7 @@ class JoinedStudy(_Document):
     first_wave: int = 1
     waves: dict[int, WaveRecord] = {}
     drawn: dict[str, float] = Field(default={}, repr=False)
-    series: set[str] = set()
+    series: set[str] = Field(default=set(), exclude=True)
 
     @property
     def version(self) -> Study:

@@ -306,6 +306,12 @@ class Outbox:
                 db.execute(_kept_reports.update().where(mine, _kept_reports.c.value == value).values(**gone))
         self.overwrite_log()
 
+    def series_by_round(self, person: str) -> dict[RoundId, str]:
+        """Returns the series of every round in which a person's report was one that is kept."""
+        with self._engine.connect() as db:
+            rounds = db.execute(sa.select(_kept_waves).where(_kept_waves.c.person == person))
+            return {RoundId(row.round_id): row.series for row in rounds}
+
     def kept_series(self, person: str) -> dict[str, int]:
         """Returns the series for which reports of a person are kept, and of how many different answers each."""
         mine = (_kept_reports.c.person == person) & (_kept_reports.c.report != b"")

@@ -210,7 +210,8 @@ def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     """
     joined = _joined(client, study_id, person)
     joined.forget(client.directory)  # first: who follows the study stops
-    for series in joined.series:
+    kept = client.outbox.series_by_round(person).items()
+    for series in {series for round_id, series in kept if is_round_of_study(study_id, round_id)}:
         client.outbox.forget_reports(person, series)
     for round_id in client.outbox.rounds_prepared():
         if is_round_of_study(study_id, round_id):
@@ -379,15 +380,13 @@ async def _answer_wave(
     wanted = budgets_within([question.terms for question in rounds], joined.wave_epsilon)
     records = []
     for asked, most in zip(rounds, wanted, strict=True):
-        name, series = asked.terms.question.name, asked.terms.permanent
+        name = asked.terms.question.name
         value: float | str | None = answers.get(name)
         if value is None and hides:
-            value = _drawn(joined, name, asked.terms.question.mechanism, kept=series is not None)
+            value = _drawn(joined, name, asked.terms.question.mechanism, kept=asked.terms.permanent is not None)
         if value is None:
             records.append(AnswerRecord(question=name, state="left out"))
             continue
-        if series is not None:
-            joined.series.add(series.name)
         if read_joined(client.directory, joined.version.study_id, joined.person) is None:
             return None
         joined.write(client.directory)  # what was drawn, before it is sent

@@ -193,6 +193,18 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
     )
 
 
+async def test_leaving_destroys_a_permanent_report_that_was_sent_without_following(scene: Scene) -> None:
+    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    await scene.open(1)
+    await scene.join()
+    asked = await scene.client.round("wellbeing-w1-1")
+    await asked.submit("good", 1.0)
+    assert len(scene.client.outbox.kept_series("")) == 1
+    scene.client.leave("wellbeing")
+    assert scene.client.outbox.kept_series("") == {}
+    assert scene.client.spent.local_epsilon == 1.0
+
+
 async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
