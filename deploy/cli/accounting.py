@@ -314,6 +314,8 @@ def plan(
         is_open = accuracy.error is None and randomizer.is_open
         family = BinaryRandomizedResponse() if is_open else accuracy.randomizer(randomizer)  # all candidates are pure
         if accuracy.error is not None:
+            if noise.hop_noise is not None or noise.hop_noise_delta is not None:
+                raise ValueError("--hop-noise is given with --error; give --users or --budgets in place of --error")
             shape = None if budgets is None else _read_budgets(budgets, family)
             answer, lines = planned_for_error(
                 accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting

@@ -156,3 +156,6 @@ def test_the_command_solves_for_an_error() -> None:
     assert answer("plan", "--error", "0.1", "--categories", "5", "--users", "900")["randomizer"] == "krr(k=5)"
     assert re.search(naming("below 20"), refused("plan", "--error", "30", "--low", "0", "--high", "40"))
     assert "--categories is given without --error" in refused("plan", "--categories", "5", "--users", "9")
+    assert "--hop-noise is given with --error" in refused(
+        "plan", "--error", "0.05", "--epsilon", "0.5", "--hop-noise", "1"
+    )
