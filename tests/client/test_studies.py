@@ -193,7 +193,7 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
     )
 
 
-async def test_leaving_destroys_a_permanent_report_that_was_sent_without_following(scene: Scene) -> None:
+async def test_leaving_destroys_a_permanent_report_sent_without_following(scene: Scene) -> None:
     scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     await scene.join()
