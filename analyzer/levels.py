@@ -243,7 +243,6 @@ def _standard_deviation(
     spread = float(possible @ g**2) - float(possible @ g) ** 2
     own, sampling = step**2 * float(errors[0]), step**2 * math.sqrt(max(spread, 0.0) / n)
     error, drawn = (
-        min(variance_error / (2 * estimate) if estimate else math.inf, math.sqrt(variance_error))
-        for variance_error in (own, sampling)
+        min(variance / (2 * estimate) if estimate else math.inf, math.sqrt(variance)) for variance in (own, sampling)
     )
     return Value(estimate, estimate, error, ends[0], drawn, ends[1])

@@ -94,6 +94,8 @@ class FlatModel:
             raise ValueError(
                 f"the parameters have the shape {tuple(parameters.shape)}; this model takes ({self.dimension},)"
             )
+        if bad := int((~torch.isfinite(parameters)).sum()):
+            raise ValueError(f"{bad} of the {self.dimension} parameters are not finite numbers; take smaller steps")
         return parameters.to(self._device)
 
     def per_example(self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -106,21 +108,22 @@ class FlatModel:
         use. An error instead would be an event that depends on the data, and that no certificate covers.
 
         Raises:
-            ValueError: no examples, features and targets of different numbers, or parameters of another dimension.
+            ValueError: no examples, features and targets of different numbers, or parameters of another dimension or
+                with an entry that is not finite; parameters are public, so this error says nothing of the examples.
         """
         if len(features) != len(targets) or not len(features):
             raise ValueError(
                 f"{len(features)} examples with {len(targets)} targets; there must be at least 1, and as many targets"
             )
-        found: torch.Tensor = self._gradients(
+        rows: torch.Tensor = self._gradients(
             self._checked(parameters), features.to(self._device), targets.to(self._device)
         )
         # A row with an entry that is not finite has no finite sum; the sum of finite entries may overflow, and then the
         # row is as long as no clipped one: it becomes zero, too, which is as good for the bound.
-        finite = torch.isfinite(found.sum(dim=1))
+        finite = torch.isfinite(rows.sum(dim=1))
         if not bool(finite.all()):
-            found = torch.where(finite[:, None], found, 0.0)
-        return found
+            rows = torch.where(finite[:, None], rows, 0.0)
+        return rows
 
     def clipped(
         self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor, clipping_norm: float

@@ -228,7 +228,7 @@ def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, by
     """Returns sealed submissions, in order, of reports with their tickets; made for a worker process."""
     terms = terms_of(manifest)
     onion = onion_of(terms)
-    return [seal_one(terms, onion, one, tickets) for one, tickets in prepared]
+    return [seal_one(terms, onion, report, tickets) for report, tickets in prepared]
 
 
 def per_call(terms: RoundTerms) -> int:

@@ -111,8 +111,8 @@ async def _ask(
     requests = [pair for pair, code in zip(blinded, answer.codes, strict=True) if code == pb.SUBMISSION_CODE_ACCEPTED]
     tickets.refused.update({name: code for name, code in codes.items() if code != pb.SUBMISSION_CODE_ACCEPTED})
     if granted:
-        found = await elsewhere(_unblind_all, terms.payload, requests, answer)
-        tickets.granted.update(dict(zip(granted, found, strict=True)))
+        pairs = await elsewhere(_unblind_all, terms.payload, requests, answer)
+        tickets.granted.update(dict(zip(granted, pairs, strict=True)))
 
 
 def _blind_all(

@@ -425,7 +425,7 @@ def _assign(budgets: str | Sequence[float], count: int) -> torch.Tensor:
 def _in_proportion(groups: Sequence[BudgetGroup], count: int) -> torch.Tensor:
     total, budgets, done = sum(group.share for group in groups), torch.empty(count, dtype=torch.float64), 0
     for index, group in enumerate(groups):
-        share = sum(group.share for group in groups[: index + 1]) / total
+        share = sum(earlier.share for earlier in groups[: index + 1]) / total
         end = round(share * count)
         budgets[done:end] = group.max_local_epsilon
         done = end

@@ -265,8 +265,8 @@ class AdditiveNoiseAttacks:
             chosen = promise.reshape(low.size, -1).argmax(1) + np.arange(low.size) * (lows.size // low.size)
             low, high, step = lows[chosen], highs[chosen], step / 3
         order = np.argsort(-self._promise(low, high, at, ring), kind="stable")
-        found = dict.fromkeys(Cuts(float(low[index]), float(high[index]), at, ring) for index in order.tolist())
-        return [cuts for cuts in found if cuts.low < cuts.high][: FINALISTS if self.scales.size <= FEW_SCALES else 1]
+        distinct = dict.fromkeys(Cuts(float(low[index]), float(high[index]), at, ring) for index in order.tolist())
+        return [cuts for cuts in distinct if cuts.low < cuts.high][: FINALISTS if self.scales.size <= FEW_SCALES else 1]
 
     def _places(self) -> Floats:
         """Where cuts may lie: inside [0, 1] and beyond, in units of the victim's and of the others' scales."""

@@ -143,7 +143,7 @@ async def run_fleet(
             made = await jobs.popleft()  # a list would keep what all of them have made
             await asyncio.to_thread(outbox.keep, terms.round_id, made)
             if made:
-                await sealed.put({user: one.submission for user, one in made.items()})
+                await sealed.put({user: answer.submission for user, answer in made.items()})
         report.seal_wall_s = time.perf_counter() - started
         await sealed.put(None)
 
@@ -175,14 +175,15 @@ def _with_kept_reports(outbox: Outbox, terms: RoundTerms, users: Mapping[str, Pa
     if terms.permanent is None:
         return dict(users)
     wanted = {
-        user: WantedReport(user, value_key(one.value), choose_budget(one.max_local_epsilon, terms.budget_grid))
-        for user, one in users.items()
+        user: WantedReport(user, value_key(person.value), choose_budget(person.max_local_epsilon, terms.budget_grid))
+        for user, person in users.items()
     }
     kept = outbox.keep_reports(
         (terms.round_id, terms.permanent), wanted, lambda user, epsilon: draw_report(terms, users[user].value, epsilon)
     )
     return {
-        user: replace(one, max_local_epsilon=kept[user][1], kept_report=kept[user][0]) for user, one in users.items()
+        user: replace(person, max_local_epsilon=kept[user][1], kept_report=kept[user][0])
+        for user, person in users.items()
     }
 
 

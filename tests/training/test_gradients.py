@@ -117,6 +117,9 @@ def test_a_gradient_that_is_not_finite_is_zero_and_moves_no_other_row(bad: float
     assert torch.allclose(mean, before[others].sum(dim=0) / 7, atol=1e-6)
     with pytest.raises(ValueError, match=naming("(3,)", "(18,)")):
         model.per_example(torch.zeros(3), broken, targets)
+    diverged = torch.where(torch.arange(model.dimension) < 2, torch.inf, parameters)
+    with pytest.raises(ValueError, match=naming("2 of the 18", "smaller steps")):
+        model.per_example(diverged, features, targets)
 
 
 def test_what_cannot_be_used_is_refused() -> None:
