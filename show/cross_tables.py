@@ -18,10 +18,25 @@ from croupier.protocol.crossed import factor_names, factors
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.views.cross_tables import CrossTableView, ShareView, SumView
+from croupier.show.views.results import NumberView, ResultView
 
-__all__ = ["cross_table", "cross_table_lines", "cross_tables", "share_model", "sum_of", "sums_table"]
+__all__ = [
+    "add_sums",
+    "add_table",
+    "cross_table",
+    "cross_table_lines",
+    "cross_tables",
+    "has_table",
+    "share_model",
+    "sum_numbers",
+    "sum_of",
+    "sums_table",
+    "within_numbers",
+    "written_share",
+]
 
 _MOST_CELLS = 400
 """More cells take minutes: every pair of them has a covariance."""
@@ -111,12 +126,64 @@ def cross_table(model: ShareModel, name: str) -> CrossTableView:
     }
 
 
-def _percent(share: float) -> str:
+def has_table(result: ResultView) -> bool:
+    """Returns whether a published result is one of pairs of answers, of which there is a cross table."""
+    labels = result["labels"] or []
+    return (
+        result["estimate"] is not None
+        and len(labels) <= _MOST_CELLS
+        and not result["certificate"]["merged_below"]
+        and factors(labels) is not None
+    )
+
+
+def add_table(result: ResultView, publication: pb.Publication, certificate: pb.Certificate) -> None:
+    """Adds the cross table to a result that `has_table`; every other result stays as it is."""
+    if has_table(result) and (asked := result["asked"]) is not None:
+        result["table"] = sanitize_for_display(cross_table(share_model(publication, certificate), asked["question"]))
+
+
+def add_sums(
+    result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: Sequence[Sequence[str]]
+) -> None:
+    """Adds to a result the sums of which its question has all the answers, if there are any."""
+    labels = set(result["labels"] or ())
+    if mine := [categories for categories in sums if set(categories) <= labels]:
+        model = share_model(publication, certificate)
+        result["sums"] = sanitize_for_display([sum_of(model, categories) for categories in mine])
+
+
+def _number(label: str, share: ShareView) -> NumberView:
+    return NumberView(
+        label,
+        share["estimate"],
+        share["projected"],
+        share["standard_error"],
+        share["confidence_interval"],
+        share["population_interval"],
+    )
+
+
+def within_numbers(table: CrossTableView) -> list[tuple[str, list[NumberView]]]:
+    """Returns for each answer to the first question the shares of the answers to the second one."""
+    return [
+        (row, [_number(column, share) for column, share in zip(table["columns"], shares, strict=True)])
+        for row, shares in zip(table["rows"], table["within_rows"], strict=True)
+    ]
+
+
+def sum_numbers(sums: Sequence[SumView]) -> list[NumberView]:
+    """Returns the shares of the people with one of several answers; each label has all of the answers."""
+    return [_number("” or “".join(each["categories"]), each["share"]) for each in sums]
+
+
+def written_share(share: float) -> str:
+    """Returns a share in per cent, without the sign."""
     return f"{100 * share:.1f}"
 
 
 def _ends(interval: Sequence[float]) -> str:
-    return f"[{', '.join(_percent(end) for end in interval)}]"
+    return f"[{', '.join(written_share(end) for end in interval)}]"
 
 
 def cross_tables(table: CrossTableView) -> list[Table]:
@@ -124,14 +191,14 @@ def cross_tables(table: CrossTableView) -> list[Table]:
     first, second = table["questions"]
     pairs = Table(first, *table["columns"], "all", title=f"{first} × {second}: people in %, nearest possible table")
     for row, cells, margin in zip(table["rows"], table["cells"], table["row_shares"], strict=True):
-        pairs.add_row(row, *map(_percent, cells), _percent(margin["projected"]))
-    pairs.add_row("all", *(_percent(margin["projected"]) for margin in table["column_shares"]), "100.0")
+        pairs.add_row(row, *map(written_share, cells), written_share(margin["projected"]))
+    pairs.add_row("all", *(written_share(margin["projected"]) for margin in table["column_shares"]), "100.0")
     within = Table(
         first, *table["columns"], title=f"{second} within each answer to {first}, in %, intervals: population"
     )
     for row, shares in zip(table["rows"], table["within_rows"], strict=True):
         within.add_row(
-            row, *(f"{_percent(share['projected'])} {_ends(share['population_interval'])}" for share in shares)
+            row, *(f"{written_share(share['projected'])} {_ends(share['population_interval'])}" for share in shares)
         )
     return [pairs, within]
 
@@ -147,7 +214,7 @@ def cross_table_lines(table: CrossTableView) -> list[str]:
             row, other = each["rows"]
             lines.append(
                 f"{second} “{each['column']}” is {more} common with {first} “{row}” than with “{other}”: by "
-                f"{_percent(abs(each['difference']['projected']))} points, {_ends([low, high])} in the population"
+                f"{written_share(abs(each['difference']['projected']))} points, {_ends([low, high])} in the population"
             )
     test = table["independence"]
     told = "depend on each other" if test["p_value"] < 0.05 else "may be independent"
@@ -165,7 +232,7 @@ def sums_table(sums: Sequence[SumView]) -> Table:
         share = each["share"]
         table.add_row(
             ", ".join(each["categories"]),
-            _percent(share["estimate"]),
+            written_share(share["estimate"]),
             f"{100 * share['standard_error']:.2g}",
             _ends(share["confidence_interval"]),
             _ends(share["population_interval"]),

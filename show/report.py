@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
@@ -27,10 +29,14 @@ from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import to_prose
 from croupier.protocol.texts import describe_device_step
+from croupier.show.cross_tables import cross_table_lines, sum_numbers, within_numbers, written_share
 from croupier.show.csv_file import result_csv
+from croupier.show.distribution import quantile_name
 from croupier.show.estimates import hop_line, precision_line, result_remarks
+from croupier.show.quantile_search import quantile_sentence, step_numbers
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
-from croupier.show.views.results import ResultView
+from croupier.show.views.quantiles import SearchedQuantileView
+from croupier.show.views.results import NumberView, ResultView
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -67,6 +73,26 @@ class _Row(TypedDict):
     population: tuple[float, float] | None
 
 
+class _TableView(TypedDict):
+    """A cross table: its cells in per cent, and for each of its rows the shares within it as a chart."""
+
+    group: str
+    questions: list[str]
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]
+    within: list[tuple[str, list[_Row]]]
+    lines: list[str]
+
+
+class _SearchView(TypedDict):
+    """A quantile search: what it found, and the share of people at or below each number that was asked."""
+
+    title: str
+    sentence: str
+    rows: list[_Row]
+    assumptions: list[str]
+
+
 class _QuestionView(TypedDict):
     """A question with its chart and sentences."""
 
@@ -80,6 +106,8 @@ class _QuestionView(TypedDict):
     rows: list[_Row]
     scale: list[str]
     histograms: list[tuple[str, list[_Row]]]
+    sums: list[_Row]
+    tables: list[_TableView]
     verdicts: list[str]
     remarks: list[str]
     differences: list[tuple[str, bool]]
@@ -144,6 +172,7 @@ def report_of(
     title: str,
     rounds: Sequence[ReportRound],
     *,
+    searches: Sequence[SearchedQuantileView] = (),
     introduction: Sequence[str] = (),
     verified: str = "",
     language: str = "",
@@ -153,8 +182,9 @@ def report_of(
 
     Args:
         title: above everything.
-        rounds: at least one, in the order of the questions. Rounds with different groups that ask the same question
-            are compared; their people must be different ones.
+        rounds: in the order of the questions; at least one, if there is no search. Rounds with different groups that
+            ask the same question are compared; their people must be different ones.
+        searches: of quantiles, as `read_search` returns them.
         introduction: paragraphs below the title.
         verified: the deployment whose keys all signatures were verified with; "" where that has not been done, which
             the page then says.
@@ -162,10 +192,10 @@ def report_of(
         fixed_terms: all rounds were planned before the first result, as those of a survey are.
 
     Raises:
-        ValueError: no round, or a document that is not that of a result.
+        ValueError: no round and no search, or a document that is not that of a result.
         ImportError: jinja2 is missing; the extra 'report' has it.
     """
-    if not rounds:
+    if not rounds and not searches:
         raise ValueError("the report has no round; name at least one")
     ids = [report_round.result["round_id"] for report_round in rounds]
     if len(set(ids)) < len(ids):
@@ -195,7 +225,8 @@ def report_of(
         if report_round.result["certificate"]["granted"]
     ]
     views = [_question(group) for group in questions.values()]
-    common = [line for line in views[0]["remarks"] if len(views) > 1 and all(line in view["remarks"] for view in views)]
+    repeated = views[0]["remarks"] if len(views) > 1 else []
+    common = [line for line in repeated if all(line in view["remarks"] for view in views)]
     for view in views:
         view["remarks"] = [line for line in view["remarks"] if line not in common]
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
@@ -207,6 +238,7 @@ def report_of(
         style=style,
         style_digest=digest,
         level=next((f"{100 * summary.level:g} %" for _, summary in read if summary.level), "95 %"),
+        searches=[_search(searched) for searched in searches],
         questions=views,
         remarks=common,
         devices=list(dict.fromkeys(_device(report_round.result) for report_round, _, _ in certified)),
@@ -248,6 +280,7 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         for number in summary.details:
             label = " · ".join(part for part in (number.label, report_round.group) if part)
             rows.append(_row(summary, number, label, ends, f"{report_round.group}: " if several else ""))
+    groups = [report_round.group for report_round, _ in group]
     named = [(f"{report_round.group}: " if several else "", report_round.result) for report_round, _ in group]
     verdicts: list[str] = []
     remarks: list[str] = []
@@ -282,6 +315,10 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "scale": _scale(about, ends) if rows else [],
         "histograms": [
             (report_round.group, _histogram(summary)) for report_round, summary in group if summary.histogram
+        ],
+        "sums": [row for name, result in named for row in _sums(about, result, name)],
+        "tables": [
+            _table(about, result, group) for group, (_, result) in zip(groups, named, strict=True) if "table" in result
         ],
         "verdicts": verdicts,
         "remarks": remarks,
@@ -333,6 +370,90 @@ def _histogram(summary: Statistic) -> list[_Row]:
         _row(shares, number, f"{number.label} {summary.unit}".strip(), (0.0, most or 1.0), "")
         for number in summary.histogram
     ]
+
+
+def _beside(summary: Statistic, number: NumberView, name: str = "") -> _Row:
+    """Returns a share that was computed from the shares of a result."""
+    low, high = number.interval
+    ends = (low, high), None if number.population is None else (number.population[0], number.population[1])
+    if not all(map(math.isfinite, (number.projected, *number.interval, *(number.population or ())))):
+        raise ValueError(f"a share of “{number.label}” is not finite")
+    moved = None if number.is_possible else number.estimate
+    return _row(summary, Number(number.label, number.projected, moved, *ends), number.label, (0.0, 1.0), name)
+
+
+def _sums(summary: Statistic, result: ResultView, name: str) -> list[_Row]:
+    shares = replace(summary, is_share=True, people=result["num_reports"])
+    with _reading(result):
+        return [_beside(shares, number, name) for number in sum_numbers(result.get("sums", []))]
+
+
+def _table(summary: Statistic, result: ResultView, group: str) -> _TableView:
+    """Returns the cross table of a result; the sentences below its bars are about the people of one row."""
+    shares = replace(summary, is_share=True)
+    with _reading(result):
+        table = result["table"]
+        within: list[tuple[str, list[_Row]]] = []
+        for row, numbers in within_numbers(table):
+            drawn: list[_Row] = []
+            for number in numbers:
+                bar = _beside(shares, number)
+                low, high = number.interval
+                least, most = number.population or (0.0, 1.0)
+                own, whole = shares.interval((low, high)), shares.interval((least, most))
+                sentence = f"{own} of those who took part and answered “{row}”, and {whole} in the population."
+                drawn.append(bar | {"sentence": sentence.replace(" %", "\N{NO-BREAK SPACE}%")})
+            within.append((row, drawn))
+        totals = [written_share(share["projected"]) for share in table["column_shares"]]
+        rows = [
+            (row, [*map(written_share, cells), written_share(margin["projected"])])
+            for row, cells, margin in zip(table["rows"], table["cells"], table["row_shares"], strict=True)
+        ]
+        return {
+            "group": group,
+            "questions": table["questions"],
+            "columns": table["columns"],
+            "rows": [*rows, ("all", [*totals, "100.0"])],
+            "within": within,
+            "lines": [f"{line[0].upper()}{line[1:]}." for line in cross_table_lines(table)],
+        }
+
+
+@contextmanager
+def _reading(result: ResultView) -> Iterator[None]:
+    """Refuses with a sentence a table or sums that anyone may have written into a file."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
+        raise ValueError(
+            f"the table or the sums of {result['round_id']} cannot be read; they must be what 'croupier round result "
+            f"--json' printed ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _search(searched: SearchedQuantileView) -> _SearchView:
+    rows: list[_Row] = []
+    for number, step in zip(
+        step_numbers(searched), sorted(searched["steps"], key=itemgetter("threshold")), strict=True
+    ):
+        low, high = number.interval
+        rows.append(
+            {
+                "label": number.label,
+                "estimate": f"{written_share(number.projected)} %",
+                "sentence": f"{written_share(low)} % to {written_share(high)} % of all people, by {step['people']:,} "
+                "who were asked",
+                "at": round(100 * number.projected, 2),
+                "participants": (round(100 * low, 2), round(100 * high, 2)),
+                "population": None,
+            }
+        )
+    return {
+        "title": f"{searched['name']}: {quantile_name(searched['q'])}",
+        "sentence": quantile_sentence(searched),
+        "rows": rows,
+        "assumptions": [line["text"] for line in searched["guarantee"]["assumptions"]],
+    }
 
 
 def _scale(summary: Statistic, ends: tuple[float, float]) -> list[str]:

@@ -45,9 +45,9 @@ def report(
         list[str],
         typer.Argument(
             metavar="SURVEY|ROUND|FILE...",
-            help="A survey or rounds of the deployment, or files that 'round result --json' or 'demo --json' has "
-            "printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question in "
-            "several groups is compared.",
+            help="A survey or rounds of the deployment, or files that --json of 'round result', 'demo' or 'quantile' "
+            "has printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question "
+            "in several groups is compared.",
         ),
     ],
     directory: Directory = HERE,
@@ -56,6 +56,13 @@ def report(
     ] = Path("report.html"),
     *,
     words: WordOptions,
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sum",
+            help="Add up these answers, separated by semicolons, in every round that has them; may be repeated.",
+        ),
+    ] = None,
     fixed_terms: Annotated[
         bool,
         typer.Option("--fixed-terms", help="All rounds were planned before the first result; they cost less together."),
@@ -76,10 +83,14 @@ def report(
         from croupier.show.report import report_of
 
         check_report_file(out)
-        collected = asyncio.run(collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note))
+        added = [text.split(";") for text in sums or []]
+        collected = asyncio.run(
+            collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note, added)
+        )
         page = report_of(
             words.title or collected.title(words.language),
             collected.rounds,
+            searches=collected.searches,
             introduction=[words.introduction] if words.introduction else collected.introduction(words.language),
             verified=collected.deployment,
             language=words.language,

@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,20 +28,32 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.deploy.console.drawing import bars, curve, histogram, strips
+from croupier.deploy.console.drawing import StripView, bars, curve, histogram, share_strips, strips
 from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
 from croupier.deploy.gateway.app import GATEWAY_PATHS
 from croupier.deploy.gateway.app import make_app as make_gateway_app
 from croupier.deploy.operator.invitations import new_invitations
 from croupier.deploy.operator.ledger import budgets_told, spent
+from croupier.deploy.operator.quantiles import kept_search, kept_searches
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.deploy.study.results import study_state, study_view
 from croupier.deploy.study.versions import kept_studies
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.views import JsonObject
+from croupier.show.cross_tables import (
+    cross_table,
+    cross_table_lines,
+    has_table,
+    share_model,
+    sum_numbers,
+    sum_of,
+    within_numbers,
+    written_share,
+)
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, hop_line, merging_line, notes_of, precision_line
@@ -50,12 +62,12 @@ from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.plots import plot_study
 from croupier.show.promises import certificate_lines
+from croupier.show.quantile_search import quantile_sentence, step_numbers
 from croupier.show.rounds import describe_device_step, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.study_results import StudyResultsView, study_csv
 from croupier.show.tables import counted
 from croupier.show.views.questions import TermsView
-from croupier.show.views.results import ResultView
 from croupier.show.views.rounds import OverviewView
 
 __all__ = ["make_app"]
@@ -85,10 +97,13 @@ def make_app(source: Source, where: Listening) -> ASGIApp:
         Route("/studies/{study_id}", pages.study),
         Route("/studies/{study_id}/trends.png", pages.study_trends),
         Route("/studies/{study_id}/results.csv", pages.study_csv),
+        Route("/quantiles", pages.quantiles),
+        Route("/quantiles/{name}", pages.quantile),
         Route(of_round, pages.round),
         Route(f"{of_round}/events", pages.round_events),
         Route(f"{of_round}/explanation", pages.explanation),
         Route(f"{of_round}/profile", pages.profile),
+        Route(f"{of_round}/table", pages.table),
         Route(f"{of_round}/result.json", pages.as_json),
         Route(f"{of_round}/result.csv", pages.as_csv),
         Route(f"{of_round}/result.signed", pages.as_signed),
@@ -133,6 +148,7 @@ class _Pages:
             "describe_device_step": describe_device_step,
             "budgets_line": budgets_line,
             "ledger_line": ledger_line,
+            "written_share": written_share,
         }
 
     def _render(self, template: str, **values: Any) -> str:
@@ -182,7 +198,9 @@ class _Pages:
         values = {"round_id": round_id, "one": view, "terms": terms, "state": state, "sections": sections}
         if finished is None:
             return self._page("round.html", **values)
-        return self._page("finished.html", **values, **_shown(finished, terms), here=str(self._source.directory))
+        added = _added_up(finished, request.query_params.getlist("sum"))
+        here = str(self._source.directory)
+        return self._page("finished.html", **values, **_shown(finished, terms), sums=added, here=here)
 
     async def round_events(self, request: Request) -> Response:
         """How far it is, whenever that has changed."""
@@ -265,19 +283,38 @@ class _Pages:
             raise HTTPException(404, f"no study {name!r} was begun from here")
         return study_view(await asyncio.to_thread(study_state, self._source.directory, name))
 
+    # ------------------------------------------------------------- quantile searches
+
+    async def quantiles(self, _: Request) -> Response:
+        """The quantile searches that were made from here."""
+        return self._page("quantiles.html", names=kept_searches(self._source.directory))
+
+    async def quantile(self, request: Request) -> Response:
+        """A quantile search: what it found, and the share of people at or below each number that was asked."""
+        name = request.path_params["name"]
+        if name not in kept_searches(self._source.directory):
+            raise HTTPException(404, f"no quantile search {name!r} was made from here")
+        search = kept_search(self._source.directory, name)
+        shown = share_strips(step_numbers(search))
+        return self._page("quantile.html", search=search, sentence=quantile_sentence(search), steps=shown)
+
     # ------------------------------------------------------------- a finished round
 
     async def explanation(self, request: Request) -> Response:
         """The certificate in words; takes seconds, because it says what would make it better."""
         return await self._computed(
-            request, "explanation", lambda result: explain(result["certificate"]).to_json()["sections"]
+            request, "explanation", lambda finished: explain(finished.result["certificate"]).to_json()["sections"]
         )
 
     async def profile(self, request: Request) -> Response:
         """The privacy profile, certified at several deltas; takes seconds."""
-        return await self._computed(request, "profile", lambda result: curve(profile_around(result)))
+        return await self._computed(request, "profile", lambda finished: curve(profile_around(finished.result)))
 
-    async def _computed(self, request: Request, name: str, compute: Callable[[ResultView], Any]) -> Response:
+    async def table(self, request: Request) -> Response:
+        """The cross table of two questions that were asked as one; takes seconds where it has many cells."""
+        return await self._computed(request, "table", _table)
+
+    async def _computed(self, request: Request, name: str, compute: Callable[[FinishedRound], Any]) -> Response:
         try:
             result, why_not = await self._source.computed(request.path_params["round_id"], name, compute), ""
         except ValueError as error:
@@ -347,10 +384,44 @@ def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
         "certificate": certificate,
         "estimates": strips(result, terms) if granted and not result["sealed"] else [],
         "histogram": histogram(result) if granted else [],
+        "has_table": granted and has_table(result),
+        "addends": result["labels"] if granted and terms and terms["randomizer"] in ("krr", "pgr") else [],
         "tiers": bars(certificate) if granted else [],
         "remarks": [*(line for line in lines if line), *halving_lines(result)],
         "promises": certificate_lines(certificate) if granted else (),
     }
+
+
+def _table(finished: FinishedRound) -> JsonObject:
+    """What the page of a finished round shows of a cross table.
+
+    Raises:
+        ValueError: the question does not ask two as one.
+    """
+    asked = finished.result["asked"]
+    model = share_model(finished.publication, finished.certificate)
+    table = sanitize_for_display(cross_table(model, asked["question"] if asked else ""))
+    return {
+        "table": table,
+        "within": [(row, share_strips(numbers)) for row, numbers in within_numbers(table)],
+        "lines": cross_table_lines(table),
+    }
+
+
+def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[StripView]:
+    """Returns the sum of the answers with these places, beginning with 0; nothing without places.
+
+    Raises:
+        ValueError: a place that no answer has, or a result that is not of categories.
+    """
+    if not places:
+        return []
+    model = share_model(finished.publication, finished.certificate)
+    categories = model.mechanism.categories
+    if not all(place.isdecimal() and int(place) < len(categories) for place in places):
+        raise ValueError(f"sum is {', '.join(places)}; it must be places of answers, 0 to {len(categories) - 1}")
+    added = sanitize_for_display([sum_of(model, [categories[int(place)] for place in places])])
+    return share_strips(sum_numbers(added))
 
 
 def _download(request: Request, ending: str, media_type: str, content: bytes) -> Response:

@@ -18,9 +18,9 @@ from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.tables import LARGE_DELTAS
 from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views.questions import TermsView
-from croupier.show.views.results import ResultView, numbers_of
+from croupier.show.views.results import NumberView, ResultView, numbers_of
 
-__all__ = ["bars", "curve", "histogram", "strips"]
+__all__ = ["StripView", "bars", "curve", "histogram", "share_strips", "strips"]
 
 _SHARES = ("rr", "krr", "pgr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
@@ -132,6 +132,11 @@ def histogram(result: ResultView) -> list[StripView]:
     """Returns a row for each level of a distribution: the share of people on it, and its interval on a strip."""
     shares = shares_of(result)
     most = max((number.interval[1] for number in shares), default=1.0) or 1.0
+    return share_strips(shares, most)
+
+
+def share_strips(shares: Sequence[NumberView], most: float = 1.0) -> list[StripView]:
+    """Returns a row for each of several shares; the strip ends at `most`."""
 
     def written(interval: Sequence[float] | None) -> str:
         return "" if interval is None else f"{100 * interval[0]:.1f} % to {100 * interval[1]:.1f} %"

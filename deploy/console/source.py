@@ -27,6 +27,7 @@ from croupier.deploy.operator.rounds import Operator, is_operators
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from croupier.show.views.questions import TermsView
 from croupier.show.views.results import ResultView
@@ -51,10 +52,13 @@ class FinishedRound:
     Attributes:
         signed: the document as the analyzer has signed it, serialised.
         result: `publication_json`, of the verified document.
+        publication, certificate: the verified document.
     """
 
     signed: bytes
     result: ResultView
+    publication: pb.Publication
+    certificate: pb.Certificate
 
 
 class Source:
@@ -167,20 +171,20 @@ class Source:
             publication, certificate = read_publication(signed, read_deployment(self.directory), round_id)
             result = publication_json(publication, certificate)
             _evict_oldest(self._finished)
-            self._finished[round_id] = FinishedRound(signed.SerializeToString(), result)
+            self._finished[round_id] = FinishedRound(signed.SerializeToString(), result, publication, certificate)
         return self._finished[round_id]
 
-    async def computed(self, round_id: RoundId, name: str, compute: Callable[[ResultView], Any]) -> Any:
-        """Returns what a function makes of a finished round's result, in a thread, and once for all who ask.
+    async def computed(self, round_id: RoundId, name: str, compute: Callable[[FinishedRound], Any]) -> Any:
+        """Returns what a function makes of a finished round, in a thread, and once for all who ask.
 
         Raises:
             ValueError: as the function; and as `finished`.
         """
-        result = (await self.finished(round_id)).result
+        finished = await self.finished(round_id)
         key = (round_id, name)
         if key not in self._computed:
             _evict_oldest(self._computed)
-            self._computed[key] = asyncio.create_task(asyncio.to_thread(compute, result))
+            self._computed[key] = asyncio.create_task(asyncio.to_thread(compute, finished))
         return await asyncio.shield(self._computed[key])
 
 

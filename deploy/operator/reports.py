@@ -19,9 +19,12 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.surveys import Survey, SurveyWording
+from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
+from croupier.show.quantile_search import read_search
 from croupier.show.report import ReportRound
 from croupier.show.surveys import LEFT_OUT_TEXTS
+from croupier.show.views.quantiles import SearchedQuantileView
 from croupier.show.views.results import ResultView
 
 __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
@@ -29,7 +32,7 @@ __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_rep
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0
 """Seconds in which the browser must print a report."""
-_READABLE = "it must be what 'croupier round result --json' or 'croupier demo --json' printed"
+_READABLE = "it must be what --json of 'croupier round result', 'croupier demo' or 'croupier quantile' printed"
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,14 @@ class Collected:
 
     Attributes:
         rounds: in the order that was asked for.
+        searches: the quantile searches in files, in the same order.
         deployment: the name of the deployment whose keys every signature was verified with; "" if one is from a file.
         fixed_terms: they are one survey or one demonstration, whose terms were fixed before the first result.
         survey: the only survey among them, if there is nothing else.
     """
 
     rounds: tuple[ReportRound, ...]
+    searches: tuple[SearchedQuantileView, ...]
     deployment: str
     fixed_terms: bool
     survey: Survey | None
@@ -75,6 +80,7 @@ class _Deployment:
     transport: Transport
     collector_key: Path | None
     tell: Callable[[str], None]
+    sums: Sequence[Sequence[str]]
 
     async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, Survey | None]:
         """Returns a verified round and the survey that it belongs to."""
@@ -84,7 +90,11 @@ class _Deployment:
         survey = parse_terms(publication.manifest.payload).survey if publication.manifest.payload else None
         if publication.sealed_result and self.collector_key is not None:
             publication = open_published(publication, self.collector_key)
-        return ReportRound(publication_json(publication, certificate), group, signed), survey
+        result = publication_json(publication, certificate)
+        if result["estimate"] is not None:
+            add_table(result, publication, certificate)
+            add_sums(result, publication, certificate, self.sums)
+        return ReportRound(result, group, signed), survey
 
     async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
         """Returns the round of this name; or if there is none, all rounds of the survey of this name."""
@@ -112,6 +122,7 @@ async def collect(
     transport: Transport,
     collector_key: Path | None,
     tell: Callable[[str], None],
+    sums: Sequence[Sequence[str]] = (),
 ) -> Collected:
     """Returns the rounds of a report.
 
@@ -122,25 +133,32 @@ async def collect(
         transport: how the analyzer is reached.
         collector_key: opens sealed results; None leaves them sealed.
         tell: called with a sentence if a result is waited for.
+        sums: answers that are added up in every round whose question has all of them.
 
     Raises:
-        ValueError: a file that is not a result, or nothing is asked for.
+        ValueError: a file that is not a result, nothing is asked for, or no round has the answers of a sum.
         Refusal, SignatureError: as `published_result`.
     """
-    source = _Deployment(directory, patience_s, transport, collector_key, tell)
+    source = _Deployment(directory, patience_s, transport, collector_key, tell, sums)
     rounds: list[ReportRound] = []
+    searches: list[SearchedQuantileView] = []
     survey, is_demonstration = None, False
     from_files = False
     for group, name, file in map(_split, asked):
         if file is not None:
-            further, is_demonstration = _read(file, group)
+            further, found, is_demonstration = _read(file, group)
+            searches += found
             from_files = True
         else:
             further, survey = await source.rounds(name, group)
         rounds += further
+    for categories in sums:
+        if not any(set(categories) <= {*(report_round.result["labels"] or ())} for report_round in rounds):
+            raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
     alone = len(asked) == 1
     return Collected(
         tuple(rounds),
+        tuple(searches),
         "" if from_files else read_deployment(directory).name,
         alone and (is_demonstration or survey is not None),
         survey if alone else None,
@@ -156,12 +174,14 @@ def _split(text: str) -> tuple[str, str, Path | None]:
     return group.strip(), name, file if file.suffix == ".json" or file.is_file() else None
 
 
-def _read(file: Path, group: str) -> tuple[list[ReportRound], bool]:
-    """Returns the results in a file, and whether they are those of a demonstration."""
+def _read(file: Path, group: str) -> tuple[list[ReportRound], list[SearchedQuantileView], bool]:
+    """Returns the results or the quantile search in a file, and whether it is of a demonstration."""
     try:
         document = json.loads(file.read_bytes())
     except ValueError as error:
         raise ValueError(f"{file} cannot be read ({error}); {_READABLE}") from error
+    if isinstance(document, dict) and "steps" in document:
+        return [], [read_search(document)], False
     several = document.get("questions") if isinstance(document, dict) else None
     results: list[ResultView] = several if isinstance(several, list) else [document]
     for result in results:
@@ -172,7 +192,7 @@ def _read(file: Path, group: str) -> tuple[list[ReportRound], bool]:
         ):
             raise ValueError(f"{file} is not a result; {_READABLE}")
     rounds = [ReportRound(result, group or str(result.get("group") or "")) for result in results]
-    return rounds, several is not None
+    return rounds, [], several is not None
 
 
 def check_report_file(out: Path) -> None:

@@ -21,8 +21,9 @@ class QuantileStepView(TypedDict):
 
 
 class SearchedQuantileView(TypedDict):
-    """A quantile in a large range, and what all rounds of its search together guarantee each person."""
+    """A quantile of the numbers called "name", and what all rounds of its search together guarantee each person."""
 
+    name: str
     q: float
     estimate: float
     interval: list[float]

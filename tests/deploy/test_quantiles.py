@@ -55,12 +55,12 @@ async def test_a_median_is_found_in_five_rounds(tmp_path: Path, hop_noise: float
     assert found.guarantee.grade is Grade.CERTIFIED
     assert 0 < found.guarantee.epsilon < 4.0
     assert state(Assumption.DISJOINT_GROUPS, groups=5) in found.guarantee.assumptions
-    document = quantile_json(found.quantile, found.guarantee, found.rounds)
+    document = quantile_json("income", found.quantile, found.guarantee, found.rounds)
     assert document["guarantee"]["epsilon"] == found.guarantee.epsilon
     console = Console(record=True, width=140)
     console.print(steps_table(document))
     assert f"{seen[0]:,}" in console.export_text()
-    said = quantile_sentence(document, "income")
+    said = quantile_sentence(document)
     assert "median of income" in said
     assert "everybody was asked once" in said
 

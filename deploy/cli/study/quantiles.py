@@ -52,6 +52,10 @@ def quantile(
         float | None, typer.Option(help="Every hop adds fake reports: the epsilon that one honest hop guarantees.")
     ] = None,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="A running deployment, which keeps the result; one on loopback if not given."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find a quantile in a large range: each person's device draws a group, and every group is asked one question.
@@ -65,8 +69,9 @@ def quantile(
         from croupier.deploy.local.budget_groups import parse_budget_groups
         from croupier.deploy.local.population import PopulationFile, read_population
         from croupier.deploy.local.processes import temporary_deployment
-        from croupier.deploy.local.quantiles import drawn_groups, search_quantile
+        from croupier.deploy.local.quantiles import FoundQuantile, drawn_groups, search_quantile
         from croupier.deploy.local.sheets import open_table
+        from croupier.deploy.operator.quantiles import check_search_is_new, keep_search
         from croupier.deploy.operator.round_settings import RoundSettings
         from croupier.protocol.mechanisms import OneBit
         from croupier.protocol.questions import Question
@@ -76,6 +81,8 @@ def quantile(
         parsed = parse_budget_groups(numbers.budgets)
         grid = tuple(sorted({group.max_local_epsilon for group in parsed}))
         name = "".join(character if character.isalnum() else "_" for character in numbers.value_column)
+        if directory is not None:
+            check_search_is_new(directory, name)
         question = Question(name, OneBit(numbers.low, numbers.high))
         people = read_population(
             PopulationFile(open_table(numbers.csv), numbers.value_column, parsed, clamp=True), question, grid
@@ -90,11 +97,11 @@ def quantile(
             min_batch_size=2,
             hop_noise=hop_noise,
         )
-        note(f"starting {hops} shufflers, the accountant and the analyzer, each in its own process, over TLS …")
-        with temporary_deployment(hops) as local:
-            result = asyncio.run(
+
+        def searched_in(place: Path) -> FoundQuantile:
+            return asyncio.run(
                 search_quantile(
-                    local.directory,
+                    place,
                     searched,
                     people.participants,
                     settings,
@@ -103,5 +110,14 @@ def quantile(
                     ),
                 )
             )
-        document = quantile_json(result.quantile, result.guarantee, result.rounds)
-        show(as_json, document, steps_table(document), quantile_sentence(document, numbers.value_column))
+
+        if directory is not None:
+            result = searched_in(directory)
+        else:
+            note(f"starting {hops} shufflers, the accountant and the analyzer, each in its own process, over TLS …")
+            with temporary_deployment(hops) as local:
+                result = searched_in(local.directory)
+        document = quantile_json(name, result.quantile, result.guarantee, result.rounds)
+        if directory is not None:
+            keep_search(directory, document)
+        show(as_json, document, steps_table(document), quantile_sentence(document))
