@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier import Budgets, certify, compose
-from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.privacy_filter import (
     BASIC_SHARE,
     GAUSSIAN_SHARE,
