@@ -79,7 +79,7 @@ def test_any_module_learns_with_an_optimizer_and_a_schedule_of_torch(tmp_path: P
     assert spent.grade == "CERTIFIED"
     assert str(outcome.setting["optimizer"]).startswith("Adam [{")
     assert str(outcome.setting["optimizer"]).endswith(", ExponentialLR")
-    assert Assumption.MODEL_FILE_BLIND in {one.code for one in spent.assumptions}
+    assert Assumption.MODEL_FILE_BLIND in {assumption.code for assumption in spent.assumptions}
     kept = torch.load(tmp_path / "model.pt", weights_only=True)
     assert all(torch.equal(kept[name], part) for name, part in outcome.state_dict.items())
 
