@@ -21,7 +21,7 @@ ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "expected"),
     [
         ({}, BudgetPrivacy(1.0, 1e-6)),
         ({"min_batch_size": 323}, None),

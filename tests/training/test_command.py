@@ -250,3 +250,15 @@ def test_what_cannot_be_done_is_one_sentence_and_an_exit_code(
     done = CliRunner().invoke(app, ["train", "--json", *arguments, "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert re.match(naming("croupier:", *named), done.output)
+
+
+def test_a_target_with_a_range_is_shown_with_its_error(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("age,weight\n" + "\n".join(f"{20 + i},{50 + i / 2}" for i in range(60)), encoding="utf-8")
+    arguments = ("--data", file, "--target", "weight:50:80", "--column", "age:20:80", "--simulate", "--epochs", "2")
+    document = train(*arguments, "--out", tmp_path / "a")
+    assert (document["setting"]["model"], document["setting"]["target_range"]) == ("linear", [50.0, 80.0])
+    assert [epoch["accuracy"] for epoch in document["history"]] == [None, None]
+    assert f"error {document['history'][-1]['error']:.4g}" in shown(*arguments, "--out", tmp_path / "b")
+    refused = train(*arguments, "--model", "softmax", "--out", tmp_path / "c", expect=2)
+    assert re.search(naming("softmax", "linear", "relu"), " ".join(refused.split()))

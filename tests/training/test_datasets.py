@@ -79,7 +79,7 @@ def test_unknown_names_and_broken_model_files_are_refused(tmp_path: Path) -> Non
         load_dataset("cifar")
     with pytest.raises(ValueError, match=naming("features", "'sift'")):
         with_features(load_dataset("digits"), "sift")
-    with pytest.raises(ValueError, match=naming("model", "'transformer'", "softmax, relu")):
+    with pytest.raises(ValueError, match=naming("model", "'transformer'", "softmax, linear, relu")):
         load_model("transformer", 4, 2)
     with pytest.raises(ValueError, match=naming("none.py")):
         load_model(str(tmp_path / "none.py"), 4, 2)
