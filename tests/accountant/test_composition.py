@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from croupier import Budgets, LaplaceMechanism, certify
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
-from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 from tests.support.messages import naming

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier import Budgets, certify, compose
-from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.privacy_filter import (
     BASIC_SHARE,
     GAUSSIAN_SHARE,
@@ -74,7 +73,7 @@ def test_rounds_chosen_by_results_lose_more_than_either_sequence() -> None:
 def test_no_choice_among_three_mechanisms_over_three_rounds_exceeds_it(
     number: int, delta: float, first_cut: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.accountant.privacy_filter._FIRST_CUT", first_cut)
+    monkeypatch.setattr("croupier.accountant.privacy_filter.FIRST_CUT", first_cut)
     pairs = THREE[number]
     costs = {pair: cost_of(pair, delta) for pair in pairs}
     totals = {

@@ -21,8 +21,8 @@ from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import PrivateKey, PublicKey
-from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, report_message, split_report
-from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
+from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, split_report
+from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets, ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.versions import follow
 from tests.another_client import ristretto
@@ -154,7 +154,10 @@ def test_tickets_are_valid_and_the_accountant_gives_them(case: dict[str, Any]) -
     report_ticket, sealed = split_report(by_hop["LANE_REPORT", 255])
     parameter_ticket, record = BudgetRecord.split(by_hop["LANE_PARAMETER", 253])
     assert decode_budget(record.budget) == (case["budget"]["epsilon"], 0.0)
-    messages = [report_message(terms.hash, hashlib.sha256(sealed).digest()), record.message(terms.hash)]
+    messages = [
+        ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()),
+        ticket_message(terms.hash, pb.LANE_PARAMETER, record.budget + record.salt),
+    ]
     for issued, message, ticket in zip(case["tickets"], messages, (report_ticket, parameter_ticket), strict=True):
         accountant = issuer(case, issued["lane"])
         assert accountant.public_key.hex() == issued["key"]

@@ -93,7 +93,7 @@ def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path
 @pytest.mark.asyncio
 async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bench ended where PostgreSQL was cleaning up by itself."""
-    monkeypatch.setattr(stores, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(stores, "AGAIN_S", 0.0)
     answers = [Refusal(Code.NOT_READY), Refusal(Code.NOT_READY), None, Refusal(Code.STORE_FAILED)]
 
     class Busy:

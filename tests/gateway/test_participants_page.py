@@ -95,7 +95,7 @@ async def test_as_many_versions_are_served_as_the_page_reads(tmp_path: Path, mon
     assert [json.loads(signed["statement"]).get("version", 1) for signed in json.loads(whole)["versions"]] == [
         *range(1, 11)
     ]
-    monkeypatch.setattr(participants, "_MOST_BYTES", len(whole) // 2)
+    monkeypatch.setattr(participants, "MOST_BYTES", len(whole) // 2)
     cut = versions_document(versions)
     assert len(whole) // 4 < len(cut) <= len(whole) // 2
     assert json.loads(cut)["versions"] == json.loads(whole)["versions"][-len(json.loads(cut)["versions"]) :]

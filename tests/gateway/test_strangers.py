@@ -61,7 +61,7 @@ async def answer(ends: Ends, path: str) -> bytes:
 async def test_idle_connections_of_one_address_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 of them stopped a gateway: every request was answered with 503 as long as they lasted."""
     monkeypatch.setattr(listening, "CONNECTIONS", 16)
-    monkeypatch.setattr(listening, "_KEPT", 12)
+    monkeypatch.setattr(listening, "KEPT_CONNECTIONS", 12)
     async with serving() as connect:
         idle = [await connect("127.0.0.66") for _ in range(40)]
         waiting = {asyncio.create_task(reader.read()) for reader, _ in idle}

@@ -108,8 +108,8 @@ async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) 
 async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr("croupier.shuffler.batch_mixer._HELD_BYTES", held)
-    monkeypatch.setattr("croupier.shuffler.batch_mixer._WINDOW_BYTES", 10_000)
+    monkeypatch.setattr("croupier.shuffler.batch_mixer.HELD_BYTES", held)
+    monkeypatch.setattr("croupier.shuffler.batch_mixer.WINDOW_BYTES", 10_000)
     monkeypatch.setattr("croupier.runtime.lane_sender.CHUNK_BYTES", 2_000)
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())

@@ -43,7 +43,7 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
             rounds += 1
             backup = tmp_path / f"ledger-{rounds}.json"
             assert await asyncio.to_thread(backup_ledger, directory, backup) == rounds
-        numbers = at.inside.running["accountant"]._metrics.registry
+        numbers = at.inside.running["accountant"].metrics.registry
         assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "refused"}) == 1
         assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "granted"}) == rounds
         before = spent(directory, 3e-4)

@@ -179,7 +179,7 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The admin ports were silent meanwhile: closing the store held up the whole process."""
-    monkeypatch.setattr(serve, "_GRACE_S", 0.1)
+    monkeypatch.setattr(serve, "GRACE_S", 0.1)
     (address,) = free_addresses(1)
 
     def settings_of(name: str) -> str:

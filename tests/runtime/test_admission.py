@@ -189,7 +189,7 @@ async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: Worker
 @pytest.mark.asyncio
 async def test_too_much_at_once_is_refused(store: Store, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     admission = await opened(store, pool)
-    monkeypatch.setattr(room, "_MAX_PENDING", 1)
+    monkeypatch.setattr(room, "MAX_PENDING", 1)
     with pytest.raises(Refusal, match=Code.OVERLOADED.message) as refused:
         await codes(admission, submission(1), submission(2))
     assert refused.value.code is Code.OVERLOADED

@@ -152,7 +152,7 @@ def test_a_service_without_a_cluster_does_not_load_it() -> None:
 async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.cluster._PATIENCE_S", 0.05)
+    monkeypatch.setattr("croupier.runtime.cluster.PATIENCE_S", 0.05)
 
     def settings_of(name: str) -> str:
         make_cluster_keys(tmp_path / "deployment" / name / "cluster")

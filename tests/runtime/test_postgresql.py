@@ -44,7 +44,7 @@ class Wire:
     """
 
     def __init__(self, url: str) -> None:
-        self._server = sa.make_url(url)
+        self.server = sa.make_url(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
@@ -55,7 +55,7 @@ class Wire:
 
     @property
     def url(self) -> str:
-        address = self._server.set(host="127.0.0.1", port=self._listener.getsockname()[1])
+        address = self.server.set(host="127.0.0.1", port=self._listener.getsockname()[1])
         return address.render_as_string(hide_password=False)
 
     def _accept(self) -> None:
@@ -73,7 +73,7 @@ class Wire:
         """Ends both connections when either end does, or when this one is cut."""
         with suppress(OSError):
             if not self.down:
-                with socket.create_connection((self._server.host or "", self._server.port or 5432)) as far:
+                with socket.create_connection((self.server.host or "", self.server.port or 5432)) as far:
                     self._pass_on(near, far)
         with self._lock:
             del self._connections[near]
@@ -135,7 +135,7 @@ async def put_in_the_end(store: Store, kind: str) -> None:
 def silence(store: Store, wire: Wire) -> Iterator[None]:
     """No byte arrives, and the store's patience is short; only now, else a slow machine would use it up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
+        patch.setattr(store.database, "timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
         wire.silent = True
         yield
         wire.silent = False
@@ -210,7 +210,7 @@ async def test_a_store_closes_while_its_server_is_silent(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It waited for the transaction under way as long as that may last, five minutes, and the process with it."""
-    monkeypatch.setattr("croupier.runtime.store._CLOSE_S", 0.2)
+    monkeypatch.setattr("croupier.runtime.store.CLOSE_S", 0.2)
     with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
         wire.silent = True
@@ -248,7 +248,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
 ) -> None:
     with relayed(postgresql, Timeouts(connect_s=2, lock_s=0.2)) as (store, wire):
         wire.cut()
-        other = Store(wire._server.render_as_string(hide_password=False), StorageKey(WRAPPING_KEY))
+        other = Store(wire.server.render_as_string(hide_password=False), StorageKey(WRAPPING_KEY))
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED

@@ -44,7 +44,7 @@ async def ready() -> AsyncIterator[tuple[SlowStore, Callable[[], Any]]]:
     readiness = Readiness(cast(Store, store), PrometheusMetrics())
 
     async def answer() -> str:
-        reply = await readiness._health.Check(health_pb2.HealthCheckRequest(), cast(Any, None))
+        reply = await readiness.health.Check(health_pb2.HealthCheckRequest(), cast(Any, None))
         return health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
 
     await readiness.begin()

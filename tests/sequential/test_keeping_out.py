@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from croupier.client.submission import Sealed, new_client_key
 from croupier.deploy.operator.canaries import check_canaries, send_canaries
 from croupier.protocol.codes import Assumption
-from croupier.protocol.envelope import open_many
+from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from croupier.protocol.manifest import RoundTerms, canonical
@@ -196,7 +196,7 @@ async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monke
         terms = await table.gather(group, settings(task(), needed=4))
         onion, original, count = Onion(terms), open_many, 0
         junk = sign_answer(terms.hash, np.array([0, 0, -1], dtype="<f4").tobytes(), new_client_key())
-        behind = [layer for layer in onion._answer if layer.label.hop > 2]
+        behind = [onion.layer(pb.LANE_ANSWER, sink) for sink in (HOP_ANALYZER, HOP_RELEASE)]
 
         def forging(*arguments: Any) -> list[bytes | None]:
             nonlocal count

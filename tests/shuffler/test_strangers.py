@@ -103,7 +103,7 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
 
 
 async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_engine, "_MAX_TERMS", 2)
+    monkeypatch.setattr(round_engine, "MAX_TERMS", 2)
     async with table(tmp_path, 1) as at:
         played = []
         for number in range(4):

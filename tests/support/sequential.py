@@ -55,7 +55,7 @@ class Person:
 
 def num_present(shuffler: Any, round_id: str) -> int:
     """Returns how many clients of a round hop 1 can ask at the moment."""
-    return sum(attended == round_id for attended, _ in shuffler.sequential.attendance._place)
+    return int(shuffler.sequential.attendance.num_present(round_id))
 
 
 def people(count: int) -> dict[str, Person]:

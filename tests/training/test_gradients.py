@@ -93,7 +93,7 @@ def test_every_example_is_clipped_before_they_are_averaged() -> None:
 def test_one_record_moves_the_mean_by_no_more_than_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     features, targets = examples(20)
     model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
-    monkeypatch.setattr("croupier.client.gradients._EXAMPLES_AT_ONCE", 6 * model.dimension)
+    monkeypatch.setattr("croupier.client.gradients.EXAMPLES_AT_ONCE", 6 * model.dimension)
     before = model.mean_clipped(torch.zeros(model.dimension), features, targets, 2.0)
     features[4], targets[4] = -1e4, (targets[4] + 1) % 3
     after = model.mean_clipped(torch.zeros(model.dimension), features, targets, 2.0)

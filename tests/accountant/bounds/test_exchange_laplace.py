@@ -20,8 +20,9 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds import exchange_laplace, laplace_laws, noise_sums
 from croupier.accountant.bounds.exchange import stages
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
-from croupier.accountant.bounds.spans import ExchangeSpanProfile
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
+from croupier.accountant.bounds.spans import SpanProfile
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from tests.support.cuts import density
 from tests.support.drawn import drawn
 from tests.support.histograms import histogram, letters
@@ -231,7 +232,7 @@ def test_the_parts_of_a_span_leave_no_gap() -> None:
     others = Others(rates, np.zeros(40), np.full(40, 50, dtype=np.int64), 1)
     for low, high in ((1.5, 2.0), (0.3, 0.5), (1.99, 2.0), (1.0, 1.0)):
         span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 1e-6)
-        assert isinstance(span, ExchangeSpanProfile)
+        assert isinstance(span, SpanProfile)
         assert isinstance(span.leader, ExchangeLaplaceProfile)
         assert span.leader.local_epsilon == high
         assert span.leader.rates.max() <= max(low, high * (1 - exchange_laplace.FIRST_PART))
@@ -242,7 +243,7 @@ def test_the_parts_of_a_span_leave_no_gap() -> None:
         assert covered <= low
 
 
-def parts_of(span: ExchangeSpanProfile, epsilon: float) -> list[tuple[float, float]]:
+def parts_of(span: SpanProfile, epsilon: float) -> list[tuple[float, float]]:
     """The parts below the leader's at which a span's delta is evaluated; of those with one upper end, the last."""
     parts: dict[float, float] = {}
 
@@ -298,7 +299,7 @@ def test_no_data_set_with_many_budgets_is_worse_for_any_victim_of_a_span(seed: i
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchange_laplace, "GROUPS", int(rng.choice([2, 4, 24])))
         span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 0.01)
-        assert isinstance(span, ExchangeSpanProfile)
+        assert isinstance(span, SpanProfile)
         epsilon = float(rng.choice([0.0, rng.uniform(0, 0.4)])) * high
         covered = [(max(low, high * (1 - exchange_laplace.FIRST_PART)), high), *parts_of(span, epsilon)]
         parts: list[Any] = [span.leader, *(span.part(a, b) for a, b in covered[1:])]
@@ -347,7 +348,7 @@ def test_a_span_answers_both_ways() -> None:
     rates = np.linspace(0.2, 1.0, 40)
     others = Others(rates, np.zeros(40), np.full(40, 60, dtype=np.int64), 1)
     span = exchange_laplace_profile(Victim(1.0, 0.0, ((0.85, 0.0), (1.0, 0.0))), others, 1e-5)
-    assert isinstance(span, ExchangeSpanProfile)
+    assert isinstance(span, SpanProfile)
     inverse = span.smallest_epsilon(1e-5, 1.0)
     assert inverse.reached is not None
     bound = span.delta(inverse.epsilon)
@@ -461,7 +462,7 @@ def test_where_the_bound_is_not_offered() -> None:
     assert isinstance(exchange_laplace_profile(span, larger, 1e-6), NoAmplification)
     # Its smallest victims have no host.
     wider = exchange_laplace_profile(Victim(3.0, 0.0, ((1.0, 0.0), (3.0, 0.0))), larger, 1e-6)
-    assert isinstance(wider, ExchangeSpanProfile)
+    assert isinstance(wider, SpanProfile)
     assert wider.delta(0.5).value == 1
     assert wider.smallest_epsilon(1e-6, 2.9).reached is None
     assert isinstance(exchange_laplace_profile(Victim(40.0), larger, 1e-6), NoAmplification)

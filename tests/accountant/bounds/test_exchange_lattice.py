@@ -16,7 +16,7 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, most_unhidden, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.bounds.spans import ExchangeSpanProfile
+from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.protocol.codes import Method, Step
 from tests.support.drawn import drawn
@@ -192,7 +192,7 @@ def test_victims_that_are_answered_together() -> None:
 def test_a_span_is_answered_in_parts() -> None:
     victims = Victim(1.5, 0.0, ((1.0, 0.0), (1.5, 0.0)))
     curve = curve_of([(0.5 + 0.1 * k, 500) for k in range(11)], victims, 1000, 1e-6)
-    assert isinstance(curve.continuous, ExchangeSpanProfile)
+    assert isinstance(curve.continuous, SpanProfile)
     assert curve.to_compose(1e-6, 1.5) is None
     solution = curve.smallest_epsilon(1e-6, 1.0, floor=0.01)
     assert solution.reached is not None

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
-from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from tests.support.messages import naming
 from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick, truncated_laplace

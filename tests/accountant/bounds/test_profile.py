@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded
 
 
 class GaussianProfile:
