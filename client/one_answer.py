@@ -250,19 +250,19 @@ async def answer_once(
         finally:
             outbox.withdraw(attempt)
         await asyncio.to_thread(outbox.overwrite_log)
-    if user in outbox.acknowledged(round_id):
+    kept = outbox.kept(round_id, user)
+    if kept.acknowledged:
         code = ALREADY_ANSWERED
     else:
-        kept = outbox.submission(round_id, user)
-        if not kept:
+        if not kept.submission:
             raise ValueError(f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent")
         if enrol and sealed_before:
-            await enrol(PublicKey(pb.Submission.FromString(kept).client_key))
-        sent = (await send(shuffler, round_id, {user: kept}, patience_s))[user]
+            await enrol(PublicKey(pb.Submission.FromString(kept.submission).client_key))
+        sent = (await send(shuffler, round_id, {user: kept.submission}, patience_s))[user]
         if sent == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [user])
         code = _name(sent)
-    return Answered(round_id, code, outbox.spent(round_id, user), terms.local_delta, sealed_before)
+    return Answered(round_id, code, kept.local_epsilon, terms.local_delta, sealed_before)
 
 
 def _with_kept_report(
