@@ -217,7 +217,9 @@ class Tickets(CheatingShuffler):
             terms.round_id,
             terms.manifest.accountant.service,
             lambda to: stubs.AccountantStub(to).GetFakeTickets,
-            pb.GetFakeTicketsRequest(round_id=terms.round_id, blinded=b"".join(one.blinded for one in requests)),
+            pb.GetFakeTicketsRequest(
+                round_id=terms.round_id, blinded=b"".join(request.blinded for request in requests)
+            ),
         )
         return collect_tickets(requests, answer.evaluations, PublicKey(terms.manifest.accountant.report_ticket_key))
 
@@ -237,7 +239,9 @@ class SpendsThemOnBudgets(Tickets):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fake_law is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
-        messages = [ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(one).digest()) for one in sealed[FORGED:]]
+        messages = [
+            ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed[FORGED:]
+        ]
         records = [BudgetRecord(encode_budget(terms.budget_grid[0], 0.0), os.urandom(16)) for _ in range(FORGED)]
         tickets = await self.tickets(
             terms,
@@ -264,7 +268,7 @@ class SpendsThemInAnotherRound(Tickets):
         assert terms.fake_law is not None
         assert self.first is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
-        messages = [ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(one).digest()) for one in sealed]
+        messages = [ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed]
         return self.fakes_with(terms, sealed, await self.tickets(self.first, messages))
 
 

@@ -40,8 +40,8 @@ def planned(tmp_path: Path) -> PlannedRound:
     file.write_text("hours\n" + "\n".join(str(number % 9) for number in range(40)) + "\nmany\n")
     csv, questions = ask_about(file, ["hours:0:5"], None, None, None)
     groups = parse_budget_groups("0.5:54,1:37,2:9")
-    (only,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True).rounds
-    return only
+    (planned_round,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True).rounds
+    return planned_round
 
 
 def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,14 +56,14 @@ def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(CsvFile, "rows", noted)
     csv, questions = ask_about(file, ["mood"], None, None, None)
     plan = plan_demo(csv, questions, parse_budget_groups("1"), group_by="site", delta=1e-6, clamp=True)
-    assert [len(one.population.participants) for one in plan.rounds] == [10] * 4
+    assert [len(planned_round.population.participants) for planned_round in plan.rounds] == [10] * 4
     assert len(opened) == 2  # once for "mood", once for "site"
 
 
 @pytest.mark.asyncio
 async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path: Path) -> None:
     """Reproduction: a second process read the file again, and drew other budgets than the plan's."""
-    only, moved = planned(tmp_path), list[tuple[str, int, int]]()
+    part, moved = planned(tmp_path), list[tuple[str, int, int]]()
 
     @contextmanager
     def watch(what: PlannedRound) -> Iterator[Callable[[int, int], None]]:
@@ -71,9 +71,9 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
 
     fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 40)
     (tmp_path / "people.csv").unlink()  # nothing reads it any more
-    report = await submit_planned(fleet, only, watch, make_kit().terms)
-    assert fleet.users == [only.population.participants]
-    assert fleet.users[0] is only.population.participants
+    report = await submit_planned(fleet, part, watch, make_kit().terms)
+    assert fleet.users == [part.population.participants]
+    assert fleet.users[0] is part.population.participants
     assert report.accepted == 40
     assert (moved[0], moved[-1], len(moved)) == (("hours", 1, 40), ("hours", 40, 40), 40)
 

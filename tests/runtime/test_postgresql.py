@@ -398,8 +398,8 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     async def files() -> dict[str, int]:
         """The file of each table, which is another one when the table has been rewritten."""
         question = sa.text("SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relfilenode > 0")
-        found = await store.run("look", lambda tx: tx.connection.execute(question).all())
-        return {name: number for name, number in found if not name.startswith(("pg_", "sql_"))}
+        rows = await store.run("look", lambda tx: tx.connection.execute(question).all())
+        return {name: number for name, number in rows if not name.startswith(("pg_", "sql_"))}
 
     for name in (taken, stays):
         await store.run("look", lambda tx: tx.add_round(RoundId(name), "suite", {}))  # noqa: B023
@@ -455,9 +455,9 @@ def files_of(server: Server, url: str) -> bytes:
 
 def test_the_bench_of_the_stores_measures_both(postgresql: Server, tmp_path: Path) -> None:
     kinds = [kind for kind in kinds_of(postgresql.new_database()) if kind.name in ("SQLite", "PostgreSQL")]
-    found = measure_stores(kinds, 1000, tmp_path)
-    for row in found["rows"]:
+    measured = measure_stores(kinds, 1000, tmp_path)
+    for row in measured["rows"]:
         assert row["bytes_per_body"] > row["body_bytes"]  # it was kept
         assert row["longest_wait_s"] > 0
         assert row["fill"]["bodies_per_s"] > 0
-    assert "| 1,000 bodies of 456 bytes | SQLite | PostgreSQL |" in store_lines(found)
+    assert "| 1,000 bodies of 456 bytes | SQLite | PostgreSQL |" in store_lines(measured)

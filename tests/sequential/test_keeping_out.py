@@ -131,10 +131,11 @@ async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
     async with laid(tmp_path) as table:
         group = {str(number): person(new_client_key()) for number in range(8)}
         terms = await table.gather(group, settings(task()))
-        await asyncio.gather(*(table.take(terms, {name: one}) for name, one in group.items()))
+        await asyncio.gather(*(table.take(terms, {name: member}) for name, member in group.items()))
         _, certificate = await table.result(terms)
     public = {
-        Ed25519PrivateKey.from_private_bytes(one.key).public_key().public_bytes_raw(): one.key for one in group.values()
+        Ed25519PrivateKey.from_private_bytes(member.key).public_key().public_bytes_raw(): member.key
+        for member in group.values()
     }
     largest = max(size for size, _ in seen)
     asked = [public[client] for size, clients in seen if size == largest for client in clients]
@@ -219,8 +220,8 @@ async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
         passed_on: asyncio.Queue[bytes] = asyncio.Queue()
         original = SequentialHop.pass_on
 
-        async def watched(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
-            response = await original(self, of, answer)
+        async def watched(self: SequentialHop, terms_of_round: RoundTerms, answer: bytes) -> pb.RelayResponse:
+            response = await original(self, terms_of_round, answer)
             passed_on.put_nowait(answer)
             return response
 

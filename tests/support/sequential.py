@@ -86,7 +86,9 @@ class Table:
     async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
         """Opens a round, has everyone submit a budget, and closes admission."""
         terms = await self.operator.open_round(chosen)
-        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
+        users = {
+            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
+        }
         assert (await self.submit(terms, users)).accepted == len(group)
         await self.operator.close_round(terms.round_id)
         return terms
@@ -97,7 +99,7 @@ class Table:
         )
 
     async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> SequentialAnswers:
-        attendees = {name: one.attendee for name, one in group.items()}
+        attendees = {name: member.attendee for name, member in group.items()}
         return await answer_sequentially(
             self.channel, terms, self.operator.deployment, attendees, outbox=self.outbox, **more
         )
