@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from google.protobuf.message import DecodeError, Message
 
@@ -92,7 +91,13 @@ class RoundTerms:
         local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
         epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
         privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
+        smallest_tier: the fewest clients that a tier of a certificate may have; 0: any number. f of them may be
+            dishonest and know each other's budgets, so that `min_tier_size` honest ones hide each other.
+        budget_privacy: how well tier counts hide one client's budget; None where they are exact. With one budget in the
+            grid there is nothing to hide, and the count is exact.
         hop_noise: what the fake reports of one honest hop guarantee; None where hops add none.
+        fake_law: the law of the fake reports of each hop; None where hops add none.
+        most_fakes: the largest number of fake reports of all hops together.
         permanent: the series of waves in which a client sends the same report; None where it draws a report for this
             round.
     """
@@ -111,36 +116,12 @@ class RoundTerms:
     local_delta: float
     epsilon_max_of: Mapping[float, float]
     privacy_limit: PrivacyLimit | None
+    smallest_tier: int
+    budget_privacy: BudgetPrivacy | None
     hop_noise: HopNoise | None
+    fake_law: FakeLaw | None
+    most_fakes: int
     permanent: PermanentSeries | None
-
-    @property
-    def smallest_tier(self) -> int:
-        """The fewest clients that a tier of a certificate may have; 0: any number.
-
-        f of them may be dishonest and know each other's budgets, so that `min_tier_size` honest ones hide each other.
-        """
-        least = self.manifest.min_tier_size
-        return least + self.manifest.dishonest if least > 1 else 0
-
-    @cached_property
-    def budget_privacy(self) -> BudgetPrivacy | None:
-        """How well tier counts hide one client's budget; None where they are exact.
-
-        With one budget in the grid there is nothing to hide, and the count is exact.
-        """
-        return privacy_of(self.manifest) if len(self.manifest.budget_grid) > 1 else None
-
-    @cached_property
-    def fake_law(self) -> FakeLaw | None:
-        """The law of the fake reports of each hop; None where hops add none."""
-        num_values = num_report_values(self.question.mechanism)
-        return None if self.hop_noise is None or num_values is None else self.hop_noise.law(num_values)
-
-    @property
-    def most_fakes(self) -> int:
-        """The largest number of fake reports of all hops together."""
-        return 0 if self.fake_law is None else self.num_hops * self.fake_law.most
 
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
@@ -337,7 +318,12 @@ def parse_terms(payload: bytes) -> RoundTerms:
         question = Question.read(manifest.question)
         _check(manifest, question)
         survey = check_survey_of(manifest)
-        grid, noise = manifest.budget_grid, manifest.hop_noise
+        grid, least_tier = manifest.budget_grid, manifest.min_tier_size
+        noise = (
+            HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta) if manifest.HasField("hop_noise") else None
+        )
+        num_values = num_report_values(question.mechanism)
+        fake_law = None if noise is None or num_values is None else noise.law(num_values)
         return RoundTerms(
             payload,
             manifest,
@@ -356,7 +342,11 @@ def parse_terms(payload: bytes) -> RoundTerms:
                 for budget in grid
             },
             privacy_limit=_limit(manifest),
-            hop_noise=HopNoise(noise.epsilon, noise.delta) if manifest.HasField("hop_noise") else None,
+            smallest_tier=least_tier + manifest.dishonest if least_tier > 1 else 0,
+            budget_privacy=privacy_of(manifest) if len(grid) > 1 else None,
+            hop_noise=noise,
+            fake_law=fake_law,
+            most_fakes=0 if fake_law is None else len(manifest.hops) * fake_law.most,
             permanent=_series(manifest, question, survey),
         )
     except ValueError as error:
