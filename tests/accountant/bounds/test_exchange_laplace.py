@@ -108,8 +108,8 @@ def test_the_places_of_the_hosts_leave_no_gap() -> None:
         (6.0, 5.0, 4.0),
         (30.0, 30.0, 1.0),
     ):
-        found = laplace_laws.members(victim, epsilon, rate)
-        between = [(host, thin) for (x0, x1, host), thin in found if (x0, x1) == (0.0, 1.0)]
+        members = laplace_laws.members(victim, epsilon, rate)
+        between = [(host, thin) for (x0, x1, host), thin in members if (x0, x1) == (0.0, 1.0)]
         positions = sorted({host for host, _ in between})
         assert positions[0] == 0
         assert positions[-1] == 1
@@ -117,8 +117,8 @@ def test_the_places_of_the_hosts_leave_no_gap() -> None:
             needed = 1 / math.cosh(rate * (right - left) / 2) * (1 + 1e-14)
             for end in (left, right):
                 assert min(thin for host, thin in between if host == end) <= needed
-        starts = sorted((x0, thin) for (x0, x1, host), thin in found if host == x0 and x1 == 1)
-        mirrored = sorted((1 - x1, thin) for (x0, x1, host), thin in found if host == x1 and x0 == 0)
+        starts = sorted((x0, thin) for (x0, x1, host), thin in members if host == x0 and x1 == 1)
+        mirrored = sorted((1 - x1, thin) for (x0, x1, host), thin in members if host == x1 and x0 == 0)
         for laws in (starts, mirrored):
             covered = 0.0
             for start, thin in laws:
@@ -333,10 +333,10 @@ def test_many_budgets_get_less_than_the_blanket_and_more_than_an_attack(
     monkeypatch.setattr(exchange_laplace, "GROUPS", 10)
     rates = np.linspace(0.1, 1.0, budgets)
     crowd = Budgets.from_tiers([(float(e), 9_900 // budgets) for e in rates])
-    found = certify(crowd, "laplace", delta=1e-6, attack=False)
+    certificate = certify(crowd, "laplace", delta=1e-6, attack=False)
     blanket = certify(crowd, "laplace", delta=1e-6, attack=False, bounds="blanket")
-    assert lower_bound(crowd, "laplace", victim=1.0, delta=1e-6).epsilon <= found.epsilon < 0.95 * blanket.epsilon
-    for tier, loose in zip(found.tiers, blanket.tiers, strict=True):
+    assert lower_bound(crowd, "laplace", victim=1.0, delta=1e-6).epsilon <= certificate.epsilon < 0.95 * blanket.epsilon
+    for tier, loose in zip(certificate.tiers, blanket.tiers, strict=True):
         assert tier.epsilon <= loose.epsilon * (1 + 1e-9)
     if budgets == 33:  # the walk along a span has an end of its own
         late = certify(crowd, "laplace", delta=1e-6, attack=False, seconds=0.0)
@@ -370,7 +370,7 @@ def laws_of(victim: float, epsilon: float, rate: float) -> list[tuple[Floats, Fl
 def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> Floats:
     """ln of the product of |phi(z)| in every stage, each budget's worst law; phi by its definition."""
     sums = curve.sums(epsilon)
-    found = []
+    totals = []
     for end in stages(curve.horizon)[0].tolist():
         total = 0.0
         for tier, rate in enumerate(curve.rates.tolist()):
@@ -383,8 +383,8 @@ def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> Fl
                 phi = 1 + thin * (np.expm1(z * weight * values / thin) @ mass)
                 worst = max(worst, math.log(abs(phi)))
             total += float(sums.count[tier]) * worst
-        found.append(total)
-    return np.array(found)
+        totals.append(total)
+    return np.array(totals)
 
 
 @pytest.mark.parametrize(
@@ -423,9 +423,9 @@ TABLE = [
 
 @pytest.mark.parametrize(("tiers", "victim", "delta", "expected"), TABLE)
 def test_the_table_of_the_specification(tiers: Tiers, victim: float, delta: float, expected: float) -> None:
-    found = epsilon_of(tiers, victim, delta)
+    epsilon = epsilon_of(tiers, victim, delta)
     attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
-    assert attack <= found <= expected * 1.002
+    assert attack <= epsilon <= expected * 1.002
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
