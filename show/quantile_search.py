@@ -117,7 +117,7 @@ def quantile_sentence(searched: SearchedQuantileView) -> str:
     return (
         f"The estimated {quantile_name(searched['q'])} of {searched['name']} is {searched['estimate']:.6g}, between "
         f"{low:.6g} and {high:.6g} ({100 * searched['confidence_level']:g} % interval, these people and a "
-        f"population that they are a random sample of). All {len(searched['steps'])} rounds together are {guarantee['grade']} for each person "
-        f"with ε = {round_up(epsilon)} at δ = {round_up(guarantee['delta'])}: everybody was asked "
-        "once, in the group that their own device drew."
+        f"population that they are a random sample of). All {len(searched['steps'])} rounds together are "
+        f"{guarantee['grade']} for each person with ε = {round_up(epsilon)} at δ = {round_up(guarantee['delta'])}: "
+        "everybody was asked once, in the group that their own device drew."
     )
