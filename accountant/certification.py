@@ -15,14 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from croupier.accountant.answers import LOCAL, Answer, BoundPolicy, answer_of, composed_curve, times
-from croupier.accountant.bounds.profile import PrivacyProfile, Victim
+from croupier.accountant.bounds.profile import Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import (
     DEFAULT_DELTA,
     Bounds,

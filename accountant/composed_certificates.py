@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
-from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from croupier.accountant.mechanisms.table import TABLE_ROUNDING
 from croupier.accountant.numerics.decimals import as_decimal, sum_above
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.privacy_filter import delta_for_basic, last_cut, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_target_delta, is_number, outside
 from croupier.accountant.results import Grade, Guarantee

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.fourier import STAGE
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_epsilon, outside
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.rounding import round_up

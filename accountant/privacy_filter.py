@@ -36,7 +36,7 @@ GAUSSIAN_SHARE = Fraction(3, 8)
 it costs 4 % of epsilon at delta = 1e-6."""
 RENYI_SHARE = Fraction(1, 4)
 """The part of delta for paths that moments admit: rounds whose loss is large and bounded, where they are sharper."""
-_FIRST_CUT = 1e-4
+FIRST_CUT = 1e-4
 """The first way to cut: a curve is followed to where its delta is at most this part of the total delta, and the tail
 counts as lost. Enough for 1,093 rounds. Further out a curve is less sharp: at 1e-5 some rounds cost 9 % more."""
 _NEXT_CUT = 1 / 50
@@ -130,7 +130,7 @@ class _Cut:
 
 def filter_cuts(rounds: int) -> list[_Cut]:
     """Returns the ways to cut up to the first that is enough for so large a number of rounds."""
-    cuts = [_Cut(_FIRST_CUT, 1 - _NEXT_PART)]
+    cuts = [_Cut(FIRST_CUT, 1 - _NEXT_PART)]
     while cuts[-1].rounds < rounds:
         cuts.append(_Cut(cuts[-1].at * _NEXT_CUT, cuts[-1].part * _NEXT_PART))
     return cuts

@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, PrivacyProfile
 from croupier.accountant.numerics.chords import Chords
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import PrivacyProfile, smallest_epsilon
 from croupier.accountant.composition import PairProfile
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.chords import Chords
 from croupier.accountant.numerics.gaussian import gaussian_error
+from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.privacy_curve import PrivacyProfile
 from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ORDERS", "Points", "RoundCost", "Tail", "curve_points"]

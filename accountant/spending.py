@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from croupier.accountant.numerics.decimals import as_decimal, difference, sum_above
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_filter import PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.recorded_profile import Profile, RecordedProfile

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve
+from croupier.accountant.bounds.profile import UNDERFLOW, Curve
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
 from croupier.accountant.numerics.binomial import UNIT
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.hop_noise import FakeLaw
@@ -40,8 +39,6 @@ class WavesProfile(Curve):
         waves: how many there are, at least 1.
         target: about the delta that will be asked for.
     """
-
-    kind: ClassVar[BoundKind] = BoundKind.HOP_NOISE
 
     law: FakeLaw
     total_variation: float

@@ -33,7 +33,6 @@ from croupier.client.one_answer import (
     UnsealedAnswer,
     answer_once,
     missing_by_hop,
-    read_value,
 )
 from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.own_key import read_or_make_key
@@ -427,8 +426,8 @@ class AsyncClientRound(VerifiedRound):
         done = await self.answer(value, max_local_epsilon, Respondent(person, PrivateKey(key), token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
-        promised = self.promises(done.local_epsilon)
-        return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
+        promised = promises_of(self.terms, done.local_epsilon)
+        return Receipt(done.round_id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
 
     def invited_key(self, link: str) -> PrivateKey:
         """Returns the key that an invitation to the survey of this round gives.
@@ -454,22 +453,21 @@ class AsyncClientRound(VerifiedRound):
         Raises:
             Refusal: a service refuses the call; everything else as for `submit`.
         """
-        client, outbox = self.client, self.client.outbox
+        client, terms, outbox = self.client, self.terms, self.client.outbox
         if respondent.token and client.gateway is not None:
             raise ValueError(NO_TOKENS)
-        chosen, key = read_value(self.terms.question, value), respondent.key
+        key = respondent.key
         if not key:
             fresh = respondent.token or respondent.new_key
             key = new_client_key() if fresh else await asyncio.to_thread(lambda: client.private_key)
-        participant = Participant(chosen, max_local_epsilon, key, respondent.token)
-        user = respondent.user(participant.public_key, outbox.begun(self.id))
+        answer = UnsealedAnswer.of(terms, value, max_local_epsilon, respondent, key, outbox)
         with _typed_errors():
-            async with client.one_at_a_time(self.id, user):
+            async with client.one_at_a_time(terms.round_id, answer.user):
                 return await answer_once(
                     client.shuffler,
                     client.accountant,
-                    self.terms,
-                    UnsealedAnswer(user, participant, respondent.alone, respondent.person),
+                    terms,
+                    answer,
                     outbox=outbox,
                     limits=client.limits,
                     enrol=enrol,

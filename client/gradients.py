@@ -15,7 +15,7 @@ __all__ = ["FlatModel", "Loss"]
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs of the model (1, ...), targets (1, ...)) -> a scalar, e.g. torch.nn.functional.cross_entropy."""
-_EXAMPLES_AT_ONCE = 2**25
+EXAMPLES_AT_ONCE = 2**25
 """Entries of the matrix of per-example gradients that is held in memory."""
 
 
@@ -139,7 +139,7 @@ class FlatModel:
 
         Replacing one example changes it by at most 2 clipping_norm / m.
         """
-        step = max(1, _EXAMPLES_AT_ONCE // self.dimension)
+        step = max(1, EXAMPLES_AT_ONCE // self.dimension)
         total = torch.zeros(self.dimension, device=self._device)
         for start in range(0, max(1, len(features)), step):
             part = slice(start, start + step)

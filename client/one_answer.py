@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import grpc.aio
 from sqlalchemy.exc import IntegrityError
@@ -26,7 +25,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import ScalarMechanism
 from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import decode_budget, onion_of
-from croupier.protocol.questions import Question, choose_budget
+from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "answer_once",
     "is_of_person",
     "missing_by_hop",
-    "read_value",
 ]
 
 _TOKEN_BYTES = 32
@@ -124,23 +122,6 @@ class Answered:
     sealed_before: bool
 
 
-def read_value(question: Question, value: float | str) -> Any:
-    """Returns a value as a `Participant` has it.
-
-    Args:
-        question: of the round.
-        value: a number, or text as people write it down: the name of a category, a number.
-
-    Raises:
-        ValueError: the value is outside the question's domain, or the question is for vectors.
-    """
-    mechanism = question.mechanism
-    if isinstance(value, str) or not isinstance(mechanism, ScalarMechanism):
-        return mechanism.parse_value(str(value))
-    mechanism.check_value(value)
-    return value
-
-
 def _check_person(outbox: Outbox, round_id: RoundId, user: str) -> None:
     """Checks that nobody else has answered the round from here: it may be the same person under a new key.
 
@@ -158,15 +139,47 @@ class UnsealedAnswer:
 
     Attributes:
         user: the outbox's name for the user.
-        participant: with a value from `read_value`, and the private key that signs.
+        participant: with a value of the question, and the private key that signs.
         alone: nobody else may have answered from here, nor answer at the same time.
         person: whose reports are kept in a permanent study; "" is the one person whose device this is.
     """
 
     user: str
     participant: Participant
-    alone: bool = False
-    person: str = ""
+    alone: bool
+    person: str
+
+    @classmethod
+    def of(
+        cls,
+        terms: RoundTerms,
+        value: float | str,
+        max_local_epsilon: float,
+        respondent: Respondent,
+        key: PrivateKey,
+        outbox: Outbox,
+    ) -> UnsealedAnswer:
+        """Returns an answer to a round.
+
+        Args:
+            terms: the round's, verified.
+            value: a number, or text as people write it down: the name of a category, a number.
+            max_local_epsilon: the most to spend.
+            respondent: who answers.
+            key: signs it.
+            outbox: knows who has answered the round from here.
+
+        Raises:
+            ValueError: the value is outside the question's domain, or the question is for vectors.
+        """
+        mechanism, chosen = terms.question.mechanism, value
+        if isinstance(value, str) or not isinstance(mechanism, ScalarMechanism):
+            chosen = mechanism.parse_value(str(value))
+        else:
+            mechanism.check_value(value)
+        participant = Participant(chosen, max_local_epsilon, key, respondent.token)
+        user = respondent.user(participant.public_key, outbox.begun(terms.round_id))
+        return cls(user, participant, respondent.alone, respondent.person)
 
 
 async def answer_once(
@@ -237,19 +250,19 @@ async def answer_once(
         finally:
             outbox.withdraw(attempt)
         await asyncio.to_thread(outbox.overwrite_log)
-    if user in outbox.acknowledged(round_id):
+    kept = outbox.kept(round_id, user)
+    if kept.acknowledged:
         code = ALREADY_ANSWERED
     else:
-        kept = outbox.submission(round_id, user)
-        if not kept:
+        if not kept.submission:
             raise ValueError(f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent")
         if enrol and sealed_before:
-            await enrol(PublicKey(pb.Submission.FromString(kept).client_key))
-        sent = (await send(shuffler, round_id, {user: kept}, patience_s))[user]
+            await enrol(PublicKey(pb.Submission.FromString(kept.submission).client_key))
+        sent = (await send(shuffler, round_id, {user: kept.submission}, patience_s))[user]
         if sent == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [user])
         code = _name(sent)
-    return Answered(round_id, code, outbox.spent(round_id, user), terms.local_delta, sealed_before)
+    return Answered(round_id, code, kept.local_epsilon, terms.local_delta, sealed_before)
 
 
 def _with_kept_report(

@@ -35,7 +35,7 @@ from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
 
-__all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "WantedReport", "other_person"]
+__all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "KeptSubmission", "Outbox", "WantedReport", "other_person"]
 
 Stored = TypeVar("Stored")
 
@@ -107,6 +107,20 @@ _USERS_AT_ONCE = 1000
 """The most users in one query, as SQLite limits the parameters of a statement."""
 _PATIENCE_S, _ERASE_PATIENCE_S = 5.0, 0.25
 """Seconds to wait for another process that holds the outbox, and for readers when its log is overwritten."""
+
+
+class KeptSubmission(NamedTuple):
+    """What is stored of a submission.
+
+    Attributes:
+        submission: serialised; empty if it is forgotten.
+        local_epsilon: what it was made with.
+        acknowledged: whether hop 1 has acknowledged it.
+    """
+
+    submission: bytes
+    local_epsilon: float
+    acknowledged: bool
 
 
 class Outbox:
@@ -201,15 +215,14 @@ class Outbox:
         """Returns the keys that sign the answers in a sequential round, by user."""
         return self._read(round_id, sa.true(), _submissions.c.answer_key)
 
-    def submission(self, round_id: RoundId, user: str) -> bytes:
-        """Returns a user's stored submission, empty if it is forgotten; raises KeyError if there was none."""
-        stored: bytes = self._read(round_id, _submissions.c.user == user, _submissions.c.submission)[user]
-        return stored
-
-    def spent(self, round_id: RoundId, user: str) -> float:
-        """Returns the local epsilon that a user's stored submission was made with; raises KeyError if there is none."""
-        spent: float = self._read(round_id, _submissions.c.user == user, _submissions.c.local_epsilon)[user]
-        return spent
+    def kept(self, round_id: RoundId, user: str) -> KeptSubmission:
+        """Returns what is stored of a user's submission; raises KeyError if there was none."""
+        row, columns = _submissions.c, [_submissions.c[name] for name in KeptSubmission._fields]
+        with self._engine.connect() as db:
+            stored = db.execute(sa.select(*columns).where(row.round_id == round_id, row.user == user)).one_or_none()
+        if stored is None:
+            raise KeyError(user)
+        return KeptSubmission(*stored)
 
     def users(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""

@@ -235,10 +235,10 @@ class _Taking:
     def _envelope(self, name: str, user: Attendee, parameters: bytes) -> bytes:
         """Returns the user's one answer: the stored one, or a new one that is stored."""
         try:
-            return self._outbox.submission(RoundId(self._answers), name)
+            return self._outbox.kept(RoundId(self._answers), name).submission
         except KeyError:
             pass
-        key, epsilon = self._answer_keys[name], self._outbox.spent(self._terms.round_id, name)
+        key, epsilon = self._answer_keys[name], self._outbox.kept(self._terms.round_id, name).local_epsilon
         try:
             vector = user.gradient(parameters)
             envelope = seal_answer(self._terms, self._onion, vector, epsilon, PrivateKey(key))
@@ -250,7 +250,7 @@ class _Taking:
         try:
             self._outbox.keep(RoundId(self._answers), {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster
-            return self._outbox.submission(RoundId(self._answers), name)
+            return self._outbox.kept(RoundId(self._answers), name).submission
         return envelope
 
 

@@ -22,9 +22,10 @@ from croupier.protocol.errors import ProtocolError
 from croupier.protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import NO_KEY, Digest, PrivateKey, PublicKey, RoundId
-from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
+from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
+from croupier.protocol.tickets import ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.voprf import random_scalar
@@ -119,7 +120,10 @@ class Prepared(NamedTuple):
     def messages(self, manifest_hash: Digest) -> tuple[bytes, bytes]:
         """Returns what the tickets are for: the report lane's, then the parameter lane's."""
         sealed_hash = hashlib.sha256(self.sealed).digest()
-        return report_message(manifest_hash, sealed_hash), self.record.message(manifest_hash)
+        return (
+            ticket_message(manifest_hash, pb.LANE_REPORT, sealed_hash),
+            ticket_message(manifest_hash, pb.LANE_PARAMETER, self.record.budget + self.record.salt),
+        )
 
 
 class Sealed(NamedTuple):

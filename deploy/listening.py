@@ -63,7 +63,7 @@ class WebAddress:
 
 CONNECTIONS = 1000
 """At once; further ones are answered with 503. A quarter is for those that arrive between two looks at them."""
-_KEPT = CONNECTIONS * 3 // 4
+KEPT_CONNECTIONS = CONNECTIONS * 3 // 4
 
 
 class GuardedHttp(H11Protocol):
@@ -164,7 +164,9 @@ class HttpServer(uvicorn.Server):
         host = f"[{where.host}]" if ":" in where.host else where.host
         port = self.socket.getsockname()[1]
         self.url = f"http{'' if where.on_loopback else 's'}://{host}:{port}/"
-        self._watch = ConnectionWatch([port], _KEPT if where.on_loopback else CONNECTIONS // 4, _KEPT)
+        self._watch = ConnectionWatch(
+            [port], KEPT_CONNECTIONS if where.on_loopback else CONNECTIONS // 4, KEPT_CONNECTIONS
+        )
 
     async def run_until_stopped(self) -> None:
         """Serves until a signal comes or `should_exit` is set."""

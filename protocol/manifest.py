@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from google.protobuf.message import DecodeError, Message
 
@@ -75,126 +74,54 @@ def _time_of(manifest: pb.Manifest) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class RoundTerms:
-    """A manifest that has passed every check that can be made without keys.
+    """A manifest that has passed every check that can be made without keys, read once by `parse_terms`.
 
     Attributes:
         payload: the canonical bytes that services sign.
         manifest: the message they encode.
         question: what is asked.
         survey: the survey that the round belongs to; None for a round by itself.
+        hash: the SHA-256 that names this manifest, 32 bytes; see `document_hash`.
+        round_id: the round's name, 1..128 bytes of UTF-8.
+        suite: the name of the HPKE suite that everything in this round is sealed with.
+        created_unix_s: the time of the round; see `verify_manifest`.
+        num_hops: the number of shufflers in the chain, k.
+        services: the names of the services that must sign, in the order of the chain.
+        budget_grid: the local epsilons that clients may use, ascending.
+        local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
+        epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
+        privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
+        smallest_tier: the fewest clients that a tier of a certificate may have; 0: any number. f of them may be
+            dishonest and know each other's budgets, so that `min_tier_size` honest ones hide each other.
+        budget_privacy: how well tier counts hide one client's budget; None where they are exact. With one budget in the
+            grid there is nothing to hide, and the count is exact.
+        hop_noise: what the fake reports of one honest hop guarantee; None where hops add none.
+        fake_law: the law of the fake reports of each hop; None where hops add none.
+        most_fakes: the largest number of fake reports of all hops together.
+        permanent: the series of waves in which a client sends the same report; None where it draws a report for this
+            round.
     """
 
     payload: bytes
     manifest: pb.Manifest
     question: Question
-    survey: Survey | None = None
-
-    @cached_property
-    def hash(self) -> Digest:
-        """The SHA-256 that names this manifest, 32 bytes; see `document_hash`."""
-        return document_hash(Kind.MANIFEST, self.payload)
-
-    @property
-    def round_id(self) -> RoundId:
-        """The round's name, 1..128 bytes of UTF-8."""
-        return RoundId(self.manifest.round_id)
-
-    @property
-    def suite(self) -> str:
-        """The name of the HPKE suite that everything in this round is sealed with."""
-        return self.manifest.hpke_suite
-
-    @property
-    def created_unix_s(self) -> int | None:
-        """The time of the round; see `verify_manifest`."""
-        return _time_of(self.manifest)
-
-    @property
-    def num_hops(self) -> int:
-        """The number of shufflers in the chain, k."""
-        return len(self.manifest.hops)
-
-    @cached_property
-    def budget_grid(self) -> tuple[float, ...]:
-        """The local epsilons that clients may use, ascending."""
-        return tuple(budget.epsilon for budget in self.manifest.budget_grid)
-
-    @property
-    def local_delta(self) -> float:
-        """The local delta of every budget of the grid; 0 where reports are epsilon-private by themselves."""
-        return self.question.mechanism.budget_delta
-
-    @cached_property
-    def epsilon_max_of(self) -> dict[float, float]:
-        """The most central epsilon that is granted, for every local epsilon of the grid."""
-        return {
-            budget.epsilon: budget.epsilon_max if budget.HasField("epsilon_max") else self.manifest.epsilon_max
-            for budget in self.manifest.budget_grid
-        }
-
-    @property
-    def smallest_tier(self) -> int:
-        """The fewest clients that a tier of a certificate may have; 0: any number.
-
-        f of them may be dishonest and know each other's budgets, so that `min_tier_size` honest ones hide each other.
-        """
-        least = self.manifest.min_tier_size
-        return least + self.manifest.dishonest if least > 1 else 0
-
-    @cached_property
-    def budget_privacy(self) -> BudgetPrivacy | None:
-        """How well tier counts hide one client's budget; None where they are exact.
-
-        With one budget in the grid there is nothing to hide, and the count is exact.
-        """
-        return privacy_of(self.manifest) if len(self.manifest.budget_grid) > 1 else None
-
-    @property
-    def privacy_limit(self) -> PrivacyLimit | None:
-        """The lifetime policy that the accountant has to enforce, None where nothing is refused."""
-        if not self.manifest.HasField("privacy_limit"):
-            return None
-        limit = self.manifest.privacy_limit
-        return PrivacyLimit(
-            total_epsilon=limit.total_epsilon,
-            total_delta=limit.total_delta,
-            max_rounds=limit.max_rounds,
-            fixed_terms=limit.fixed_terms,
-        )
-
-    @cached_property
-    def hop_noise(self) -> HopNoise | None:
-        """What the fake reports of one honest hop guarantee; None where hops add none."""
-        if not self.manifest.HasField("hop_noise"):
-            return None
-        return HopNoise(self.manifest.hop_noise.epsilon, self.manifest.hop_noise.delta)
-
-    @cached_property
-    def fake_law(self) -> FakeLaw | None:
-        """The law of the fake reports of each hop; None where hops add none."""
-        num_values = num_report_values(self.question.mechanism)
-        return None if self.hop_noise is None or num_values is None else self.hop_noise.law(num_values)
-
-    @cached_property
-    def permanent(self) -> PermanentSeries | None:
-        """The series of waves in which a client sends the same report; None where it draws a report for this round.
-
-        All waves of a study's question are one series while neither the question's terms nor the last wave's number
-        change: with other ones the question is a new series with other reports.
-        """
-        wave = None if self.survey is None else self.survey.wave
-        if self.survey is None or wave is None or not wave.study.permanent:
-            return None
-        place = self.survey.position_of(self.round_id) or 0
-        study = wave.study
-        named = f"{self.manifest.deployment}\0{study.study_id}\0{place}\0{study.last_wave}\0".encode()
-        digest = hashlib.sha256(b"croupier/v1/permanent\0" + named + study.question_hashes[place])
-        return PermanentSeries(study.last_wave, digest.hexdigest())
-
-    @property
-    def most_fakes(self) -> int:
-        """The largest number of fake reports of all hops together."""
-        return 0 if self.fake_law is None else self.num_hops * self.fake_law.most
+    survey: Survey | None
+    hash: Digest
+    round_id: RoundId
+    suite: str
+    created_unix_s: int | None
+    num_hops: int
+    services: tuple[str, ...]
+    budget_grid: tuple[float, ...]
+    local_delta: float
+    epsilon_max_of: Mapping[float, float]
+    privacy_limit: PrivacyLimit | None
+    smallest_tier: int
+    budget_privacy: BudgetPrivacy | None
+    hop_noise: HopNoise | None
+    fake_law: FakeLaw | None
+    most_fakes: int
+    permanent: PermanentSeries | None
 
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
@@ -208,11 +135,6 @@ class RoundTerms:
             raise Refusal(Code.BAD_MANIFEST, f"services are {self.services}, not {deployment.chain}")
         if self.privacy_limit != deployment.privacy_limit:
             raise Refusal(Code.BAD_MANIFEST, f"privacy_limit is {self.privacy_limit}, not {deployment.privacy_limit}")
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        """The names of the services that must sign, in the order of the chain."""
-        return tuple(keys.service for keys in _keys_in(self.manifest))
 
     def keys_of(self, service: str) -> pb.RoundKeys:
         """Returns the round keys of one service.
@@ -346,12 +268,37 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
             raise ValueError("the collector's key is a key of the round; a collector has its own")
 
 
-def _check_permanent(terms: RoundTerms) -> None:
-    if terms.permanent is not None and num_report_values(terms.question.mechanism) is None:
+def _series(manifest: pb.Manifest, question: Question, survey: Survey | None) -> PermanentSeries | None:
+    """Returns the series of a permanent study that a round is a wave of.
+
+    All waves of a study's question are one series while neither the question's terms nor the last wave's number
+    change: with other ones the question is a new series with other reports.
+    """
+    wave = None if survey is None else survey.wave
+    if survey is None or wave is None or not wave.study.permanent:
+        return None
+    if num_report_values(question.mechanism) is None:
         raise ValueError(
-            f"the study is permanent and asks a question of {terms.question.mechanism.kind}; it must be of rr, onebit, "
+            f"the study is permanent and asks a question of {question.mechanism.kind}; it must be of rr, onebit, "
             "krr or levels: a report can be kept only where it has one of finitely many values"
         )
+    place = survey.position_of(RoundId(manifest.round_id)) or 0
+    study = wave.study
+    named = f"{manifest.deployment}\0{study.study_id}\0{place}\0{study.last_wave}\0".encode()
+    digest = hashlib.sha256(b"croupier/v1/permanent\0" + named + study.question_hashes[place])
+    return PermanentSeries(study.last_wave, digest.hexdigest())
+
+
+def _limit(manifest: pb.Manifest) -> PrivacyLimit | None:
+    if not manifest.HasField("privacy_limit"):
+        return None
+    limit = manifest.privacy_limit
+    return PrivacyLimit(
+        total_epsilon=limit.total_epsilon,
+        total_delta=limit.total_delta,
+        max_rounds=limit.max_rounds,
+        fixed_terms=limit.fixed_terms,
+    )
 
 
 def parse_terms(payload: bytes) -> RoundTerms:
@@ -370,9 +317,38 @@ def parse_terms(payload: bytes) -> RoundTerms:
     try:
         question = Question.read(manifest.question)
         _check(manifest, question)
-        terms = RoundTerms(payload, manifest, question, check_survey_of(manifest))
-        _check_permanent(terms)
-        return terms
+        survey = check_survey_of(manifest)
+        grid, least_tier = manifest.budget_grid, manifest.min_tier_size
+        noise = (
+            HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta) if manifest.HasField("hop_noise") else None
+        )
+        num_values = num_report_values(question.mechanism)
+        fake_law = None if noise is None or num_values is None else noise.law(num_values)
+        return RoundTerms(
+            payload,
+            manifest,
+            question,
+            survey,
+            hash=document_hash(Kind.MANIFEST, payload),
+            round_id=RoundId(manifest.round_id),
+            suite=manifest.hpke_suite,
+            created_unix_s=_time_of(manifest),
+            num_hops=len(manifest.hops),
+            services=tuple(keys.service for keys in _keys_in(manifest)),
+            budget_grid=tuple(budget.epsilon for budget in grid),
+            local_delta=question.mechanism.budget_delta,
+            epsilon_max_of={
+                budget.epsilon: budget.epsilon_max if budget.HasField("epsilon_max") else manifest.epsilon_max
+                for budget in grid
+            },
+            privacy_limit=_limit(manifest),
+            smallest_tier=least_tier + manifest.dishonest if least_tier > 1 else 0,
+            budget_privacy=privacy_of(manifest) if len(grid) > 1 else None,
+            hop_noise=noise,
+            fake_law=fake_law,
+            most_fakes=0 if fake_law is None else len(manifest.hops) * fake_law.most,
+            permanent=_series(manifest, question, survey),
+        )
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
 

@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
-from croupier.protocol.names import Digest, Lane, PublicKey
-from croupier.protocol.tickets import TICKET_BYTES, ticket_message
+from croupier.protocol.names import Lane, PublicKey
+from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 
 if TYPE_CHECKING:  # worker processes import this module and read no manifest
@@ -37,7 +37,6 @@ __all__ = [
     "decode_budget",
     "encode_budget",
     "onion_of",
-    "report_message",
     "split_report",
     "ticket_item",
 ]
@@ -85,20 +84,6 @@ class BudgetRecord:
         """Returns (ticket, record) of an opened parameter message of the right size."""
         cut = TICKET_BYTES + BUDGET_BYTES
         return plaintext[:TICKET_BYTES], cls(plaintext[TICKET_BYTES:cut], plaintext[cut:])
-
-    def message(self, manifest_hash: Digest) -> bytes:
-        """Returns what the ticket of the parameter lane is for."""
-        return ticket_message(manifest_hash, pb.LANE_PARAMETER, self.budget + self.salt)
-
-
-def report_message(manifest_hash: Digest, sealed_hash: bytes) -> bytes:
-    """Returns what the ticket of the report lane is for.
-
-    Args:
-        manifest_hash: `RoundTerms.hash`.
-        sealed_hash: SHA-256 of the report's ciphertext under the release key.
-    """
-    return ticket_message(manifest_hash, pb.LANE_REPORT, sealed_hash)
 
 
 UNOPENED = bytes(hashlib.sha256().digest_size + TICKET_BYTES)
@@ -208,7 +193,7 @@ class Onion:
         Args:
             sealed: what `seal_report` returned.
             record: the local budget that the report was made with.
-            tickets: of the report lane, for `report_message`, and of the parameter lane, for `BudgetRecord.message`.
+            tickets: of the report lane and of the parameter lane, each for its `ticket_message`.
         """
         if {len(ticket) for ticket in tickets} != {TICKET_BYTES}:
             raise ValueError(f"tickets have {[len(ticket) for ticket in tickets]} bytes; each must have {TICKET_BYTES}")
@@ -223,7 +208,7 @@ class Onion:
 
         Args:
             sealed: what `seal_report` returned.
-            ticket: of the report lane, for `report_message`.
+            ticket: of the report lane, for its `ticket_message`.
             hop: the number in the chain of the hop that adds it.
         """
         if len(ticket) != TICKET_BYTES:

@@ -163,7 +163,7 @@ TEXTS: dict[Code, str] = {
     ),
     Assumption.NO_ONE_ELSE_TRUSTED: "nothing is assumed of the shufflers or of the other clients",
     Assumption.FEATURES_WITHOUT_USERS: (
-        "the features ({features}) look at no private data, and neither does the list of classes"
+        "the features ({features}) look at no private data, and neither does the list of classes or a range of targets"
     ),
     Assumption.FEATURES_FROM_USERS: "NOT MET: the features look at no private data; they are fitted to it",
     Assumption.CHOSEN_WITHOUT_USERS: (
@@ -173,7 +173,7 @@ TEXTS: dict[Code, str] = {
         "not covered: the step size and other settings were chosen on some of these users' examples"
     ),
     Assumption.MEASURED_ON_OTHERS: (
-        "the examples on which accuracy is measured belong to no user: they are not protected"
+        "the examples on which the model is measured belong to no user: they are not protected"
     ),
     Assumption.MODEL_FILE_BLIND: ("the code of the model looks at no private data, and mixes no two examples"),
     Assumption.SIMULATED: (

@@ -44,8 +44,8 @@ def ticket_message(manifest_hash: Digest, lane: Lane, content: bytes) -> bytes:
     Args:
         manifest_hash: `RoundTerms.hash`, 32 bytes; it names round and deployment.
         lane: LANE_REPORT, LANE_PARAMETER or LANE_ANSWER.
-        content: the hash of the ciphertext under the release key, or the budget with its random bytes, or the key that
-            signs an answer.
+        content: the SHA-256 of the report's ciphertext under the release key, or the budget with its random bytes, or
+            the key that signs an answer.
     """
     return hashlib.sha256(b"croupier/v1/ticket\0" + manifest_hash + struct.pack(">B", lane) + content).digest()
 

@@ -26,7 +26,8 @@ from croupier.runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]
 
-_MAX_PENDING = 200_000
+MAX_PENDING = 200_000
+"""The most submissions that wait to be checked; more are refused for now, so that memory stays bounded."""
 MAX_PER_CALL = 2000
 
 
@@ -317,7 +318,7 @@ class Admission:
         Raises:
             Refusal: OVERLOADED while too many wait.
         """
-        if self._pending + len(submissions) > _MAX_PENDING:
+        if self._pending + len(submissions) > MAX_PENDING:
             raise Refusal(Code.OVERLOADED, log_only=f"{self._pending} submissions are waiting")
         self._pending += len(submissions)
         try:

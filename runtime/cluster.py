@@ -34,7 +34,8 @@ __all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certifica
 
 T = TypeVar("T")
 AUTHORITY_FILE = "ca.pem"
-_PATIENCE_S = 30
+PATIENCE_S = 30
+"""Seconds to wait for the scheduler, and for its first worker; then the cluster is reported as out of reach."""
 _GOODBYE_S = 5
 KEPT_IN_MEMORY = ("distributed.worker.memory.target", "distributed.worker.memory.spill")
 
@@ -248,13 +249,13 @@ class ClusterExecutor(Executor):
             tls_client_cert=str(self._cluster.certificate),
             tls_client_key=str(self._cluster.key),
         )
-        how = {"security": security, "timeout": _PATIENCE_S, "asynchronous": True, "set_as_default": False}
+        how = {"security": security, "timeout": PATIENCE_S, "asynchronous": True, "set_as_default": False}
         client = self._dask.Client(self._cluster.scheduler, **how)
         said = "is out of reach"
         try:
             await client
             said = "has no worker"
-            await client.wait_for_workers(1, timeout=_PATIENCE_S)
+            await client.wait_for_workers(1, timeout=PATIENCE_S)
         except BaseException as error:  # also where the executor is shut down meanwhile
             await client.close()
             if isinstance(error, OSError):  # a TimeoutError is one

@@ -250,7 +250,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 class _Postgresql(Database):
     def __init__(self, url: str, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._driver: Any = None
         self._marked: set[tuple[str, str]] = set()
         self._all_shredded = False
@@ -315,7 +315,7 @@ class _Postgresql(Database):
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        with self.patience(self._timeouts.transaction_s), self.engine.begin() as connection:
+        with self.patience(self.timeouts.transaction_s), self.engine.begin() as connection:
             yield connection
 
     def shred(self) -> None:
@@ -325,7 +325,7 @@ class _Postgresql(Database):
         under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks
         the place as free and leaves the bytes, and FULL takes along all that any open transaction might want to see.
         """
-        with self.patience(self._timeouts.shred_s), self.engine.connect() as connection:
+        with self.patience(self.timeouts.shred_s), self.engine.connect() as connection:
             places = self._places(connection)
             for place in places:
                 try:

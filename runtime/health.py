@@ -56,19 +56,19 @@ class Readiness:
         self._store = store
         self._metrics = metrics
         self._every_s = every_s
-        self._health = _Health()
+        self.health = _Health()
         self._ready = False
         self._failed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Offers gRPC's health protocol on a server."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
 
     async def begin(self) -> None:
         """Lives, but is not ready."""
-        await self._health.set("", _NOT_SERVING)
-        await self._health.set(LIVE, _SERVING)
+        await self.health.set("", _NOT_SERVING)
+        await self.health.set(LIVE, _SERVING)
 
     async def start(self) -> None:
         """Probes once, and from then on until `stop`."""
@@ -149,7 +149,7 @@ class Readiness:
             _log.log(logging.INFO if ready else logging.WARNING, "ready" if ready else "not ready")
         self._ready = ready
         self._metrics.ready(ready)
-        await self._health.set("", _SERVING if ready else _NOT_SERVING)
+        await self.health.set("", _SERVING if ready else _NOT_SERVING)
 
 
 def make_admin_server(readiness: Readiness, address: str, names: Sequence[str]) -> grpc.aio.Server:

@@ -32,7 +32,8 @@ __all__ = ["FINAL_STATES", "RoundEngine", "StateStep"]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
-_MAX_TERMS = 32
+MAX_TERMS = 32
+"""The most rounds whose terms stay in memory; those of others are read from the store again."""
 FINAL_STATES = (
     pb.ROUND_STATE_DELIVERED,
     pb.ROUND_STATE_REFUSED,
@@ -86,7 +87,7 @@ class RoundEngine:
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
             terms = self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
-            while len(self._terms) > _MAX_TERMS:
+            while len(self._terms) > MAX_TERMS:
                 self._terms.popitem(last=False)
         self._terms.move_to_end(round_id)
         return terms

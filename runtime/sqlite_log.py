@@ -25,7 +25,8 @@ __all__ = ["overwrite_log"]
 
 _HEADER, _FRAME_HEADER = 32, 24
 _SALTS_IN_HEADER, _SALTS_IN_FRAME, _SALTS = 16, 8, 8
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
+"""Bytes that are overwritten with one call: the zeros for it are in memory."""
 
 
 def overwrite_log(connection: Any, database: Path, patience_s: float) -> bool:
@@ -86,7 +87,7 @@ def _overwrite_old_frames(log: int, frame: int) -> None:
         position += frame
     end = os.fstat(log).st_size
     while position < end:
-        position += os.pwrite(log, bytes(min(end - position, _BLOCK)), position)
+        position += os.pwrite(log, bytes(min(end - position, BLOCK)), position)
 
 
 def _salts(log: Path) -> bytes:

@@ -27,7 +27,8 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_CLOSE_S = 5.0
+CLOSE_S = 5.0
+"""Seconds that closing waits for a server that does not answer: a service that stops must not hang."""
 
 
 class Store:
@@ -133,6 +134,6 @@ class Store:
 
     def close(self) -> None:
         """Waits for the transaction under way, though not for ever, and closes the database; no other one begins."""
-        with self.database.patience(_CLOSE_S):
+        with self.database.patience(CLOSE_S):
             self._thread.shutdown(wait=True, cancel_futures=True)
         self.database.close()

@@ -26,7 +26,7 @@ from croupier.show.views.demonstration import DemoQuestionView, DemoView
 from croupier.show.views.experiments import FindingsView, PanelView
 from croupier.show.views.results import level_of, numbers_of
 from croupier.show.views.throughput import ThroughputRowView
-from croupier.show.views.training import TrainingView
+from croupier.show.views.training import EpochView, TrainingView
 
 __all__ = [
     "check_plot_file",
@@ -386,32 +386,39 @@ def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Pat
 
 
 def plot_training(results: Sequence[TrainingView], path: Path) -> None:
-    """Draws accuracy against epochs, and against epsilon with its grade, for one training or several.
+    """Draws accuracy, or error, against epochs, and against epsilon with its grade, for one training or several.
 
     Args:
-        results: `TrainingOutcome.document()` of each.
+        results: `TrainingOutcome.document()` of each; all on classes, or all on numbers.
         path: PNG, SVG or PDF.
     """
     from matplotlib.ticker import MaxNLocator
 
+    numbers = any(epoch["error"] is not None for result in results for epoch in result["history"])
+    figure, label = ("error", "root mean squared error") if numbers else ("accuracy", "accuracy, %")
     with figure_file(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
             history, color = result["history"], f"C{index}"
-            accuracy = [100 * epoch["accuracy"] for epoch in history]
+            reached = [_reached(epoch) for epoch in history]
             by_epoch.plot(
-                [epoch["epoch"] for epoch in history], accuracy, color=color, marker=".", label=result["title"]
+                [epoch["epoch"] for epoch in history], reached, color=color, marker=".", label=result["title"]
             )
-            paid = [(epoch["epsilon"], 100 * epoch["accuracy"]) for epoch in history if epoch["epsilon"] is not None]
+            paid = [
+                (epoch["epsilon"], value)
+                for epoch, value in zip(history, reached, strict=True)
+                if epoch["epsilon"] is not None
+            ]
             if paid:
                 by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
-            if noise_free := [100 * accuracy for accuracy in result["noise_free_accuracy"]]:
+            noise_free = [100 * accuracy for accuracy in result["noise_free_accuracy"]] or result["noise_free_error"]
+            if noise_free:
                 epochs = range(1, len(noise_free) + 1)
                 by_epoch.plot(
                     epochs, noise_free, ":", color=color, marker=".", label="the same without noise: not private"
                 )
                 by_epsilon.axhline(noise_free[-1], linestyle=":", color=color)
-        by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
-        by_epsilon.set(xlabel=_cost_label(results), ylabel="accuracy, %", title="accuracy against what it costs")
+        by_epoch.set(xlabel="epoch", ylabel=label, title=f"{figure} against epoch")
+        by_epsilon.set(xlabel=_cost_label(results), ylabel=label, title=f"{figure} against what it costs")
         by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
         epsilons = [
             epoch["epsilon"] for result in results for epoch in result["history"] if epoch["epsilon"] is not None
@@ -420,6 +427,11 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
             by_epsilon.set_xscale("log")
             _number_plainly(by_epsilon.xaxis)
         by_epoch.legend()
+
+
+def _reached(epoch: EpochView) -> float | None:
+    """Returns the accuracy after an epoch, in percent, or the error where targets are numbers."""
+    return epoch["error"] if epoch["accuracy"] is None else 100 * epoch["accuracy"]
 
 
 def _number_plainly(axis: Any) -> None:

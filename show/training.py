@@ -22,9 +22,8 @@ def training_table(result: TrainingView) -> Table:
         raise ValueError("no epoch has been trained; there is nothing to show")
     last, certificate = result["history"][-1], result["certificate"]
     simulated = ", simulated" if result["setting"]["mode"] == "simulation" else ""
-    done = (
-        f"{counted(last['epoch'], 'epoch')}, {counted(last['steps'], 'step')}: accuracy {100 * last['accuracy']:.2f} %"
-    )
+    figure = f"error {last['error']:.4g}" if last["accuracy"] is None else f"accuracy {100 * last['accuracy']:.2f} %"
+    done = f"{counted(last['epoch'], 'epoch')}, {counted(last['steps'], 'step')}: {figure}"
     cost = "ε of one record" if result["setting"]["unit"] == "record" else "central ε"
     table = Table(title=f"{result['title']}{simulated}\n{done}")
     table.add_column("statement")

@@ -34,9 +34,9 @@ from croupier.shuffler.position import LANES, ChainPosition
 
 __all__ = ["BatchMixer"]
 
-_HELD_BYTES = 128 * 1024 * 1024
+HELD_BYTES = 128 * 1024 * 1024
 """The largest batch that stays in memory between its two readings; a larger one is read from the store twice."""
-_WINDOW_BYTES = 64 * 1024 * 1024
+WINDOW_BYTES = 64 * 1024 * 1024
 """How much of a lane is put in order at once; a larger lane is read several times, so that memory stays bounded."""
 
 
@@ -67,7 +67,7 @@ class BatchMixer:
         """
         watch = Stopwatch()
         lanes = self._opened_lanes(terms)
-        held = {lane: PageCache(_HELD_BYTES // len(lanes)) for lane in lanes}
+        held = {lane: PageCache(HELD_BYTES // len(lanes)) for lane in lanes}
         surveys = await self._survey(terms, held)
         counts = {lane: survey.kept.count(1) for lane, survey in surveys.items()}
         num_in = len(surveys[pb.LANE_REPORT].kept)
@@ -164,7 +164,7 @@ class BatchMixer:
             sizes = [len(envelope) for envelope in onion.split(bytes(size))]
             size, part = sizes[which], (slice(sizes[0]), slice(sizes[0], None))[which]
         per_chunk = items_per_chunk(size)
-        per_window = per_chunk * max(1, _WINDOW_BYTES // (per_chunk * size))
+        per_window = per_chunk * max(1, WINDOW_BYTES // (per_chunk * size))
         hashes: list[bytes] = []
         for start in range(0, len(order), per_window):
             window = OrderWindow(kept, order, start, min(start + per_window, len(order)), part)

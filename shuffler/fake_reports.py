@@ -24,8 +24,8 @@ from croupier.protocol.errors import Code, Refusal, TicketError
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import Digest, PrivateKey, RoundId
-from croupier.protocol.onion import onion_of, report_message
-from croupier.protocol.tickets import BLIND_BYTES, MAX_PER_BATCH, TicketRequest, collect_tickets
+from croupier.protocol.onion import onion_of
+from croupier.protocol.tickets import BLIND_BYTES, MAX_PER_BATCH, TicketRequest, collect_tickets, ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.voprf import random_scalar
@@ -147,7 +147,8 @@ def seal_values(manifest: bytes, values: Sequence[int]) -> list[bytes]:
 def blind_fakes(manifest_hash: Digest, drawn: Sequence[tuple[bytes, bytes]]) -> list[TicketRequest]:
     """Returns the requests for tickets of sealed reports, each with its blind; made for a worker process."""
     return [
-        TicketRequest(report_message(manifest_hash, hashlib.sha256(sealed).digest()), blind) for sealed, blind in drawn
+        TicketRequest(ticket_message(manifest_hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()), blind)
+        for sealed, blind in drawn
     ]
 
 

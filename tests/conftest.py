@@ -194,7 +194,7 @@ class Durations:
         for item in items:
             mark = item.get_closest_marker("xdist_group")
             blocks.setdefault(mark.args[0] if mark else item.nodeid, []).append(item)
-        longest = sorted(blocks.values(), key=lambda block: -sum(self._known.get(one.nodeid, 0.0) for one in block))
+        longest = sorted(blocks.values(), key=lambda block: -sum(self._known.get(item.nodeid, 0.0) for item in block))
         items[:] = [item for block in longest for item in block]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

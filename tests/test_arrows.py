@@ -14,11 +14,11 @@ BELOW_THE_COMMAND_LINE = (
 
 def test_no_room_below_the_command_line_starts_it() -> None:
     """Reproduction: the demonstration started `croupier submit --csv` and read what it printed."""
-    found = [
+    upward = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for room in BELOW_THE_COMMAND_LINE
         for file in (ROOT / room).rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and node.value == "croupier.deploy.cli"
     ]
-    assert found == []
+    assert upward == []

@@ -51,11 +51,13 @@ def test_every_role_knows_every_kind(registry: dict[str, object]) -> None:
 
 def test_the_kinds_are_the_fields_of_the_oneof_and_mirror_their_messages() -> None:
     declared = pb.Question.DESCRIPTOR.oneofs_by_name["mechanism"].fields
-    assert sorted(one.name for one in declared) == KINDS
-    for one in declared:
-        assert MECHANISMS[one.name].kind == one.name
-        assert one.message_type is not None
-        assert {parameter.name for parameter in fields(MECHANISMS[one.name])} == set(one.message_type.fields_by_name)
+    assert sorted(oneof_field.name for oneof_field in declared) == KINDS
+    for oneof_field in declared:
+        assert MECHANISMS[oneof_field.name].kind == oneof_field.name
+        assert oneof_field.message_type is not None
+        assert {parameter.name for parameter in fields(MECHANISMS[oneof_field.name])} == set(
+            oneof_field.message_type.fields_by_name
+        )
 
 
 def test_the_encoding_is_golden_and_is_read_back(example: Example) -> None:
@@ -108,21 +110,21 @@ def test_what_clients_report_is_estimated_and_certified(example: Example) -> Non
     question = Question("q", example.mechanism)
     decode, users = decoder(question, 1.0), 400
     values = [example.values[0]] * (users // 2) + [example.values[-1]] * (users // 2)
-    sent = [question.mechanism.encode_report(randomize(question, one, 1.0, SystemRandom())) for one in values]
+    sent = [question.mechanism.encode_report(randomize(question, value, 1.0, SystemRandom())) for value in values]
     answer = estimate(question, [decode(plaintext) for plaintext in sent], [(1.0, users)])
     publication = pb.Publication()
     answer.publish(publication)
     if question.mechanism.task is not None:
-        found, error = np.frombuffer(publication.vector, dtype="<f4"), publication.vector_standard_error
+        estimated, error = np.frombuffer(publication.vector, dtype="<f4"), publication.vector_standard_error
         truth = np.mean([np.atleast_2d(value).mean(axis=0) for value in values], axis=0)
         width = TASK.clipping_norm
     else:
-        found = np.array([one.estimate for one in publication.values])
-        error = max(one.standard_error for one in publication.values)
+        estimated = np.array([value.estimate for value in publication.values])
+        error = max(value.standard_error for value in publication.values)
         categories = len(question.mechanism.categories)
         truth = np.array([values.count(category) / users for category in range(categories)] or [np.mean(values)])
         width = max(example.values) - min(example.values) if not categories else 1.0
-    assert np.abs(found - truth).max() < 7 * error
+    assert np.abs(estimated - truth).max() < 7 * error
     budgets = Budgets.from_tiers([(1.0, users, question.mechanism.budget_delta)])
     randomizer = randomizer_of(question.mechanism)
     certificate = certify(budgets, randomizer, delta=1e-6, attack=False)

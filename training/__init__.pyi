@@ -5,6 +5,7 @@ from .datasets import Dataset as Dataset
 from .datasets import Examples as Examples
 from .datasets import load_dataset as load_dataset
 from .datasets import with_features as with_features
+from .models import squared_error as squared_error
 from .outcome import EpochRecord as EpochRecord
 from .outcome import NoiseComparison as NoiseComparison
 from .outcome import TrainingOutcome as TrainingOutcome
@@ -28,6 +29,7 @@ __all__ = [
     "load_dataset",
     "load_table",
     "run_training",
+    "squared_error",
     "train",
     "with_features",
 ]

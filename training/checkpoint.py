@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +156,8 @@ class SimulationCheckpoint:
         _write(self._file, about, {"descent": at.descent.state(), "generator": at.generator.get_state()})
 
 
-def _rows(history: Sequence[EpochRecord]) -> list[tuple[int, int, float, float]]:
-    return [(record.epoch, record.steps, record.loss, record.accuracy) for record in history]
+def _rows(history: Sequence[EpochRecord]) -> list[tuple[int | float | None, ...]]:
+    return [astuple(record) for record in history]
 
 
 def _read(file: Path, setting: Mapping[str, object], names: Sequence[str]) -> tuple[dict[str, Any], Any] | None:

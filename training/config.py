@@ -21,6 +21,7 @@ __all__ = [
     "FITTED_FEATURES",
     "FITTED_FROM_USERS",
     "MODELS",
+    "NUMBER_LEARNING_RATES",
     "TABLE_FEATURES",
     "StepRule",
     "TrainingConfig",
@@ -28,6 +29,7 @@ __all__ = [
     "check_choice",
     "check_model",
     "is_table",
+    "with_range",
 ]
 
 DATASETS = ("digits", "mnist")
@@ -40,7 +42,7 @@ FITTED_FEATURES = ("pca", "standardized", FITTED_FROM_USERS)
 """Features that look at the users' data, which no certificate covers."""
 DEFAULT_BUDGETS = "2:1"
 _TABLES = (".npz", ".csv", ".tsv", ".txt", ".xlsx", ".xlsm", ".parquet")
-MODELS = ("softmax", "relu")
+MODELS = ("softmax", "linear", "relu")
 _MAX_LOCAL_EPSILON = 20.0
 _LEARNING_RATES = {
     ("user", "batch"): 8.0,
@@ -48,6 +50,13 @@ _LEARNING_RATES = {
     ("record", "batch"): 2.0,
     ("record", "sequential"): 0.05,
 }
+NUMBER_LEARNING_RATES = {
+    ("user", "batch"): 0.3,
+    ("user", "sequential"): 0.01,
+    ("record", "batch"): 0.3,
+    ("record", "sequential"): 0.05,
+}
+"""Where targets are numbers. The squared error bends ten times as much as the cross-entropy: larger steps diverge."""
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -73,6 +82,28 @@ def check_model(model: str) -> None:
 def is_table(data: Path | None) -> bool:
     """Returns whether data is a file of examples, by the ending of its name; else it is a directory of MNIST files."""
     return data is not None and data.suffix.lower() in _TABLES
+
+
+def with_range(name: str, text: str) -> tuple[str, tuple[float, float] | None]:
+    """Returns the name of a column, and its range if one is given.
+
+    Args:
+        name: of the option, for the error.
+        text: NAME or NAME:LOW:HIGH.
+
+    Raises:
+        ValueError: the range is not finite, or empty.
+    """
+    parts = text.rsplit(":", 2)
+    if len(parts) < 3:
+        return text.strip(), None
+    try:
+        low, high = float(parts[1]), float(parts[2])
+    except ValueError:
+        return text.strip(), None  # a name with colons
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"{name} is {text}; its range must be LOW:HIGH with LOW < HIGH")
+    return parts[0].strip(), (low, high)
 
 
 def _check_range(name: str, value: float, holds: bool, must: str) -> None:
@@ -242,14 +273,16 @@ class TrainingConfig(TrainingSettings):
         dataset: "digits" (1,797 small images, offline) or "mnist".
         data: a file of examples, .npz, .csv, .xlsx or .parquet, instead of `dataset`; mnist: the directory of the IDX
             files, which are downloaded if it is not given.
-        target: of a file, the column or array of class labels; None: the array "y" of an .npz file.
+        target: of a file, the column or array of class labels; or NAME:LOW:HIGH, numbers in a range known beforehand,
+            which are predicted with the least squared error; None: the array "y" of an .npz file.
         columns: of a file, which columns are features: NAME, or NAME:LOW:HIGH to take that range to -1..1; None: all
             but the target, as they are.
         features: of images "pixels", "dct" or "scattering" (which look at no data), or "pca"; of a file "columns", or
             "standardized". "pca" and "standardized" are fitted to the data, which no certificate covers. None for dct,
             or columns.
-        model: "softmax", "relu", or a Python file that defines model(inputs, classes).
-        watch: "validation" or "test": the examples that loss and accuracy are measured on.
+        model: "softmax" (classes), "linear" (numbers), "relu" (one hidden layer), or a Python file that defines
+            model(inputs, outputs): the number of classes, or 1. None: softmax, or linear.
+        watch: "validation" or "test": the examples that the model is measured on.
     """
 
     dataset: str = "digits"
@@ -257,7 +290,7 @@ class TrainingConfig(TrainingSettings):
     target: str | None = None
     columns: Sequence[str] | None = None
     features: str | None = None
-    model: str = "softmax"
+    model: str | None = None
     watch: str = "validation"
 
     def __post_init__(self) -> None:
@@ -265,8 +298,13 @@ class TrainingConfig(TrainingSettings):
         check_choice("dataset", self.dataset, DATASETS)
         check_choice("features", self.feature_name, TABLE_FEATURES if self.own_data else FEATURES)
         check_choice("watch", self.watch, ("validation", "test"))
-        check_model(self.model)
+        check_model(self.model_or_default)
         self._check_data()
+        if self.model in ("softmax", "linear") and self.model != self._default_model:
+            kind = "are classes" if self.target_range is None else "are numbers"
+            raise ValueError(
+                f"model is {self.model!r}; it must be {self._default_model}, relu or a Python file: the targets {kind}"
+            )
         super().__post_init__()
 
     def _check_data(self) -> None:
@@ -297,6 +335,20 @@ class TrainingConfig(TrainingSettings):
         return self.features or (TABLE_FEATURES[0] if self.own_data else "dct")
 
     @property
+    def target_range(self) -> tuple[float, float] | None:
+        """The range of the targets; None: they are classes."""
+        return with_range("target", self.target)[1] if self.target else None
+
+    @property
+    def _default_model(self) -> str:
+        return "softmax" if self.target_range is None else "linear"
+
+    @property
+    def model_or_default(self) -> str:
+        """The model, the default filled in."""
+        return self.model or self._default_model
+
+    @property
     def model_name(self) -> str:
         """The model's name, without the path of its file."""
-        return Path(self.model).stem
+        return Path(self.model_or_default).stem

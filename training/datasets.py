@@ -31,10 +31,22 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Examples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Examples in memory. features: float32 (n, ...); targets: int64 (n,), class numbers from 0."""
+    """Examples in memory.
+
+    Attributes:
+        features: float32 (n, ...).
+        targets: int64 (n,), class numbers from 0; or float32 (n,), numbers.
+        unit: of targets that are numbers: what 1 stands for, in the unit of the data.
+    """
 
     features: torch.Tensor
     targets: torch.Tensor
+    unit: float = 1.0
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the targets are classes, not numbers."""
+        return not self.targets.dtype.is_floating_point
 
     def __len__(self) -> int:
         """Returns the number of examples."""
@@ -46,7 +58,7 @@ class Examples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def part(self, index: torch.Tensor | slice) -> Examples:
         """Returns some of the examples."""
-        return Examples(self.features[index], self.targets[index])
+        return replace(self, features=self.features[index], targets=self.targets[index])
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,7 @@ class Dataset:
         train: the users' examples.
         validation: to choose settings on; they belong to no user.
         test: to look at once; they belong to no user.
-        classes: how many.
+        classes: how many; 0: the targets are numbers.
         side: of the images, which are side x side, in [0, 1] and flattened before `with_features`; 0: no images.
         features: their name.
         labels: of the classes, in the order of their numbers; () where they are numbers themselves.
@@ -165,7 +177,7 @@ def with_features(dataset: Dataset, features: str) -> Dataset:
         change = _pca(dataset.train.features)
 
     def changed(examples: Examples) -> Examples:
-        return Examples(change(examples.features), examples.targets)
+        return replace(examples, features=change(examples.features))
 
     return replace(
         dataset,

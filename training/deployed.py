@@ -96,7 +96,7 @@ class DeployedRun:
         model: with its initial parameters.
         name: of the model, for the manifest.
         examples: of all clients.
-        watched: the examples that loss and accuracy are measured on after every epoch.
+        watched: the examples that the model is measured on after every epoch.
         max_local_epsilons: of the clients, float64 (n,).
         clipping_norm: the largest length of a gradient.
         rule: how a step is taken.
@@ -210,9 +210,9 @@ class DeployedRun:
 
     def record(self, progress: Progress) -> EpochRecord:
         """Returns how good the model is after the newest round, which may be in the middle of an epoch."""
-        loss, accuracy = evaluate(self.model, progress.descent.average, self.watched)
+        quality = evaluate(self.model, progress.descent.average, self.watched)
         epoch = -(-len(progress.answered) // self.steps_per_epoch)
-        return EpochRecord(epoch, progress.descent.steps, loss, accuracy)
+        return EpochRecord(epoch, progress.descent.steps, *quality)
 
     def _question(self, parameters: bytes) -> Question:
         """Returns what a round asks for at these parameters."""

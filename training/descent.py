@@ -6,14 +6,16 @@ torch, with a schedule of its learning rate, takes the steps of a `TorchDescent`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import torch
 
 from croupier.client.gradients import FlatModel
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
+from croupier.training.models import squared_error
 
 __all__ = ["Descent", "DescentState", "OptimizerFactory", "ScheduleFactory", "TorchDescent", "evaluate"]
 
@@ -190,9 +192,26 @@ class TorchDescent(Descent):
         raise ValueError("the analyzer of a deployment takes plain steps in order sequential; give no optimizer")
 
 
-def evaluate(model: FlatModel, parameters: torch.Tensor, examples: Examples) -> tuple[float, float]:
-    """Returns (mean cross-entropy, share of right answers)."""
+class Quality(NamedTuple):
+    """How good a model is on some examples.
+
+    Attributes:
+        loss: the mean cross-entropy, or `squared_error` where targets are numbers.
+        accuracy: the share of right answers; None where targets are numbers.
+        error: the root of the mean squared error, in the unit of the data; None where targets are classes.
+    """
+
+    loss: float
+    accuracy: float | None
+    error: float | None = None
+
+
+def evaluate(model: FlatModel, parameters: torch.Tensor, examples: Examples) -> Quality:
+    """Returns how good the model is on the examples."""
     with torch.no_grad():
         outputs = model.outputs(parameters, examples.features).cpu()
-    loss = torch.nn.functional.cross_entropy(outputs, examples.targets)
-    return float(loss), float((outputs.argmax(dim=1) == examples.targets).float().mean())
+    if not examples.has_classes:
+        loss = float(squared_error(outputs, examples.targets))
+        return Quality(loss, None, math.sqrt(2 * loss) * examples.unit)
+    cross_entropy = torch.nn.functional.cross_entropy(outputs, examples.targets)
+    return Quality(float(cross_entropy), float((outputs.argmax(dim=1) == examples.targets).float().mean()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -20,12 +21,18 @@ __all__ = ["EpochRecord", "NoiseComparison", "TrainingOutcome"]
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Where the training stands after an epoch: loss and accuracy on the examples that are watched."""
+    """Where the training stands after an epoch: how good the model is on the watched examples; see `Quality`."""
 
     epoch: int
     steps: int
     loss: float
-    accuracy: float
+    accuracy: float | None
+    error: float | None = None
+
+    @property
+    def figure(self) -> float:
+        """The accuracy, or the error where targets are numbers."""
+        return cast(float, self.error if self.accuracy is None else self.accuracy)
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,8 @@ class TrainingOutcome:
         records: the epochs.
         spending: the cost after each epoch; None throughout where there is no noise.
         stopped: why the training ended before its last epoch; "" if it did not.
-        noise_free: the accuracy after each epoch of the same training without noise, which no certificate covers; empty
-            where it was not asked for.
+        noise_free: the accuracy, or error, after each epoch of the same training without noise, which no certificate
+            covers; empty where it was not asked for.
         noise: the noise of all steps beside their gradients; None where there is no noise, and in order sequential.
         state_dict: the trained parameters, averaged as the settings say: what the module's `load_state_dict` takes.
     """
@@ -133,6 +140,10 @@ class TrainingOutcome:
         """What the epsilon is of."""
         return "ε of one record" if self.setting["unit"] == "record" else "central ε"
 
+    @property
+    def _has_classes(self) -> bool:
+        return any(record.accuracy is not None for record in self.records)
+
     def add(self, record: EpochRecord, spending: Spending | None) -> None:
         """Adds an epoch."""
         self.records.append(record)
@@ -150,7 +161,8 @@ class TrainingOutcome:
         above = f"each ε: for {self.basis};\nall assumptions stand at the end\n" if spent and self.basis else ""
         quantity = "" if spent is None else f"{self.quantity} at δ = {round_up(spent.delta)}"
         cost = "" if spent is None else f"  {quantity:<28}  if everyone else colludes"
-        return f"{above}epoch    loss  accuracy{cost}"
+        figure = "accuracy" if self._has_classes else "   error"
+        return f"{above}epoch    loss  {figure}{cost}"
 
     def line(self) -> str:
         """Returns one line about the newest epoch, for below the heading."""
@@ -159,7 +171,8 @@ class TrainingOutcome:
         if spent is not None:
             worth = f"{round_up(spent.epsilon, 4)} {spent.grade}{', simulated' if self.simulated else ''}"
             cost = f"{worth:<28}  {round_up(spent.everyone_else_colludes, 4)}"
-        return f"{record.epoch:5d}  {record.loss:6.4f}   {100 * record.accuracy:5.2f} %  {cost}"
+        figure = f"{record.error:8.4g}" if record.accuracy is None else f" {100 * record.accuracy:5.2f} %"
+        return f"{record.epoch:5d}  {record.loss:6.4f}  {figure}  {cost}"
 
     def document(self) -> TrainingView:
         """Returns everything as JSON."""
@@ -173,12 +186,14 @@ class TrainingOutcome:
                     "steps": record.steps,
                     "loss": record.loss,
                     "accuracy": record.accuracy,
+                    "error": record.error,
                     "epsilon": None if spent is None else spent.epsilon,
                     "grade": None if spent is None else str(spent.grade),
                 }
                 for record, spent in zip(self.records, self.spending, strict=True)
             ],
-            "noise_free_accuracy": self.noise_free,
+            "noise_free_accuracy": self.noise_free if self._has_classes else [],
+            "noise_free_error": [] if self._has_classes else self.noise_free,
             "noise": None if self.noise is None else _noise(self.noise),
             "certificate": _certificate(self.spending[-1] if self.spending else None),
         }

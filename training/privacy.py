@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.published import OutOfRangeError, gspa_mu
 from croupier.accountant.recorded_profile import Profile, RecordedProfile, profile_of

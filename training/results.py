@@ -161,7 +161,7 @@ def run_setting(
 
 def _row(setting: Setting, outcome: TrainingOutcome) -> str:
     spent, last = outcome.spending[-1], outcome.records[-1]
-    reached = f"{100 * last.accuracy:.2f} %"
+    reached = f"{100 * last.figure:.2f} %"
     if spent is None:
         return f"| {setting.name} | {last.epoch} | {reached} | {setting.claimed} | not private | |"
     asymptotic = "" if spent.asymptotic is None else round_up(spent.asymptotic, 3)
@@ -172,13 +172,13 @@ def _row(setting: Setting, outcome: TrainingOutcome) -> str:
 def _curve_row(setting: Setting, outcome: TrainingOutcome) -> str:
     """Returns the row of a training whose accuracy is read off at several epsilons."""
     spent, last = outcome.spending[-1], outcome.records[-1]
-    reached = f"{100 * last.accuracy:.2f} %"
+    reached = f"{100 * last.figure:.2f} %"
     if spent is None:
         return f"| {setting.name} | {last.epoch} |{' |' * len(_LIMITS)} {reached} | not private | |"
     cells = []
     for limit in _LIMITS:
         within = [
-            record.accuracy
+            record.figure
             for record, cost in zip(outcome.records, outcome.spending, strict=True)
             if cost is not None and cost.epsilon <= limit
         ]

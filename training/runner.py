@@ -34,7 +34,7 @@ from croupier.runtime.workers import WorkerPool
 from croupier.show.tables import counted
 from croupier.show.views.training import TrainingSettingView
 from croupier.training.checkpoint import Progress, SimulationCheckpoint
-from croupier.training.config import TrainingConfig, TrainingSettings
+from croupier.training.config import NUMBER_LEARNING_RATES, TrainingConfig, TrainingSettings
 from croupier.training.datasets import Examples
 from croupier.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent, evaluate
@@ -87,7 +87,7 @@ def train(
     watched: torch.utils.data.Dataset[Any],
     settings: TrainingSettings,
     *,
-    loss: Loss = torch.nn.functional.cross_entropy,
+    loss: Loss | None = None,
     optimizer: OptimizerFactory | None = None,
     schedule: ScheduleFactory | None = None,
     features: str = "given",
@@ -100,12 +100,13 @@ def train(
     itself is not changed: `module.load_state_dict(outcome.state_dict)` takes the result.
 
     Args:
-        module: any whose loss on one example has a gradient: outputs (m, classes) for features (m, ...). Layers that
-            mix examples, such as batch norm, are refused. Parameters without requires_grad stay as they are.
-        examples: of the clients: (features, class number) each.
-        watched: examples that loss and accuracy are measured on after each epoch. They are not protected.
+        module: any whose loss on one example has a gradient: outputs (m, classes) for features (m, ...), or (m, 1) for
+            targets that are numbers. Layers that mix examples, such as batch norm, are refused. Parameters without
+            requires_grad stay as they are.
+        examples: of the clients: (features, class number) each, or (features, number), best taken to -1..1.
+        watched: examples that the model is measured on after each epoch. They are not protected.
         settings: budgets, epochs, clipping norm, where it runs, and the rest.
-        loss: (outputs (1, classes), targets (1,)) -> a scalar.
+        loss: (outputs (1, classes), targets (1,)) -> a scalar. None: the cross-entropy, or `squared_error` for numbers.
         optimizer: called with the parameters, returns torch's optimizer, such as
             functools.partial(torch.optim.Adam, lr=0.01); None: the plain steps that the settings describe. What is kept
             is an exponential average of the parameters after its steps, unless `averaging` is 1.
@@ -129,6 +130,8 @@ class _Training:
     """One training under way: what both modes need, and the epochs of each."""
 
     def __init__(self, subject: Subject, settings: TrainingSettings, reports: Reports) -> None:
+        if settings.learning_rate is None and subject.optimizer is None and not subject.train.has_classes:
+            settings = replace(settings, learning_rate=NUMBER_LEARNING_RATES[settings.unit, settings.order])
         self._subject, self._config, self._reports = subject, settings, reports
         self._answered = 0
         self._model = subject.model
@@ -289,11 +292,14 @@ class _Training:
         return None if self._cost is None else self._cost.after([self._epoch] * epoch)
 
     def noise_free(self) -> list[float]:
-        """Trains as many epochs on clipped gradients without noise, and returns the accuracy after each."""
+        """Trains as many epochs on clipped gradients without noise, and returns the accuracy, or error, after each."""
         epochs = len(self.outcome.records)
         self._reports.note(f"the same without noise, for comparison: {counted(epochs, 'epoch')} …")
         steps = self._simulated(self._start(), epochs, None, [0.0] * len(self._sigmas))
-        return [evaluate(self._model, descent.average, self._watched)[1] for _, descent in steps]
+        return [
+            EpochRecord(epoch, descent.steps, *evaluate(self._model, descent.average, self._watched)).figure
+            for epoch, descent in steps
+        ]
 
     def _simulated(
         self, at: Simulated, epochs: int, budgets: torch.Tensor | None, sigmas: list[float]

@@ -19,7 +19,7 @@ from croupier.show.views.training import TrainingSubjectView
 from croupier.training.config import TrainingConfig, TrainingSettings
 from croupier.training.datasets import Dataset, Examples, load_dataset, with_features
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent
-from croupier.training.models import load_model
+from croupier.training.models import load_model, squared_error
 from croupier.training.tables import load_table
 
 __all__ = ["Subject", "subject_of_config", "subject_of_module"]
@@ -36,7 +36,7 @@ class Subject:
         name: of the question in a deployment, at most 64 characters.
         model: with its initial parameters.
         train: the clients' examples.
-        watched: the examples that loss and accuracy are measured on; they belong to no user.
+        watched: the examples that the model is measured on; they belong to no user.
         features: what prepared the examples; see `Conditions`.
         own_code: whether the model is code of the caller.
         setting: what may not change between two runs of one training, as JSON.
@@ -85,8 +85,19 @@ def subject_of_config(config: TrainingConfig, note: Callable[[str], None]) -> Su
     device = _device(config.device)
     raw = _dataset(config, note)
     dataset = raw if config.own_data else with_features(raw, config.feature_name)
-    model = load_model(config.model, dataset.train.features.shape[1], dataset.classes, config.seed, device)
-    own_model = config.model.endswith(".py")
+    name = config.model_or_default
+    model = load_model(name, dataset.train.features.shape[1], dataset.classes, config.seed, device)
+    own_model = name.endswith(".py")
+    setting: TrainingSubjectView = {
+        "dataset": config.data_name,
+        "examples_sha256": _digest(raw.train),
+        "features": config.feature_name,
+        "model": name,
+        "model_sha256": hashlib.sha256(Path(name).read_bytes()).hexdigest() if own_model else None,
+        "watched": config.watch,
+    }
+    if config.target_range is not None:
+        setting["target_range"] = [*config.target_range]
     return Subject(
         f"{config.data_name}, {config.model_name}",
         f"{config.feature_name}-{config.model_name}"[:64],  # as long as a question's name may be
@@ -95,14 +106,7 @@ def subject_of_config(config: TrainingConfig, note: Callable[[str], None]) -> Su
         dataset.test if config.watch == "test" else dataset.validation,
         config.feature_name,
         own_model,
-        {
-            "dataset": config.data_name,
-            "examples_sha256": _digest(raw.train),
-            "features": config.feature_name,
-            "model": config.model,
-            "model_sha256": hashlib.sha256(Path(config.model).read_bytes()).hexdigest() if own_model else None,
-            "watched": config.watch,
-        },
+        setting,
     )
 
 
@@ -111,13 +115,14 @@ def _dataset(config: TrainingConfig, note: Callable[[str], None]) -> Dataset:
         return load_dataset(config.dataset, config.data)
     dataset = load_table(config.data, config.target, config.columns or (), config.feature_name, note)
     held = f"{len(dataset.validation)} to validate, {len(dataset.test)} to test"
-    note(f"{config.data}: {len(dataset.train)} examples to train, {held}; classes {', '.join(dataset.labels[:20])}")
+    classes = f"classes {', '.join(dataset.labels[:20])}" if dataset.labels else f"targets {config.target}"
+    note(f"{config.data}: {len(dataset.train)} examples to train, {held}; {classes}")
     return dataset
 
 
 def subject_of_module(
     module: torch.nn.Module,
-    loss: Loss,
+    loss: Loss | None,
     train: torch.utils.data.Dataset[Any],
     watched: torch.utils.data.Dataset[Any],
     settings: TrainingSettings,
@@ -126,9 +131,9 @@ def subject_of_module(
     """Returns a module of the caller and its examples.
 
     Args:
-        module: with its initial parameters; outputs (m, classes) for features (m, ...).
-        loss: see `Loss`.
-        train: the clients' examples, (features, class number) each.
+        module: with its initial parameters; outputs (m, classes), or (m, 1) for numbers, for features (m, ...).
+        loss: see `Loss`; None: the cross-entropy, or `squared_error` where targets are numbers.
+        train: the clients' examples, (features, class number) or (features, number) each.
         watched: those on which the model is measured.
         settings: for the device.
         features: see `Conditions`.
@@ -136,23 +141,33 @@ def subject_of_module(
     Raises:
         ValueError: the module, the data or the device cannot be used.
     """
-    model = FlatModel(module, loss, _device(settings.device))
     kind = type(module).__name__
     examples, held = _examples_of(train, "the training data"), _examples_of(watched, "the data to watch")
+    if loss is None:
+        loss = torch.nn.functional.cross_entropy if examples.has_classes else squared_error
+    model = FlatModel(module, loss, _device(settings.device))
     try:
         # Not with a user's example: a module may keep what it sees in its buffers, and these are published.
         outputs = model.outputs(model.initial, held.features[:1]).shape
     except RuntimeError as error:
         shape = tuple(held.features.shape[1:])
         raise ValueError(f"features have the shape {shape}; the module must take (m, ...) of it: {error}") from error
-    if len(outputs) != 2 or outputs[1] < 2:
-        raise ValueError(f"the module returns the shape {tuple(outputs)} for one example; it must be (1, classes)")
+    if examples.has_classes != held.has_classes:
+        raise ValueError(
+            f"targets are {examples.targets.dtype} in the training data and {held.targets.dtype} in the data to watch; "
+            "both must be class numbers, or both numbers"
+        )
+    if len(outputs) != 2 or (outputs[1] < 2 if examples.has_classes else outputs[1] != 1):
+        must = "(1, classes)" if examples.has_classes else "(1, 1): the targets are numbers"
+        raise ValueError(f"the module returns the shape {tuple(outputs)} for one example; it must be {must}")
     for part, name in ((examples, "the training data"), (held, "the data to watch")):
         if part.features.shape[1:] != examples.features.shape[1:]:
             raise ValueError(
                 f"{name} has features of shape {tuple(part.features.shape[1:])}; it must be "
                 f"{tuple(examples.features.shape[1:])}, as in the training data"
             )
+        if not part.has_classes:
+            continue
         bad = torch.nonzero((part.targets < 0) | (part.targets >= outputs[1]))
         if len(bad):
             raise ValueError(
@@ -182,7 +197,7 @@ def _examples_of(dataset: torch.utils.data.Dataset[Any], name: str) -> Examples:
     """Returns all examples of a torch Dataset in memory.
 
     Raises:
-        ValueError: it has no length or no examples, or an example is not a pair of finite features and a class number.
+        ValueError: it has no length or no examples, or an example is not a pair of finite features and a target.
     """
     if isinstance(dataset, Examples):
         examples = dataset
@@ -196,18 +211,22 @@ def _examples_of(dataset: torch.utils.data.Dataset[Any], name: str) -> Examples:
             features, targets = (torch.cat([batch[part] for batch in batches]) for part in (0, 1))
         except (TypeError, IndexError, KeyError, ValueError, RuntimeError) as error:
             raise ValueError(
-                f"{name}: an example cannot be read; it must be a pair, features and a class number: {error}"
+                f"{name}: an example cannot be read; it must be a pair, features and a target: {error}"
             ) from error
-        if targets.dtype.is_floating_point or targets.dtype.is_complex or targets.ndim != 1:
+        if targets.dtype.is_complex or targets.ndim != 1:
             raise ValueError(
-                f"{name}: targets are {targets.dtype} of shape {tuple(targets.shape[1:])}; each must be a class number"
+                f"{name}: targets are {targets.dtype} of shape {tuple(targets.shape[1:])}; each must be a class "
+                "number, or a number"
             )
-        examples = Examples(features.float(), targets.long())
+        examples = Examples(features.float(), targets.float() if targets.dtype.is_floating_point else targets.long())
     bad = torch.nonzero(~torch.isfinite(examples.features.reshape(len(examples), -1)).all(dim=1))
     if len(bad):
         raise ValueError(
             f"{name}: a feature of example {int(bad[0])} is not finite; every feature must be a finite number"
         )
+    bad = torch.nonzero(~torch.isfinite(examples.targets))
+    if len(bad):
+        raise ValueError(f"{name}: the target of example {int(bad[0])} is not finite; it must be a finite number")
     return examples
 
 

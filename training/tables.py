@@ -1,9 +1,10 @@
 """Examples from a file of one's own: CSV, Excel and Parquet tables, and numpy's .npz; one example a row.
 
 A feature is a column of numbers as it is, or with its range, known beforehand, taken to -1..1. Ranges and classes
-that are known beforehand cost no privacy. The classes are read off the file, and published: every certificate assumes
-that they were known, so a class that a single person has would show that person. `standardized` columns are fitted to
-the training examples, which no certificate covers.
+that are known beforehand cost no privacy. A target with a range is a number, taken to -1..1 as well. Without one it is
+a class; the classes are read off the file, and published: every certificate assumes that they were known, so a class
+that a single person has would show that person. `standardized` columns are fitted to the training examples, which no
+certificate covers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.sheets import Frame, open_table
-from croupier.training.config import TABLE_FEATURES, check_choice
+from croupier.training.config import TABLE_FEATURES, check_choice, with_range
 from croupier.training.datasets import Dataset, Examples
 
 __all__ = ["load_table"]
@@ -43,8 +44,9 @@ def load_table(
 
     Args:
         path: .csv, .tsv, .txt, .xlsx, .xlsm or .parquet, a table with a header; or .npz, an array "X" of numbers
-            (n, ...) and an array of labels (n,).
-        target: the column or array of class labels, 2 to 1,000 different ones; None: the array "y" of an .npz file.
+            (n, ...) and an array of targets (n,).
+        target: the column or array of class labels, 2 to 1,000 different ones; or NAME:LOW:HIGH, numbers, of which
+            those beyond the range are clipped; None: the array "y" of an .npz file.
         columns: of a table, NAME or NAME:LOW:HIGH of each feature; empty: all columns but the target, as they are.
         features: "columns", or "standardized": mean 0 and standard deviation 1 among the training examples.
         note: called with a line on what was assumed in order to read the file.
@@ -54,21 +56,28 @@ def load_table(
     """
     check_choice("features", features, TABLE_FEATURES)
     path = Path(path)
+    target, span = (None, None) if target is None else with_range("target", target)
     if path.suffix.lower() == ".npz":
         if columns:
             raise ValueError(f"column is {list(columns)}; it must not be given for {path}: its features have no names")
-        values, labels = _arrays(path, target or "y")
+        values, labels = _arrays(path, target or "y", classes=span is None)
     else:
         values, labels = _table(path, target, columns, note)
-    names, numbers = _classes(labels, path, target or "y")
-    if len(numbers) < _FEWEST:
-        raise ValueError(f"{path} has {len(numbers)} examples; it must have at least {_FEWEST}")
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(numbers))
-    held = max(1, round(0.15 * len(numbers)))
-    parts = np.split(order, [len(numbers) - 2 * held, len(numbers) - held])
+    names: tuple[str, ...] = ()
+    if span is None:
+        names, numbers = _classes(labels, path, target or "y")
+        targets = torch.from_numpy(numbers)
+    else:
+        targets = torch.from_numpy(_measured(labels, path, target or "y", span).astype(np.float32))
+    if len(targets) < _FEWEST:
+        raise ValueError(f"{path} has {len(targets)} examples; it must have at least {_FEWEST}")
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(targets))
+    held = max(1, round(0.15 * len(targets)))
+    parts = np.split(order, [len(targets) - 2 * held, len(targets) - held])
     if features == "standardized":
         values = _standardized(values, parts[0])
-    everything = Examples(torch.from_numpy(values.astype(np.float32)), torch.from_numpy(numbers))
+    unit = 1.0 if span is None else (span[1] - span[0]) / 2
+    everything = Examples(torch.from_numpy(values.astype(np.float32)), targets, unit)
     train, validation, test = (everything.part(torch.from_numpy(part)) for part in parts)
     return Dataset(path.stem, train, validation, test, len(names), 0, features, names)
 
@@ -79,8 +88,8 @@ def _standardized(values: Array, train: NDArray[np.int64]) -> Array:
     return standardized
 
 
-def _arrays(path: Path, target: str) -> tuple[Array, list[str]]:
-    """Returns the features (n, p) and the labels in an .npz file."""
+def _arrays(path: Path, target: str, *, classes: bool) -> tuple[Array, list[str]]:
+    """Returns the features (n, p) and the targets in an .npz file."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -109,11 +118,12 @@ def _arrays(path: Path, target: str) -> tuple[Array, list[str]]:
         raise ValueError(
             f"{path}: X[{row}, {column}] is {values[row, column]:g}; it must be a number in {-_LARGEST:g}..{_LARGEST:g}"
         )
-    if labels.dtype.kind == "f":
+    if labels.dtype.kind == "f" and classes:
         odd = np.flatnonzero(labels != np.round(labels))  # NaN, too
         if len(odd):
             raise ValueError(
-                f"{path}: {target}[{odd[0]}] is {labels[odd[0]]:g}; it must be a class: a whole number or a text"
+                f"{path}: {target}[{odd[0]}] is {labels[odd[0]]:g}; it must be a class, a whole number or a text; or "
+                f"give its range: {target}:LOW:HIGH"
             )
         labels = labels.astype(np.int64)
     return values, [str(label) for label in labels.tolist()]
@@ -122,7 +132,7 @@ def _arrays(path: Path, target: str) -> tuple[Array, list[str]]:
 def _table(
     path: Path, target: str | None, columns: Sequence[str], note: Callable[[str], None]
 ) -> tuple[Array, list[str]]:
-    """Returns the features (n, p) and the labels in a table."""
+    """Returns the features (n, p) and the targets in a table."""
     table = _open(path)
     if target is None:
         raise ValueError(
@@ -130,7 +140,9 @@ def _table(
         )
     table.check([target])
     target = target.strip()
-    chosen = [_chosen(text) for text in columns] or [(name, None) for name in table.names if name != target]
+    chosen = [with_range("column", text) for text in columns] or [
+        (name, None) for name in table.names if name != target
+    ]
     table.check([name for name, _ in chosen])
     if not chosen:
         raise ValueError(f"{path} has no column but {target}; there must be at least one feature")
@@ -163,20 +175,6 @@ def _open(path: Path) -> Columns:
     return table
 
 
-def _chosen(text: str) -> tuple[str, tuple[float, float] | None]:
-    """Returns the name of a column, and its range if one is given."""
-    parts = text.rsplit(":", 2)
-    if len(parts) < 3:
-        return text.strip(), None
-    try:
-        low, high = float(parts[1]), float(parts[2])
-    except ValueError:
-        return text.strip(), None  # a name with colons
-    if not -math.inf < low < high < math.inf:
-        raise ValueError(f"column is {text}; its range must be LOW:HIGH with LOW < HIGH")
-    return parts[0].strip(), (low, high)
-
-
 def _numbers(table: Columns, name: str, span: tuple[float, float] | None) -> Array:
     """Returns a column of numbers, float64 (n,); the ends of a range are -1 and 1, and values beyond it are clipped."""
     numbers = []
@@ -200,11 +198,25 @@ def _numbers(table: Columns, name: str, span: tuple[float, float] | None) -> Arr
             )
         numbers.append(value)
     values = np.array(numbers, dtype=np.float64)
-    if span is None:
-        return values
+    return values if span is None else _scaled(values, span)
+
+
+def _scaled(values: Array, span: tuple[float, float]) -> Array:
     low, high = span
     scaled: Array = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
     return scaled
+
+
+def _measured(texts: Sequence[str], path: Path, target: str, span: tuple[float, float]) -> Array:
+    """Returns targets that are numbers, float64 (n,); the ends of the range are -1 and 1."""
+    for text in texts:
+        try:
+            finite = math.isfinite(float(text))
+        except ValueError:
+            finite = False
+        if not finite:
+            raise ValueError(f"{path}: {target} is {text} in one example; with a range it must be a finite number")
+    return _scaled(np.array([float(text) for text in texts]), span)
 
 
 def _classes(labels: Sequence[str], path: Path, target: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
@@ -214,15 +226,16 @@ def _classes(labels: Sequence[str], path: Path, target: str) -> tuple[tuple[str,
         number = bool(re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", label))
         if number and not float(label).is_integer():
             raise ValueError(
-                f"{path}: {target} is {label} in one example; it must be a class, a whole number or a text"
+                f"{path}: {target} is {label} in one example; it must be a class, a whole number or a text; or "
+                f"give its range: {target}:LOW:HIGH"
             )
         return not number, float(label) if number else 0.0, label
 
     names = sorted(set(labels), key=place)
     if not 2 <= len(names) <= _MOST_CLASSES:
         raise ValueError(
-            f"{path}: {target} has {len(names)} different labels; there must be 2..{_MOST_CLASSES:,}: it is the class "
-            "to be found, not a measurement"
+            f"{path}: {target} has {len(names)} different labels; there must be 2..{_MOST_CLASSES:,}; or, if it is "
+            f"a measurement, give its range: {target}:LOW:HIGH"
         )
     numbers: dict[str, int] = {name: number for number, name in enumerate(names)}
     return tuple(names), np.array([numbers[label] for label in labels], dtype=np.int64)

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.groups import group_starts
-from croupier.accountant.bounds.profile import Bounded, Curve, blanket_messages
+from croupier.accountant.bounds.profile import Curve, blanket_messages
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
@@ -96,6 +97,7 @@ class Cells:
 class BlanketProfile(Curve):
     """The privacy profile of one victim among the others, under one omega. See `PrivacyProfile`."""
 
+    proved_by: ClassVar[Method] = Method.BLANKET_DENSITY
     cells: Cells
     omega: Floats
     law: CountLaw
@@ -104,11 +106,6 @@ class BlanketProfile(Curve):
     """What the search for omega found."""
     points: float = POINTS_PER_DEVIATION
     """See `mean_excess`."""
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.BLANKET_DENSITY),)
 
     def delta(self, epsilon: float) -> Bounded:
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""

@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.least import ChordProfile
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve
+from croupier.accountant.bounds.profile import UNDERFLOW, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
@@ -49,15 +49,10 @@ class ExactBinaryProfile(Curve):
     local_epsilon: the victim's, w = e^v/(1+e^v). others, count: float64/int64 (T,), T <= 2, the others' budgets.
     """
 
-    kind: ClassVar[BoundKind] = BoundKind.WORST_CASE
+    proved_by: ClassVar[Method] = Method.WORST_CASE
     local_epsilon: float
     others: Floats
     count: Ints
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.WORST_CASE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon.

@@ -18,12 +18,11 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.least import ChordProfile
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve
+from croupier.accountant.bounds.profile import UNDERFLOW, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method
-from croupier.protocol.statements import state
 
 __all__ = ["STAGES", "TUNING_DELTA", "UNHEARD", "ExchangeProfile", "HostSums", "horizon", "rounded_up", "stages"]
 
@@ -182,16 +181,13 @@ def stages(end: float, number: int = STAGES) -> tuple[Floats, Floats]:
 class ExchangeProfile(Curve):
     """What the exchange bounds of all randomizers share: the theorem of section 1. See `PrivacyProfile`."""
 
-    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
+    proved_by: ClassVar[Method] = Method.EXCHANGE
+    step: ClassVar[float]
+    """See `HostSums.positive_parts`."""
     local_epsilon: float
     """The victim's; from there on delta is 0."""
     horizon: float
     """Until when the clocks of the hosts run; then the victim is taken to be seen."""
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.EXCHANGE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -200,7 +196,7 @@ class ExchangeProfile(Curve):
             return Bounded(0.0, 0.0)
         local = self._alone(epsilon)
         lost = math.exp(-self.horizon) * local.value * (1 + 64 * UNIT)
-        value = float(self.sums(epsilon).positive_parts(self._step)[0]) + lost
+        value = float(self.sums(epsilon).positive_parts(self.step)[0]) + lost
         return rounded_up(value) if value < local.value else local
 
     @property
@@ -211,11 +207,6 @@ class ExchangeProfile(Curve):
     def to_compose(self, delta: float, ceiling: float) -> Curve:
         """See `Curve.to_compose`: chords."""
         return ChordProfile(self, delta, ceiling)
-
-    @property
-    @abstractmethod
-    def _step(self) -> float:
-        """See `HostSums.positive_parts`."""
 
     @abstractmethod
     def _alone(self, epsilon: float) -> Bounded:

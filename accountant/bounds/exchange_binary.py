@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from croupier.accountant.bounds.exact_binary import bit_probabilities, shown_alone
 from croupier.accountant.bounds.exchange import ExchangeProfile, HostSums, horizon, stages
-from croupier.accountant.bounds.groups import group_starts
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim
+from croupier.accountant.bounds.profile import UNDERFLOW, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.groups import group_starts
+from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
@@ -168,6 +170,7 @@ class BitSums(HostSums):
 class ExchangeBinaryProfile(ExchangeProfile):
     """The exchange bound of a victim among hosts (one at least)."""
 
+    step: ClassVar[float] = 0.004
     hosts: _Hosts
 
     def guess(self, delta: float) -> float:
@@ -182,10 +185,6 @@ class ExchangeBinaryProfile(ExchangeProfile):
             state(Step.HOST_VARIANCE, variance=hosts.variance),
             state(Step.CLOCKS, horizon=self.horizon),
         )
-
-    @property
-    def _step(self) -> float:
-        return 0.004
 
     def _alone(self, epsilon: float) -> Bounded:
         """p_v - e^epsilon q_v, rounded up."""

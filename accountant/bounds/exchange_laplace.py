@@ -11,17 +11,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from croupier.accountant.bounds.exchange import ExchangeProfile, horizon
-from croupier.accountant.bounds.groups import group_starts
 from croupier.accountant.bounds.laplace_laws import family_of, second_moments
 from croupier.accountant.bounds.noise_sums import LONGEST, Clocks, NoiseSums
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim
-from croupier.accountant.bounds.spans import ExchangeSpanProfile
+from croupier.accountant.bounds.profile import UNDERFLOW, NoAmplification, Others, Victim
+from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.groups import group_starts
+from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
@@ -54,6 +56,7 @@ ones, without which 9,000 x .01 + 1,000 x 5 are certified 15 % more."""
 class ExchangeLaplaceProfile(ExchangeProfile):
     """The exchange bound of a victim with Laplace noise."""
 
+    step: ClassVar[float] = STEP
     rates: Floats
     """Budgets of the hosts, (T,): the largest of each group."""
     kept: Floats
@@ -93,10 +96,6 @@ class ExchangeLaplaceProfile(ExchangeProfile):
             state(Step.CLOCKS, horizon=self.horizon),
         )
 
-    @property
-    def _step(self) -> float:
-        return STEP
-
     def _alone(self, epsilon: float) -> Bounded:
         return shown_by_noise(self.local_epsilon, epsilon)
 
@@ -131,7 +130,7 @@ def shown_by_noise(local_epsilon: float, epsilon: float) -> Bounded:
 
 def exchange_laplace_profile(
     victim: Victim, others: Others, delta: float | None
-) -> ExchangeLaplaceProfile | ExchangeSpanProfile | NoAmplification:
+) -> ExchangeLaplaceProfile | SpanProfile | NoAmplification:
     """The exchange bound for a victim among the others, or for all victims of a span; or the reason for none.
 
     Hosts are those whose budget is at most the victim's; larger ones are given away. The f dishonest may be any: f
@@ -155,7 +154,7 @@ def exchange_laplace_profile(
     def part(least: float, most: float) -> ExchangeLaplaceProfile | None:
         return crowd.hosts(most, least, delta)
 
-    return ExchangeSpanProfile(leader, low, high, FIRST_PART, part, covered, are_budgets=True)
+    return SpanProfile(leader, low, high, FIRST_PART, part, covered, are_budgets=True)
 
 
 @dataclass(frozen=True, eq=False)

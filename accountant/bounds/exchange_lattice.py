@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from croupier.accountant.bounds.exchange import TUNING_DELTA, UNHEARD
-from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, Others
+from croupier.accountant.bounds.profile import Curve, Others
 from croupier.accountant.numerics.binomial import UNIT
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.numerics.inversion import Inverse
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
@@ -29,7 +29,6 @@ __all__ = ["ExchangeLatticeProfile", "on_lattice"]
 class ExchangeLatticeProfile(Curve):
     """What a bound for continuous noise says of noise on a lattice. See `PrivacyProfile`."""
 
-    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
     continuous: Curve
     """The curve of continuous noise with `most_shown` hosts fewer."""
     local_epsilon: float

@@ -7,32 +7,23 @@ Nothing certified rests on either choice.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from croupier.accountant.bounds.best_split import HostGroup, best_split
 from croupier.accountant.bounds.exchange import TUNING_DELTA
 from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
-from croupier.accountant.bounds.least import PointwiseMinimum
-from croupier.accountant.bounds.profile import BoundKind, Curve, Others, Victim
+from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.bounds.split_laws import Distances
 from croupier.accountant.bounds.two_groups import TwoGroupProfile
 from croupier.accountant.numerics.binomial import Floats
 
-__all__ = ["LeastExchangeProfile", "two_group_profile"]
+__all__ = ["two_group_profile"]
 
 COMPARED = (1.0, 0.9, 0.75, 0.6, 0.42, 0.29, 0.15)
 """Distances of the victim's values at which pairs of groups are compared: enough to find the worst to 2 %."""
 PROMISING = 3
 """How many pairs of groups are compared by their bound, those of the smallest deviation first. With one, epsilon is up
 to 20 % larger; with three, a choice takes a third of the time that every pair would."""
-
-
-class LeastExchangeProfile(PointwiseMinimum):
-    """The smaller one of the bounds of sections 6 and 5."""
-
-    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
 
 
 def two_group_profile(own: Curve, victim: Victim, others: Others, delta: float | None) -> TwoGroupProfile | None:

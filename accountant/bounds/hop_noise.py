@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve, Inverse
+from croupier.accountant.bounds.profile import UNDERFLOW, Curve
 from croupier.accountant.numerics.binomial import UNIT
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.numerics.inversion import Inverse
+from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.hop_noise import FakeLaw
@@ -39,7 +40,7 @@ class HopNoiseProfile(Curve):
         total_variation: t, at least that of any two values; 1 where a report is the value itself.
     """
 
-    kind: ClassVar[BoundKind] = BoundKind.HOP_NOISE
+    proved_by: ClassVar[Method] = Method.HOP_NOISE
 
     law: FakeLaw
     total_variation: float = 1.0
@@ -48,11 +49,6 @@ class HopNoiseProfile(Curve):
         """Raises ValueError for a total variation outside (0, 1]."""
         if not 0 < self.total_variation <= 1:
             raise ValueError(f"total_variation is {self.total_variation!r}; it must be in (0, 1]")
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.HOP_NOISE),)
 
     @property
     def largest_loss(self) -> float:

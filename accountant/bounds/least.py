@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.bounds.profile import Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.chords import Chords
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement

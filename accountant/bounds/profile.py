@@ -1,7 +1,7 @@
-"""Privacy profiles: certified upper bounds on delta as a function of epsilon, and the search for epsilon on one.
+"""Privacy profiles: certified upper bounds on delta as a function of epsilon.
 
-A randomizer turns (victim, others) into `Curve`s, of which `smallest_epsilon` inverts any. `CountProfile` is the
-blanket bound of every randomizer with a closed form: delta(m) averaged over the law of the blanket count.
+A randomizer turns (victim, others) into `Curve`s. `CountProfile` is the blanket bound of every randomizer with a closed
+form: delta(m) averaged over the law of the blanket count.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
-from croupier.accountant.ranges import check_delta, check_epsilon, check_target_delta
+from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded, Proof
+from croupier.accountant.ranges import check_delta, check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "BoundKind",
-    "Bounded",
     "CountProfile",
     "Curve",
-    "Inverse",
-    "Invertible",
     "NoAmplification",
     "Others",
-    "PrivacyProfile",
     "Victim",
     "blanket_messages",
-    "smallest_epsilon",
 ]
 
 Computed = TypeVar("Computed")
@@ -99,7 +95,18 @@ class BoundKind(StrEnum):
 class Curve(ABC):
     """A `PrivacyProfile` that is inverted and composed: one bound on the divergence of one group of victims."""
 
-    kind: ClassVar[BoundKind] = BoundKind.BLANKET
+    proved_by: ClassVar[Method]
+    """The method, of curves that are not made of others."""
+
+    @property
+    def kind(self) -> BoundKind:
+        """Which bound it is, by the first method of its proof."""
+        kinds = {
+            Method.EXCHANGE: BoundKind.EXCHANGE,
+            Method.WORST_CASE: BoundKind.WORST_CASE,
+            Method.HOP_NOISE: BoundKind.HOP_NOISE,
+        }
+        return kinds.get(self.method[0].code, BoundKind.BLANKET)
 
     @property
     def no_bound(self) -> Statement[Step] | None:
@@ -117,9 +124,9 @@ class Curve(ABC):
         return 1e-6
 
     @property
-    @abstractmethod
     def method(self) -> Proof:
         """See `PrivacyProfile`."""
+        return (state(self.proved_by),)
 
     @abstractmethod
     def delta(self, epsilon: float) -> Bounded:
@@ -149,17 +156,13 @@ class Curve(ABC):
 class NoAmplification(Curve):
     """The curve where shuffling adds nothing to the local budget: it bounds delta by 1 and says why."""
 
+    proved_by: ClassVar[Method] = Method.LOCAL_BUDGET
     reason: Statement[Step]
 
     @property
     def no_bound(self) -> Statement[Step]:
         """See `Curve`."""
         return self.reason
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.LOCAL_BUDGET),)
 
     def delta(self, epsilon: float) -> Bounded:
         """1. Raises ValueError for a negative or non-finite epsilon."""
@@ -189,6 +192,7 @@ class CountProfile(Curve):
     averaged(epsilon) returns that mean and a bound on its absolute error; delta(m) must be non-increasing in m.
     """
 
+    proved_by: ClassVar[Method] = Method.BLANKET_CLOSED_FORM
     law: CountLaw
     averaged: Callable[[float], tuple[float, float]]
     divergence: float
@@ -201,11 +205,6 @@ class CountProfile(Curve):
     def closed_divergence(self) -> float:
         """See `Curve`."""
         return self.divergence
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.BLANKET_CLOSED_FORM),)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -238,101 +237,3 @@ def blanket_messages(law: CountLaw) -> Statement[Step]:
         lost=law.lost,
         relative_error=law.relative_error,
     )
-
-
-@dataclass(frozen=True)
-class Inverse:
-    """The epsilon found for a target delta: delta(epsilon) = reached <= target was evaluated, not extrapolated."""
-
-    epsilon: float
-    reached: Bounded | None
-    evaluations: int
-
-
-class Invertible(Protocol):
-    """What `smallest_epsilon` asks of a curve."""
-
-    def delta(self, epsilon: float) -> Bounded:
-        """See `PrivacyProfile`."""
-        ...
-
-    def guess(self, delta: float) -> float:
-        """See `PrivacyProfile`."""
-        ...
-
-
-def smallest_epsilon(profile: Invertible, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
-    """Returns the upper end of a bracket around the least epsilon with profile.delta(epsilon) <= delta.
-
-    The profile's own guess, stretched so that it fits what was found there, is nearly right. Then, since
-    sqrt(-2 ln delta(epsilon)) is nearly a straight line, secants on it converge in a few steps; bisection guards them.
-
-    Args:
-        profile: what is inverted.
-        delta: target, in (0, 1).
-        ceiling: an epsilon already known to be enough (the local budget); returned, with reached None, if none is
-            found below it.
-        tolerance: the bracket's relative width at which to stop, or a quarter of that of delta(epsilon) below its
-            target: where delta is small it moves more than four times as fast as epsilon.
-
-    Returns:
-        The epsilon, with the bound that was evaluated there. Direction of error: never too small.
-
-    Raises:
-        ValueError: ceiling is not a finite number >= 0, or delta is outside (0, 1).
-    """
-    check_epsilon(ceiling, "ceiling")
-    check_target_delta(delta)
-    # A little below the target, so that the secants come to rest on the sound side.
-    aim = delta * (1 - 2 * tolerance)
-    low, low_height = 0.0, -1.0  # -1: delta(0) is not known
-    high, high_height = ceiling, math.inf
-    best: Bounded | None = None
-    point = profile.guess(delta)
-    if not 0 < point < ceiling:
-        point = 0.0
-    for evaluations in range(1, 200):
-        bound = profile.delta(point)
-        width = high - low
-        if bound.value <= delta:
-            high, high_height, best = point, _height(bound.value), bound
-            if point == 0 or bound.value >= delta * (1 - 4 * tolerance):
-                break
-        else:
-            low, low_height = point, _height(bound.value)
-        if high - low <= tolerance * high + 1e-15:
-            break
-        if low_height < 0:
-            point = 0.0
-        elif best is None:
-            most = high * (1 - tolerance / 2)
-            point = _further(profile, low, bound.value, most, aim)
-            if evaluations > 3:  # coming near from below: ever longer steps, as far above a bound may be of no use
-                point = min(max(point, low * (1 + tolerance * 10.0 ** (evaluations - 4))), most)
-        elif evaluations > 6 and high - low > width / 2:
-            point = (low + high) / 2
-        else:
-            point = _between(low, low_height, high, high_height, _height(aim))
-    return Inverse(high, best, evaluations)
-
-
-def _height(delta: float) -> float:
-    return math.inf if delta <= 0 else math.sqrt(max(0.0, -2 * math.log(delta)))
-
-
-def _further(profile: Invertible, low: float, delta_at_low: float, most: float, aim: float) -> float:
-    """Where the profile's guess, stretched so that it is right at `low`, reaches the aim; no further than `most`."""
-    if low <= 0:
-        return most / 2
-    guessed = profile.guess(delta_at_low) if delta_at_low < 1 else 0.0
-    stretched = low * profile.guess(aim) / guessed if guessed > 0 else math.inf
-    return min(max(stretched, low * (1 + 1e-9)), 4 * low, most)
-
-
-def _between(low: float, low_height: float, high: float, high_height: float, aim: float) -> float:
-    middle = (low + high) / 2
-    if high_height <= low_height or math.isinf(high_height):
-        return middle
-    point = low + (high - low) * (aim - low_height) / (high_height - low_height)
-    margin = 1e-9 * (high - low)
-    return min(max(point, low + margin), high - margin)

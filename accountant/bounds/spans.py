@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
-from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, smallest_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.bounds.profile import Curve
+from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement
 
-__all__ = ["ExchangeSpanProfile", "SpanProfile"]
+__all__ = ["SpanProfile"]
 
 WIDENING = 1.6
 """How much wider each part is than the one before, because victims of smaller rates have room; a part that is above the
@@ -87,9 +87,3 @@ class SpanProfile(Curve):
     def explain(self) -> tuple[Statement[Step], ...]:
         """The leader's steps, and the span."""
         return (*self.leader.explain(), self.covered)
-
-
-class ExchangeSpanProfile(SpanProfile):
-    """A `SpanProfile` whose leader's curve is the exchange bound."""
-
-    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE

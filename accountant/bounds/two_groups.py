@@ -22,11 +22,11 @@ from croupier.accountant.bounds.exchange_laplace import STEP, gamma_of, shown_by
 from croupier.accountant.bounds.laplace_laws import Family
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import LONGEST, Clocks, NoiseSums
-from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve
+from croupier.accountant.bounds.profile import Curve
 from croupier.accountant.bounds.split_laws import Distances, Split
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
@@ -49,7 +49,7 @@ MANY_TIERS = 4
 class TwoGroupProfile(Curve):
     """The bound of section 6 with two given groups of hosts and a given split. See `PrivacyProfile`."""
 
-    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
+    proved_by: ClassVar[Method] = Method.EXCHANGE
     local_epsilon: float
     """The victim's; from there on delta is 0."""
     core: HostGroup
@@ -64,11 +64,6 @@ class TwoGroupProfile(Curve):
     """About the standard deviation of the Gaussian limit; it decides where to look."""
     knots: int = KNOTS
     """The number of knots of the chords."""
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return (state(Method.EXCHANGE),)
 
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""

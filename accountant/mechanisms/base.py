@@ -25,6 +25,13 @@ class Randomizer(ABC):
     kind: ClassVar[str]
     """As in `protocol.mechanisms`, for what a question can ask for; registries are keyed by it."""
 
+    spends_local_delta: ClassVar[bool] = False
+    """Whether a report is only (epsilon, delta)-private by itself, and not epsilon-private."""
+    unit: ClassVar[str] = "user"
+    """Whose data the guarantee is for: that of a user, or only a record of one."""
+    smaller_budgets_mix: ClassVar[bool] = False
+    """Whether a report at a smaller local epsilon is one at a larger one, mixed with the blanket."""
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -36,24 +43,9 @@ class Randomizer(ABC):
         """What every client is assumed to run."""
 
     @property
-    def spends_local_delta(self) -> bool:
-        """Whether a report is only (epsilon, delta)-private by itself, and not epsilon-private."""
-        return False
-
-    @property
-    def unit(self) -> str:
-        """Whose data the guarantee is for: that of a user, or only a record of one."""
-        return "user"
-
-    @property
     def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
         """All that a certificate rests on where shuffling adds nothing by design; empty where it may add something."""
         return ()
-
-    @property
-    def smaller_budgets_mix(self) -> bool:
-        """Whether a report at a smaller local epsilon is one at a larger one, mixed with the blanket."""
-        return False
 
     @property
     def clones_are_fair_bits(self) -> bool:

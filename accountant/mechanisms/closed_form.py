@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,10 +27,8 @@ DEFAULT_TAIL = 1e-30
 class ClosedFormRandomizer(Randomizer):
     """A pure randomizer whose blanket gives delta(m) in closed form."""
 
-    @property
-    def smaller_budgets_mix(self) -> bool:
-        """Yes, with the uniform blanket."""
-        return True
+    smaller_budgets_mix: ClassVar[bool] = True
+    """Yes, with the uniform blanket."""
 
     def least_mass(self, local_epsilon: float) -> float:
         """The blanket's weight, `gamma`: the blanket is the normalised least density."""

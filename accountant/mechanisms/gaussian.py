@@ -24,6 +24,8 @@ __all__ = ["GaussianMechanism"]
 class GaussianMechanism(NoisyValue):
     """A value clipped to [0, 1], plus Gaussian noise calibrated to the local (epsilon, delta); or a vector in R^d."""
 
+    spends_local_delta: ClassVar[bool] = True
+    """Yes: Gaussian noise is never epsilon-private."""
     kind: ClassVar[str] = "gaussian"
     dimension: int = 1
 
@@ -46,11 +48,6 @@ class GaussianMechanism(NoisyValue):
         if self.lattice is None:
             return state(Assumption.RUNS_GAUSSIAN_SPACE, dimension=self.dimension)
         return state(Assumption.RUNS_GAUSSIAN_SPACE_LATTICE, dimension=self.dimension, lattice=self.lattice)
-
-    @property
-    def spends_local_delta(self) -> bool:
-        """Yes: Gaussian noise is never epsilon-private."""
-        return True
 
     @property
     def noise(self) -> AdditiveNoise:

@@ -10,7 +10,8 @@ import numpy as np
 
 from croupier.accountant.bounds.exchange_laplace import exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import on_lattice
-from croupier.accountant.bounds.group_choice import LeastExchangeProfile, two_group_profile
+from croupier.accountant.bounds.group_choice import two_group_profile
+from croupier.accountant.bounds.least import PointwiseMinimum
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
@@ -78,4 +79,4 @@ def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve:
     in_groups = two_group_profile(own, victim, others, delta)
     if in_groups is None:
         return own
-    return in_groups if own.no_bound is not None else LeastExchangeProfile((in_groups, own))
+    return in_groups if own.no_bound is not None else PointwiseMinimum((in_groups, own))

@@ -27,6 +27,10 @@ class RecordGaussian(Randomizer):
     that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
     """
 
+    spends_local_delta: ClassVar[bool] = True
+    """Yes: Gaussian noise is never epsilon-private."""
+    unit: ClassVar[str] = "record"
+    """One record of a client: a client with many records is not protected as a whole."""
     kind: ClassVar[str] = "gaussian_vector"
     dimension: int
     records: int
@@ -46,11 +50,6 @@ class RecordGaussian(Randomizer):
         return state(Assumption.RUNS_RECORD_GAUSSIAN, dimension=self.dimension, records=self.records)
 
     @property
-    def unit(self) -> str:
-        """One record of a client: a client with many records is not protected as a whole."""
-        return "record"
-
-    @property
     def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
         """See `Randomizer.local_assumptions`."""
         return (
@@ -61,11 +60,6 @@ class RecordGaussian(Randomizer):
             state(Assumption.TIERS_VISIBLE),
             state(Assumption.BUDGETS_PUBLIC),
         )
-
-    @property
-    def spends_local_delta(self) -> bool:
-        """Yes: Gaussian noise is never epsilon-private."""
-        return True
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """One coordinate of the mean, in units of the clipping norm: 1, and sigma^2."""

@@ -1,6 +1,6 @@
 """Roots where nothing rests on the last digit: which tilt to take, where to look first, a printed asymptotic figure.
 
-What a guarantee rests on is not searched for here: `bounds.profile.smallest_epsilon` returns an epsilon whose delta was
+What a guarantee rests on is not searched for here: `inversion.smallest_epsilon` returns an epsilon whose delta was
 evaluated, and `protocol.calibration.unit_sigma` a noise scale of which the same is true.
 """
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from croupier.accountant.bounds.closed_forms import binary_delta
-from croupier.accountant.bounds.profile import CountProfile, smallest_epsilon
+from croupier.accountant.bounds.profile import CountProfile
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.published.validity import largest_budget, need, need_delta, need_users, solve
 from croupier.protocol.codes import Step

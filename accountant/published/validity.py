@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from croupier.accountant.bounds.profile import Bounded, smallest_epsilon
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from croupier.protocol.envelope import Label
 from croupier.protocol.names import Digest, Lane, PrivateKey
-from croupier.protocol.onion import UNOPENED, BudgetRecord, report_message
-from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
+from croupier.protocol.onion import UNOPENED, BudgetRecord
+from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_layer
 
@@ -61,8 +61,9 @@ def open_budgets(
     for status, plaintext in open_layer(suite, private_key, label, plain_size, ciphertexts):
         if status == OPENED:
             ticket, record = BudgetRecord.split(plaintext)
-            is_valid = issuer.is_valid(record.message(manifest_hash), ticket)
-            opened.append((OPENED, record.budget + record.salt) if is_valid else (NO_TICKET, b""))
+            content = record.budget + record.salt
+            is_valid = issuer.is_valid(ticket_message(manifest_hash, pb.LANE_PARAMETER, content), ticket)
+            opened.append((OPENED, content) if is_valid else (NO_TICKET, b""))
         else:
             opened.append((status, b""))
     return opened
@@ -77,7 +78,6 @@ def check_reports(seed: bytes, manifest_hash: Digest, items: list[bytes]) -> lis
         if item == UNOPENED:
             checked.append((DOES_NOT_OPEN, b""))
         else:
-            checked.append(
-                (OPENED if issuer.is_valid(report_message(manifest_hash, name), ticket) else NO_TICKET, name)
-            )
+            is_valid = issuer.is_valid(ticket_message(manifest_hash, pb.LANE_REPORT, name), ticket)
+            checked.append((OPENED if is_valid else NO_TICKET, name))
     return checked

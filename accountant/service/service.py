@@ -62,7 +62,7 @@ from croupier.runtime.transaction import RoundRow, Transaction
 __all__ = ["AccountantService"]
 
 T = TypeVar("T")
-_EARLY_LANES = (pb.LANE_TICKET,)
+EARLY_LANES = (pb.LANE_TICKET,)
 """No budget is opened before its batch has been handed over and found complete."""
 _TAKING_TICKETS = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The analyzer hands tickets in until the certificate."""
@@ -94,7 +94,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             ephemeral_documents=(DocumentKind.REJECTED, DocumentKind.CLOSING, DocumentKind.TIER_COUNTS),
             on_end=self._stop_round,
         )
-        self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)
+        self.opener = LaneOpener(setup, ticket_lane_work, early=EARLY_LANES)
         self.sender = LaneSender(setup, self.engine)
         tickets = LaneSource(lambda terms: terms.manifest.analyzer.service, _TAKING_TICKETS)
         self.receiver = LaneReceiver(

@@ -37,9 +37,13 @@ class TrainingOptions(TrainingConfig):
             "for validation, 15 % for the test. mnist: directory of the IDX files, downloaded if absent."
         ),
     ] = TrainingConfig.data
-    target: Annotated[str | None, typer.Option(help="Of --data: the column or array of class labels; .npz: y.")] = (
-        TrainingConfig.target
-    )
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Of --data: the column or array of class labels, or NAME:LOW:HIGH, numbers in a range known "
+            "beforehand. Default: y of .npz."
+        ),
+    ] = TrainingConfig.target
     columns: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,9 +59,13 @@ class TrainingOptions(TrainingConfig):
             "pca and standardized are fitted to the data, which no certificate covers. Default: dct, columns."
         ),
     ] = TrainingConfig.features
-    model: Annotated[str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")] = (
-        TrainingConfig.model
-    )
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="softmax (classes), linear (numbers), relu, or a Python file with model(inputs, outputs). Default: "
+            "softmax, linear."
+        ),
+    ] = TrainingConfig.model
     unit: Annotated[
         str, typer.Option(help="What is protected: a user with one example, or one record of a client with many.")
     ] = TrainingConfig.unit
@@ -76,7 +84,7 @@ class TrainingOptions(TrainingConfig):
     baseline: Annotated[
         bool | None,
         typer.Option(
-            help="Train once more without noise, simulated, and draw its accuracy, which nothing certifies. "
+            help="Train once more without noise, simulated, and draw how good it is, which nothing certifies. "
             "Default: with --simulate."
         ),
     ] = TrainingConfig.baseline
@@ -131,7 +139,7 @@ class TrainingOptions(TrainingConfig):
     out: Annotated[Path, typer.Option(help="For model.pt, training.json, training.png, checkpoint.")] = (
         TrainingConfig.out
     )
-    watch: Annotated[str, typer.Option(help="validation, or test: what accuracy is measured on.")] = (
+    watch: Annotated[str, typer.Option(help="validation, or test: what the model is measured on.")] = (
         TrainingConfig.watch
     )
     seed: Annotated[int, typer.Option(help="simulation: of batches and noise; initial parameters always.")] = (

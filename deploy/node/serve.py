@@ -52,7 +52,7 @@ from croupier.runtime.workers import WorkerPool, collect_rarely
 
 __all__ = ["RunningService", "serve"]
 
-_GRACE_S = 5.0
+GRACE_S = 5.0
 """Seconds in which calls in progress may end when the service stops."""
 _WORK = {
     "shuffler": "croupier.runtime.tasks",
@@ -130,7 +130,7 @@ class RunningService:
                 self._cluster = WorkerPool(executor=there.executor(_sources(entry.role)))
                 undo.callback(self._cluster.close)
             self._name = name
-            self._metrics = metrics = PrometheusMetrics()
+            self.metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
             if settings.noise_limit is not None and entry.role != "shuffler":
@@ -208,7 +208,7 @@ class RunningService:
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
         self._versions.replace(deployment)
-        self._metrics.certificate_of(secrets.tls_certificate)
+        self.metrics.certificate_of(secrets.tls_certificate)
 
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
@@ -217,7 +217,7 @@ class RunningService:
         self._connections.stop()
         await self.readiness.stop()
         self.service.close_streams()
-        await self._server.stop(_GRACE_S)
+        await self._server.stop(GRACE_S)
         await self.service.stop()
         self.pool.close()
         if self._cluster:

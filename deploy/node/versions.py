@@ -18,7 +18,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 
 __all__ = ["VersionLog", "VersionWatch"]
 
-_EVERY_S = 60.0
+EVERY_S = 60.0
 """Seconds between two looks for newer versions of the manifest."""
 _ANSWER_BYTES = 1 << 20
 """The most bytes of versions in one answer, unless a single version is larger; a message has at most 4 MiB."""
@@ -91,7 +91,7 @@ class VersionWatch:
             for entry in asked:
                 if await self.ask(entry, deployment):
                     break
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(EVERY_S)
 
     async def ask(self, entry: ServiceEntry, deployment: Deployment) -> bool:
         """Asks one service; returns whether it had a newer version than this one, which is installed then."""

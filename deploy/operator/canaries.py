@@ -139,7 +139,7 @@ async def _come(
                 return refused[name]
             with suppress(IntegrityError):  # another process has sealed the same canary meanwhile
                 await asyncio.to_thread(outbox.keep, round_id, sealed)
-        code = (await send(channel, round_id, {name: outbox.submission(round_id, name)}))[name]
+        code = (await send(channel, round_id, {name: outbox.kept(round_id, name).submission}))[name]
         if code == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [name])
     return code

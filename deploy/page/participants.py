@@ -31,7 +31,7 @@ __all__ = [
 PAGE_PATH = "/participate/"
 _FORMAT = 2
 """The version of the form of these documents, which the participants' page checks."""
-_MOST_BYTES = 2 * 2**20
+MOST_BYTES = 2 * 2**20
 """The most for all versions together: the page reads at most 4 MiB."""
 _FILE = Path(__file__).parent / "participate.html"
 _HEADERS = {
@@ -109,7 +109,7 @@ def deployment_document(deployment: Deployment) -> bytes:
 def versions_document(versions: Sequence[Deployment]) -> bytes:
     """Returns the versions, oldest first, by which a page follows from an older one; the oldest may be left out."""
     signed = [_signed(version) for version in versions]
-    while len(signed) > 1 and len(_as_json({"versions": signed})) > _MOST_BYTES:
+    while len(signed) > 1 and len(_as_json({"versions": signed})) > MOST_BYTES:
         del signed[: len(signed) // 8 + 1]
     return _as_json({"format": _FORMAT, "versions": signed})
 

@@ -33,7 +33,8 @@ COMMITS = (1, 30, 1000)
 """How many bodies are committed together: of one client alone, of a few at once, and of a fleet."""
 _SAMPLES = 100
 _FILL = 1000
-_AGAIN_S = 0.2
+AGAIN_S = 0.2
+"""Seconds between two tries at a store that is not there yet."""
 _RECORD_BYTES = 33  # beside the content of what is opened: a hash and a status
 _BUSY_ROUND, _LIVE_ROUND = RoundId("round-1"), RoundId("round-2")  # on PostgreSQL in different parts of the tables
 
@@ -240,7 +241,7 @@ async def shred(store: Store) -> None:
         except Refusal as refusal:
             if refusal.code != Code.NOT_READY:
                 raise
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
 
 
 async def _database_bytes(store: Store, file: Path | None) -> int:

@@ -14,7 +14,8 @@ from croupier.runtime.tables import ENDS, PREPARED, ROUNDS, SUBMISSIONS
 
 __all__ = ["RetentionRows"]
 
-_ADMITTED_PER_PAGE = 10_000
+ADMITTED_PER_PAGE = 10_000
+"""The most clients that one transaction deletes: a larger one keeps every other transaction waiting for longer."""
 
 
 class RetentionRows(TableRows):
@@ -47,6 +48,6 @@ class RetentionRows(TableRows):
         """Deletes a page of the clients whom an ended round has admitted; returns whether there may be more."""
         mark_for_shredding(self._db, round_id, "submissions")
         here, client = SUBMISSIONS.c.round_id == round_id, SUBMISSIONS.c.client_key
-        page = sa.select(client).where(here).limit(_ADMITTED_PER_PAGE)
+        page = sa.select(client).where(here).limit(ADMITTED_PER_PAGE)
         deleted = self._db.execute(SUBMISSIONS.delete().where(here & client.in_(page)))
-        return deleted.rowcount == _ADMITTED_PER_PAGE
+        return deleted.rowcount == ADMITTED_PER_PAGE

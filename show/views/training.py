@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from croupier.protocol.views import StatementView
 
@@ -24,7 +24,8 @@ class EpochView(TypedDict):
     epoch: int
     steps: int
     loss: float
-    accuracy: float
+    accuracy: float | None
+    error: float | None
     epsilon: float | None
     grade: str | None
 
@@ -67,6 +68,7 @@ class TrainingSubjectView(TypedDict):
     model: str
     model_sha256: str | None
     watched: str
+    target_range: NotRequired[list[float]]
 
 
 class TrainingSettingView(TrainingSubjectView):
@@ -110,5 +112,6 @@ class TrainingView(TypedDict):
     stopped: str
     history: list[EpochView]
     noise_free_accuracy: list[float]
+    noise_free_error: list[float]
     noise: TrainingNoiseView | None
     certificate: TrainingCertificateView | None

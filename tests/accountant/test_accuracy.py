@@ -47,10 +47,10 @@ def reports_of(mechanism: Mechanism, seed: int) -> list[int]:
 def test_a_margin_is_half_of_a_published_interval(name: str, mechanism: Mechanism) -> None:
     """The planner's standard error of krr is that of a category that nobody holds, which is too small for a margin."""
     expected = margins(Budgets.from_tiers(TIERS), name)
-    found = ESTIMATORS[mechanism.kind].estimate(mechanism, reports_of(mechanism, 7), TIERS, 0.95, 0.7, None)
+    result = ESTIMATORS[mechanism.kind].estimate(mechanism, reports_of(mechanism, 7), TIERS, 0.95, 0.7, None)
     for promised, intervals in (
-        (expected.participants, found.confidence_intervals),
-        (expected.population, found.population_intervals),
+        (expected.participants, result.confidence_intervals),
+        (expected.population, result.population_intervals),
     ):
         longest = max((high - low) / 2 for low, high in intervals)
         assert longest == pytest.approx(promised, rel=0.05)
@@ -59,22 +59,22 @@ def test_a_margin_is_half_of_a_published_interval(name: str, mechanism: Mechanis
 
 @pytest.mark.parametrize("name", ["rr", "krr(k=5)", "laplace"])
 def test_the_fewest_people_for_a_margin_and_an_epsilon(name: str) -> None:
-    found = plan_for_error(name, 0.05, epsilon=0.5)
-    assert found.certificate.epsilon <= 0.5
-    assert found.margins == margins(found.budgets, name)
-    assert 0.0495 < found.margins.population <= 0.05
-    (tier,) = found.budgets.tiers
+    planned = plan_for_error(name, 0.05, epsilon=0.5)
+    assert planned.certificate.epsilon <= 0.5
+    assert planned.margins == margins(planned.budgets, name)
+    assert 0.0495 < planned.margins.population <= 0.05
+    (tier,) = planned.budgets.tiers
     fewer = plan_for_error(name, 0.05, num_users=round(0.98 * tier.count))
     assert fewer.certificate.epsilon > 0.5
     again = certify([tier.local_epsilon] * tier.count, name, delta=1e-6)
-    assert again.epsilon == pytest.approx(found.certificate.epsilon)
+    assert again.epsilon == pytest.approx(planned.certificate.epsilon)
 
 
 def test_the_documentation_states_what_the_planner_answers() -> None:
-    found = plan_for_error("rr", 0.05, epsilon=0.5).budgets
+    planned = plan_for_error("rr", 0.05, epsilon=0.5).budgets
     page = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
-    local = round_down(float(found.local_epsilon[0]), 3)
-    assert f"± 5 points at ε ≤ 0.5 and δ = 10⁻⁶ that is {found.num_users:,} people with a local ε of {local}." in page
+    local = round_down(float(planned.local_epsilon[0]), 3)
+    assert f"± 5 points at ε ≤ 0.5 and δ = 10⁻⁶ that is {planned.num_users:,} people with a local ε of {local}." in page
 
 
 def test_given_people_or_given_budgets() -> None:
@@ -104,30 +104,30 @@ def test_half_of_the_error() -> None:
 def test_half_of_the_error_beside_hop_noise(epsilon: float) -> None:
     """With hop noise fewer than four times as many people are needed, and twice as many where it is all the noise."""
     budgets, fakes = Budgets.from_tiers(TIERS), HopFakes(HopNoise(epsilon, 1e-6), 2, as_randomizer("rr"))
-    found = halving(budgets, "rr", fakes.variance)
-    many = Budgets.from_tiers([(one.local_epsilon, one.count * 1000) for one in budgets.tiers])
+    halved = halving(budgets, "rr", fakes.variance)
+    many = Budgets.from_tiers([(tier.local_epsilon, tier.count * 1000) for tier in budgets.tiers])
     assert halving(many, "rr", fakes.variance).num_users == pytest.approx(4 * many.num_users, rel=0.02)
-    assert 2 * budgets.num_users < found.num_users < 4 * budgets.num_users
-    more = found.num_users / budgets.num_users
+    assert 2 * budgets.num_users < halved.num_users < 4 * budgets.num_users
+    more = halved.num_users / budgets.num_users
 
-    def error(of: Budgets, times: float) -> float:
+    def error(budgets_of_error: Budgets, times: float) -> float:
         """By the formula of the standard error, which is not the one that `halving` solves."""
-        gain, variance = as_randomizer("rr").signal(of.local_epsilon, of.local_delta)
-        clients = times * float(variance @ of.count)
-        return math.sqrt(clients + fakes.variance) / (times * float(gain @ of.count))
+        gain, variance = as_randomizer("rr").signal(budgets_of_error.local_epsilon, budgets_of_error.local_delta)
+        clients = times * float(variance @ budgets_of_error.count)
+        return math.sqrt(clients + fakes.variance) / (times * float(gain @ budgets_of_error.count))
 
     assert 0.45 < error(budgets, more) / error(budgets, 1.0) <= 0.5
-    if found.budgets is not None:
-        assert found.budgets.local_epsilon[-1] <= 8.0
-        assert error(found.budgets, 1.0) == pytest.approx(error(budgets, 1.0) / 2, rel=0.05)
+    if halved.budgets is not None:
+        assert halved.budgets.local_epsilon[-1] <= 8.0
+        assert error(halved.budgets, 1.0) == pytest.approx(error(budgets, 1.0) / 2, rel=0.05)
 
 
 def test_half_of_the_error_of_a_vector() -> None:
-    found = halving([1.0] * 100, "hemisphere(d=50)")
-    assert found.num_users == 400
-    assert found.budgets is not None
-    one, other = (np.tanh(epsilon / 2) for epsilon in (1.0, float(found.budgets.local_epsilon[0])))
-    assert other == pytest.approx(2 * one, rel=1e-3)
+    halved = halving([1.0] * 100, "hemisphere(d=50)")
+    assert halved.num_users == 400
+    assert halved.budgets is not None
+    once, other = (np.tanh(epsilon / 2) for epsilon in (1.0, float(halved.budgets.local_epsilon[0])))
+    assert other == pytest.approx(2 * once, rel=1e-3)
     assert halving([2.0] * 100, "hemisphere(d=50)").budgets is None
 
 
@@ -144,12 +144,12 @@ def test_what_has_no_answer_says_what_is_possible() -> None:
 
 def test_the_command_solves_for_an_error() -> None:
     """Reproduction: 'how many people for ± 5 points at ε ≤ 0.5?' had no command."""
-    found = answer("plan", "--error", "0.05", "--epsilon", "0.5", "--groups", "4")
-    assert found["num_users_of_all_groups"] == 4 * found["num_users"] == 4 * found["certificate"]["num_users"]
-    assert found["margins"]["population"] <= 0.05
-    assert found["certificate"]["epsilon"] <= 0.5 < found["halving"]["epsilon"]
+    result = answer("plan", "--error", "0.05", "--epsilon", "0.5", "--groups", "4")
+    assert result["num_users_of_all_groups"] == 4 * result["num_users"] == 4 * result["certificate"]["num_users"]
+    assert result["margins"]["population"] <= 0.05
+    assert result["certificate"]["epsilon"] <= 0.5 < result["halving"]["epsilon"]
     text = " ".join(croupier("plan", "--error", "0.05", "--epsilon", "0.5", "--groups", "4").stdout.split())
-    assert f"{found['num_users']:,} people in each of 4 groups" in text
+    assert f"{result['num_users']:,} people in each of 4 groups" in text
     assert "± 5 points for the population" in text
     mean = answer("plan", "--error", "2", "--low", "0", "--high", "40", "--users", "2000")
     assert (mean["randomizer"], round(mean["margins"]["population"], 2)) == ("onebit", 2.0)

@@ -31,8 +31,8 @@ def test_few_rounds_tell_little_and_many_tell_every_budget(least: int) -> None:
     source = np.random.default_rng(1)
 
     def mean(rounds: int) -> tuple[float, float]:
-        found = np.mean([recovered(120, rounds, source, least=least) for _ in range(20)], axis=0)
-        return float(found[0]), float(found[1])
+        shares = np.mean([recovered(120, rounds, source, least=least) for _ in range(20)], axis=0)
+        return float(shares[0]), float(shares[1])
 
     right, blind = mean(10)
     assert right < blind + 0.12

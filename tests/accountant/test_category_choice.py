@@ -29,7 +29,7 @@ def test_the_choice_has_the_least_error(k: int, epsilon: float, name: str) -> No
     chosen = best_of_categories(k, budgets)
     assert chosen.name == name
     others = [KaryRandomizedResponse(k), *([ProjectiveResponse(k, q) for q in (2, 3, 5)] if k > 6 else [])]
-    assert standard_error(budgets, chosen) == min(standard_error(budgets, one) for one in (chosen, *others))
+    assert standard_error(budgets, chosen) == min(standard_error(budgets, mechanism) for mechanism in (chosen, *others))
 
 
 def test_hops_add_less_to_krr() -> None:

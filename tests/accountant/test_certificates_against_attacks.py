@@ -27,9 +27,9 @@ def attack_on_bits(tiers: list[tuple[float, int]], victim: float, epsilon: float
     left = [(1 / (1 + math.exp(budget)), count - (budget == victim)) for budget, count in tiers]
     others = count_law(left)
     keep = 1 / (1 + math.exp(-victim))
-    one, zero = (np.convolve(others, [1 - share, share]) for share in (keep, 1 - keep))
+    under_one, zero = (np.convolve(others, [1 - share, share]) for share in (keep, 1 - keep))
     ratio = math.exp(epsilon)
-    return max(float(np.maximum(p - ratio * q, 0.0).sum()) for p, q in ((one, zero), (zero, one)))
+    return max(float(np.maximum(p - ratio * q, 0.0).sum()) for p, q in ((under_one, zero), (zero, under_one)))
 
 
 POPULATIONS: list[list[tuple[float, int]]] = [
@@ -88,8 +88,8 @@ def test_the_deltas_of_krr_are_nearly_attained(k: int, epsilon: float) -> None:
 
 
 def figure(case: str) -> dict[str, Any]:
-    (found,) = [one for one in REFUTED if one["case"].startswith(case)]
-    return found
+    (row,) = [row for row in REFUTED if row["case"].startswith(case)]
+    return row
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_one_bit_mean_is_never_below_its_worst_data_set() -> None:
             for budget, value in zip(others, values, strict=True)
         ]
         keep = 1 / (1 + math.exp(-budgets[victim]))
-        one, zero = (count_law([*shares, (share, 1)]) for share in (keep, 1 - keep))
-        for p, q in ((one, zero), (zero, one)):
+        under_one, zero = (count_law([*shares, (share, 1)]) for share in (keep, 1 - keep))
+        for p, q in ((under_one, zero), (zero, under_one)):
             worst = max(worst, float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum()))
     assert 0.9 * certified < worst <= certified * (1 + 1e-12)

@@ -36,13 +36,13 @@ def divergence(keeps: Sequence[float | Fraction], tree: Tree, gain: float | Frac
 
     def after(weights: Mapping[int, float | Fraction], bits: Bits, answer: int) -> dict[int, float | Fraction]:
         """By the set of clients who have answered: the chance of that and of all answers so far."""
-        found: dict[int, float | Fraction] = {}
+        states: dict[int, float | Fraction] = {}
         for done, weight in weights.items():
             left = [client for client in range(users) if not done >> client & 1]
             for client in left:
                 chance = keeps[client] if bits[client] == answer else 1 - keeps[client]
-                found[done | 1 << client] = found.get(done | 1 << client, 0) + weight * chance / len(left)
-        return found
+                states[done | 1 << client] = states.get(done | 1 << client, 0) + weight * chance / len(left)
+        return states
 
     def beyond(
         answers: Bits, first: Mapping[int, float | Fraction], second: Mapping[int, float | Fraction]
@@ -52,8 +52,8 @@ def divergence(keeps: Sequence[float | Fraction], tree: Tree, gain: float | Frac
             return max(p - gain * q, 0 * p)
         bits = tree[answers]
         return sum(
-            beyond((*answers, one), after(first, (bits[0], *bits[2:]), one), after(second, bits[1:], one))
-            for one in (0, 1)
+            beyond((*answers, bit), after(first, (bits[0], *bits[2:]), bit), after(second, bits[1:], bit))
+            for bit in (0, 1)
         )
 
     return beyond((), {0: Fraction(1)}, {0: Fraction(1)})

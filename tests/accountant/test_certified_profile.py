@@ -85,7 +85,7 @@ def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile, close:
     line, certified, attacks = axes.get_lines()
     assert all(delta >= close(epsilon) for epsilon, delta in line.get_xydata())
     assert list(certified.get_xdata()) == [point.epsilon for point in close.points]
-    reached = [one.lower_bound.epsilon for one in close.points if one.lower_bound is not None]
+    reached = [point.lower_bound.epsilon for point in close.points if point.lower_bound is not None]
     assert list(attacks.get_xdata()) == [epsilon for epsilon in reached if epsilon > 0]
     for epsilon, delta in attacks.get_xydata():  # an attack at epsilon = 0 lay above the certified line
         assert delta <= close(epsilon) * (1 + 1e-9)
@@ -130,12 +130,12 @@ def test_a_curve_at_given_deltas_is_drawn_as_points(curve: CertifiedProfile) -> 
 
 def test_every_row_has_the_delta_it_is_certified_at() -> None:
     """Reproduction: Gaussian noise that is not amplified has its local delta; rows had the smaller one asked for."""
-    found = croupier.privacy_profile([(1.0, 3, 1e-5)], "gaussian", deltas=[1e-3, 1e-9])
-    assert [one.certificate.delta for one in found.points] == [1e-3, 1e-5]
-    assert [row["delta"] for row in found.rows()] == [1e-3, 1e-5]
-    assert "1e-05" in found._repr_html_()
-    assert "1e-09" not in found._repr_html_()
-    for point in found.points:  # an attack at another delta says nothing of this one
+    profile = croupier.privacy_profile([(1.0, 3, 1e-5)], "gaussian", deltas=[1e-3, 1e-9])
+    assert [point.certificate.delta for point in profile.points] == [1e-3, 1e-5]
+    assert [row["delta"] for row in profile.rows()] == [1e-3, 1e-5]
+    assert "1e-05" in profile._repr_html_()
+    assert "1e-09" not in profile._repr_html_()
+    for point in profile.points:  # an attack at another delta says nothing of this one
         assert point.lower_bound is not None
         assert point.lower_bound.delta == point.certificate.delta
         assert point.lower_bound.epsilon <= point.epsilon
@@ -151,7 +151,7 @@ def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedPro
             for share in (0.0, 0.2, 0.5, 0.8, 1.0):
                 drawn = above ** (1 - share) * below**share  # what is read off between two points of the line
                 assert profile(left + share * (right - left)) * (1 - 1e-9) <= drawn
-            after = next((one for one in profile.points if one.epsilon >= right), profile.points[-1])
+            after = next((point for point in profile.points if point.epsilon >= right), profile.points[-1])
             before = profile.points[max(0, profile.points.index(after) - 1)]
             share = (right - before.epsilon) / (after.epsilon - before.epsilon)
             lower += before.delta ** (1 - share) * after.delta**share < below

@@ -33,29 +33,29 @@ def product_delta(first: tuple[float, int], second: tuple[float, int], epsilon: 
             rest = [(keep if bit else 1 - keep, users - 1)]
             laws.append([count_law([*rest, (own, 1)]) for own in (keep, 1 - keep)])
         p, q = (np.outer(laws[0][value], laws[1][value]) for value in (0, 1))
-        for one, other in ((p, q), (q, p)):
-            worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()))
+        for law, other in ((p, q), (q, p)):
+            worst = max(worst, float(np.maximum(law - math.exp(epsilon) * other, 0).sum()))
     return worst
 
 
 @pytest.mark.parametrize("delta", [0.05, 1e-3, 1e-6])
 def test_two_different_releases_are_never_below_their_product(delta: float) -> None:
     both = [certify([1.0] * 40, "rr", delta=1e-3), MORE]
-    found = compose(both, delta=delta, fixed_terms=True)
-    assert product_delta((1.0, 40), (2.0, 6), found.epsilon) <= delta
-    assert found.epsilon <= compose(both, delta=delta).epsilon
-    assert found.grade is Grade.CERTIFIED
-    assert found.method[-1]["rounds"] == 2
+    composed = compose(both, delta=delta, fixed_terms=True)
+    assert product_delta((1.0, 40), (2.0, 6), composed.epsilon) <= delta
+    assert composed.epsilon <= compose(both, delta=delta).epsilon
+    assert composed.grade is Grade.CERTIFIED
+    assert composed.method[-1]["rounds"] == 2
     # Reproduction: print(compose(…)) was all fields and assumptions.
-    assert str(found) == f"CERTIFIED ε = {round_up(found.epsilon)} at δ = {delta:g} ({joined(found.method)})"
+    assert str(composed) == f"CERTIFIED ε = {round_up(composed.epsilon)} at δ = {delta:g} ({joined(composed.method)})"
 
 
 def test_ten_of_one_certificate_cost_what_ten_rounds_cost() -> None:
     ten = certify(Budgets.from_tiers([(0.5, 900), (2.0, 100)]), "hemisphere", delta=1e-6, rounds=10, attack=False)
-    found = compose([MANY] * 10, delta=1e-6, fixed_terms=True)
-    assert found.epsilon == pytest.approx(ten.epsilon, rel=0.02)
-    assert found.epsilon < 0.6 * 10 * MANY.epsilon
-    assert set(MANY.assumptions) <= set(found.assumptions)
+    composed = compose([MANY] * 10, delta=1e-6, fixed_terms=True)
+    assert composed.epsilon == pytest.approx(ten.epsilon, rel=0.02)
+    assert composed.epsilon < 0.6 * 10 * MANY.epsilon
+    assert set(MANY.assumptions) <= set(composed.assumptions)
     assert compose([ten], delta=1e-6, fixed_terms=True).epsilon == pytest.approx(ten.epsilon, rel=0.02)
     assert compose([ten], delta=1e-6).epsilon == pytest.approx(compose([MANY] * 10, delta=1e-6).epsilon, rel=0.02)
 
@@ -73,9 +73,9 @@ def test_releases_are_composed_whose_e_to_epsilon_is_no_float(rounds: int) -> No
     dear = certify([(1.0, 20), (450.0, 1)], "rr", delta=1e-6, rounds=rounds, attack=False)
     assert dear.epsilon > 709
     read = Certificate.from_json(dear.to_json())
-    found = compose([read, MANY], delta=1e-5, fixed_terms=True)
-    assert dear.epsilon < found.epsilon <= sum_above([dear.epsilon, MANY.epsilon])
-    assert found.epsilon <= compose([read, MANY], delta=1e-5).epsilon <= dear.epsilon + 2.0  # its local budget
+    composed = compose([read, MANY], delta=1e-5, fixed_terms=True)
+    assert dear.epsilon < composed.epsilon <= sum_above([dear.epsilon, MANY.epsilon])
+    assert composed.epsilon <= compose([read, MANY], delta=1e-5).epsilon <= dear.epsilon + 2.0  # its local budget
     # The worst of a pair: nearly all its mass is at its epsilon.
     assert dear.epsilon - 12 < compose([read], delta=0.99999, fixed_terms=True).epsilon < dear.epsilon
     law = privacy_loss_distribution(read, value_discretization_interval=dear.epsilon / 500)
@@ -86,8 +86,8 @@ def test_many_rounds_that_are_read_back_are_composed() -> None:
     """Reproduction: where the local budgets of all rounds added up to 709 more, it ended in an OverflowError."""
     rounds = certify({4.0: 1000}, "rr", delta=1e-6, rounds=1000, attack=False)
     assert rounds.everyone_else_colludes.epsilon == 4000
-    found = compose([Certificate.from_json(rounds.to_json()), MANY], delta=1e-5, fixed_terms=True)
-    assert rounds.epsilon < found.epsilon <= sum_above([rounds.epsilon, MANY.epsilon])
+    composed = compose([Certificate.from_json(rounds.to_json()), MANY], delta=1e-5, fixed_terms=True)
+    assert rounds.epsilon < composed.epsilon <= sum_above([rounds.epsilon, MANY.epsilon])
 
 
 @pytest.mark.parametrize("read", [True, False])
@@ -170,8 +170,8 @@ def test_deltas_add_up_as_they_are_written() -> None:
     read = Certificate.from_json(certify([(0.5, 900)], "rr", delta=1e-14, attack=False).to_json())
     lost = sum_above([1e-14] * 6)
     assert lost > 6e-14
-    found = compose([read] * 6, delta=6e-14, fixed_terms=True)
-    assert (found.epsilon, found.delta) == (sum_above([read.epsilon] * 6), lost)
+    composed = compose([read] * 6, delta=6e-14, fixed_terms=True)
+    assert (composed.epsilon, composed.delta) == (sum_above([read.epsilon] * 6), lost)
 
 
 def test_tables_are_added_up_as_what_they_show() -> None:

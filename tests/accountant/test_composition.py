@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from croupier import Budgets, LaplaceMechanism, certify
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
-from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 from tests.support.messages import naming
@@ -77,8 +76,8 @@ def product_delta(p: np.ndarray, q: np.ndarray, rounds: int, epsilon: float) -> 
 def test_composed_bits_are_never_below_any_product(budgets: tuple[float, ...], rounds: int) -> None:
     victim, others = budgets[-1], budgets[:-1]
     levels, counts = np.unique(others, return_counts=True)
-    one = ExactBinaryProfile(victim, levels, counts)
-    composed = ComposedProfile([Round(one, victim, rounds)], 1e-6)
+    single = ExactBinaryProfile(victim, levels, counts)
+    composed = ComposedProfile([Round(single, victim, rounds)], 1e-6)
     keep = 1 / (1 + math.exp(-victim))
     for epsilon in (0.05, 0.4, 1.0):
         worst = 0.0
@@ -88,9 +87,9 @@ def test_composed_bits_are_never_below_any_product(budgets: tuple[float, ...], r
             )
             p, q = (np.convolve(rest, [1 - share, share]) for share in (keep, 1 - keep))
             worst = max(worst, product_delta(p, q, rounds, epsilon), product_delta(q, p, rounds, epsilon))
-        found = composed.delta(epsilon).value
+        delta = composed.delta(epsilon).value
         # Above it, because the curve is the worst over data sets at every epsilon, and a product has one data set.
-        assert worst * (1 - 1e-9) <= found <= 1.6 * worst + 1e-6
+        assert worst * (1 - 1e-9) <= delta <= 1.6 * worst + 1e-6
 
 
 @given(st.floats(0.02, 2.0), st.sampled_from([1e-10, 1e-6, 1e-2]), st.integers(2, 40))
@@ -115,20 +114,20 @@ def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: 
 )
 def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str, tiers: list[tuple[float, int]]) -> None:
     budgets = Budgets.from_tiers(tiers)
-    found = [certify(budgets, randomizer, delta=1e-6, rounds=rounds, attack=False) for rounds in (1, 8)]
-    assert found[0].epsilon < found[1].epsilon < 8 * found[0].epsilon
-    assert parameters(found[1].method, Method.COMPOSED_LOSSES) == {"rounds": 8}
-    for one, eight in zip(found[0].tiers, found[1].tiers, strict=True):
-        assert one.epsilon < eight.epsilon <= 8 * one.local_epsilon
+    certificates = [certify(budgets, randomizer, delta=1e-6, rounds=rounds, attack=False) for rounds in (1, 8)]
+    assert certificates[0].epsilon < certificates[1].epsilon < 8 * certificates[0].epsilon
+    assert parameters(certificates[1].method, Method.COMPOSED_LOSSES) == {"rounds": 8}
+    for once, eight in zip(certificates[0].tiers, certificates[1].tiers, strict=True):
+        assert once.epsilon < eight.epsilon <= 8 * once.local_epsilon
     # The other way round: the delta at that epsilon, by a curve with other points.
-    back = certify(budgets, randomizer, epsilon=found[1].epsilon, rounds=8, attack=False)
+    back = certify(budgets, randomizer, epsilon=certificates[1].epsilon, rounds=8, attack=False)
     assert 0.9e-6 <= back.delta <= 1.01e-6
 
 
 def test_a_round_of_which_no_curve_says_anything_is_composed_by_adding() -> None:
     """All of its loss may be infinite, of which the library takes a logarithm."""
-    found = certify([(20.0, 100, 1e-3)], "gaussian", delta=1e-6, rounds=2, attack=False)
-    assert (found.epsilon, found.delta) == (40.0, 2e-3)
+    certificate = certify([(20.0, 100, 1e-3)], "gaussian", delta=1e-6, rounds=2, attack=False)
+    assert (certificate.epsilon, certificate.delta) == (40.0, 2e-3)
 
 
 def test_tiny_deltas_are_composed_by_adding() -> None:
@@ -140,9 +139,9 @@ def test_tiny_deltas_are_composed_by_adding() -> None:
 
 def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
     budgets = np.linspace(0.5, 1.0, 100)
-    one = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False, bounds="blanket")
+    certificate = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False, bounds="blanket")
     two = certify(budgets, LaplaceMechanism(), delta=1e-5, rounds=2, attack=False, bounds="blanket")
-    assert two.epsilon == pytest.approx(2 * one.epsilon, rel=1e-9)
+    assert two.epsilon == pytest.approx(2 * certificate.epsilon, rel=1e-9)
 
 
 def test_rounds_that_all_differ_do_not_take_steps_as_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +149,9 @@ def test_rounds_that_all_differ_do_not_take_steps_as_their_square(monkeypatch: p
     steps = 0
     compose = DensePLDPmf.compose
 
-    def counted(one: DensePLDPmf, other: DensePLDPmf, *args: float) -> DensePLDPmf:
+    def counted(law: DensePLDPmf, other: DensePLDPmf, *args: float) -> DensePLDPmf:
         nonlocal steps
-        product = compose(one, other, *args)
+        product = compose(law, other, *args)
         steps += product.size
         return product
 

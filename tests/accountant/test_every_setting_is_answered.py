@@ -116,12 +116,12 @@ def certificate(rng: np.random.Generator, budgets: Budgets, mechanism: Randomize
         "compare_all": bool(rng.random() < 0.2),
         **drawn_hops(rng),
     }
-    found: Certificate | None = answer(certify, budgets, mechanism, **keys)
-    if found is not None:
-        local = found.everyone_else_colludes.epsilon
-        assert 0 <= found.epsilon <= max(local, keys.get("epsilon", 0.0)), (found, keys)
-        assert 0 <= found.delta <= 1, (found, keys)
-    return found
+    result: Certificate | None = answer(certify, budgets, mechanism, **keys)
+    if result is not None:
+        local = result.everyone_else_colludes.epsilon
+        assert 0 <= result.epsilon <= max(local, keys.get("epsilon", 0.0)), (result, keys)
+        assert 0 <= result.delta <= 1, (result, keys)
+    return result
 
 
 def check(seed: int) -> None:
@@ -162,12 +162,12 @@ def check(seed: int) -> None:
         answer(audit, budgets, named, delta=delta, dishonest=dishonest, linkage=linkage, seconds=0.0)
         answer(lower_bound, budgets, mechanism, epsilon=spread(rng, 1e-6, 600), dishonest=dishonest, linkage=linkage)
     else:
-        found = certificate(rng, budgets, mechanism)
-        if found is not None and asked == "compose":
-            answer(compose, [found, found], delta=delta, fixed_terms=bool(rng.random() < 0.5))
-            answer(privacy_loss_distribution, found, value_discretization_interval=1e-2)
-        elif found is not None and asked == "explain":
-            assert answer(explain, found) is None or str(explain(found.to_json()))
+        certified = certificate(rng, budgets, mechanism)
+        if certified is not None and asked == "compose":
+            answer(compose, [certified, certified], delta=delta, fixed_terms=bool(rng.random() < 0.5))
+            answer(privacy_loss_distribution, certified, value_discretization_interval=1e-2)
+        elif certified is not None and asked == "explain":
+            assert answer(explain, certified) is None or str(explain(certified.to_json()))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -208,7 +208,7 @@ def check_beside_certificates(seed: int) -> None:
     expected = answer(margins, budgets, mechanism)
     assert expected is None or 0 <= expected.participants <= expected.population * (1 + 1e-9)
     figures = answer(compare, budgets, mechanism, delta, attack=spread(rng, 1e-6, 600) if rng.random() < 0.5 else None)
-    assert all(one.epsilon is None or one.epsilon >= 0 for one in figures or ())
+    assert all(figure.epsilon is None or figure.epsilon >= 0 for figure in figures or ())
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(drawn_file(rng))
         answer(read_budgets_csv, file.name)
@@ -246,5 +246,5 @@ def test_every_call_beside_certificates_ends_in_one_too(seed: int) -> None:
     ],
 )
 def test_settings_that_ended_in_other_errors(tiers: list[Any], mechanism: str, keys: dict[str, Any]) -> None:
-    found = certify(Budgets.from_tiers(tiers), mechanism, **keys)
-    assert 0 <= found.epsilon <= found.everyone_else_colludes.epsilon
+    certificate = certify(Budgets.from_tiers(tiers), mechanism, **keys)
+    assert 0 <= certificate.epsilon <= certificate.everyone_else_colludes.epsilon

@@ -44,7 +44,7 @@ RANDOMIZERS: tuple[Randomizer, ...] = (
     GaussianMechanism(lattice=20),
     RecordGaussian(dimension=3, records=5),
 )
-BY_NAME = pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda one: one.statement.code)
+BY_NAME = pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda randomizer: randomizer.statement.code)
 
 
 def quick(randomizer: Randomizer, **how: Any) -> Certificate:
@@ -73,9 +73,9 @@ def test_the_percentage_is_attained_and_never_below(epsilon: float, delta: float
         first = [lost, 0, (1 - lost) * large / (1 + large), (1 - lost) / (1 + large)]
         second = [0, lost, (1 - lost) / (1 + large), (1 - lost) * large / (1 + large)]
         best = (1 + sum(abs(p - q) for p, q in zip(first, second, strict=True)) / 2) / 2
-        found = right_at_most(epsilon, delta)
-        assert best <= found <= min(mpmath.mpf(1), best * (1 + mpmath.mpf(1e-14)))
-        assert best * 100 <= mpmath.mpf(percent(found).removesuffix(" %"))
+        probability = right_at_most(epsilon, delta)
+        assert best <= probability <= min(mpmath.mpf(1), best * (1 + mpmath.mpf(1e-14)))
+        assert best * 100 <= mpmath.mpf(percent(probability).removesuffix(" %"))
 
 
 @settings(max_examples=80, deadline=None)
@@ -114,7 +114,7 @@ def test_what_rounds_assume_is_explained_too() -> None:
     document = round_certificate_json(message)
     assert document["randomizer"] == message.randomizer == "hemisphere(d=2)"
     explained = explain(document)
-    assert all(to_prose(one) in words(explained, "rests") for one in stated)
+    assert all(to_prose(statement) in words(explained, "rests") for statement in stated)
     assert explained.improvements[0].epsilon < message.epsilon
 
 
@@ -136,22 +136,22 @@ def test_what_would_help_is_what_the_accountant_certifies(randomizer: Randomizer
         "half": ((0.25, 30, 1e-6), 4),
         "2 dishonest": ((0.5, 30, 1e-6), 2),
     }
-    better = {one.about: one for one in explained.improvements}
+    better = {improvement.about: improvement for improvement in explained.improvements}
     for about, (budget, dishonest) in changed.items():
         expected = certify([budget], randomizer, delta=certificate.delta, dishonest=dishonest, attack=False)
-        found = [one for name, one in better.items() if about in name]
+        improvements = [improvement for name, improvement in better.items() if about in name]
         if expected.epsilon < certificate.epsilon:
-            assert [one.epsilon for one in found] == [expected.epsilon]
+            assert [improvement.epsilon for improvement in improvements] == [expected.epsilon]
             assert f"(ε = {round_up(expected.epsilon)} CERTIFIED)" in words(explained, "better")
         else:
-            assert not found
+            assert not improvements
             assert "nothing is gained" in words(explained, "better")
 
 
 def test_every_tier_and_both_trust_statements_are_said() -> None:
     certificate = certify({0.5: 900, 2.0: 100}, "rr", delta=1e-6, dishonest=10)
     explained = explain(certificate)
-    assert [one.epsilon for one in explained.tiers] == [tier.epsilon for tier in certificate.tiers]
+    assert [tier.epsilon for tier in explained.tiers] == [tier.epsilon for tier in certificate.tiers]
     text = words(explained)
     for tier in certificate.tiers:
         best = percent(right_at_most(tier.epsilon, tier.delta))
@@ -194,8 +194,8 @@ def test_what_promises_nothing_says_so() -> None:
     assert f"no ε below {round_down(certificate.lower_bound.epsilon)} can be true" in attack
     assert re.search(naming("LOWER_BOUND"), attack)
     (worth,) = [section for section in explained.sections if section.title.endswith("worth")]
-    assert {one.split(":")[0] for one in worth.points} == {
-        one.name for one in certificate.comparison if one.grade != "CERTIFIED" and one.epsilon is not None
+    assert {point.split(":")[0] for point in worth.points} == {
+        bound.name for bound in certificate.comparison if bound.grade != "CERTIFIED" and bound.epsilon is not None
     }
     for point in worth.points:
         assert "no guarantee" in point
@@ -228,9 +228,9 @@ def test_a_document_that_its_own_attack_refutes_is_refused(changed: tuple[str, .
     values = (edited["epsilon"], edited["delta"], attack["epsilon"], attack["delta"])
     said = naming(*(f"{value:g}" for value in values))
     for function in (explain, profile_around):
-        for one in (edited, {"certificate": edited}):
+        for edited_document in (edited, {"certificate": edited}):
             with pytest.raises(ValueError, match=said):
-                function(one)
+                function(edited_document)
     explain(document)
     for name in ("epsilon", "delta"):
         explain({**edited, "lower_bound": {**attack, name: edited[name] / 2}})

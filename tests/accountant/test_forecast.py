@@ -46,7 +46,7 @@ def certified(terms: RoundTerms, mixture: list[tuple[float, int]], stragglers: i
     return message
 
 
-@pytest.mark.parametrize("mechanism", [*MIXING, *NOISE], ids=lambda one: one.kind)
+@pytest.mark.parametrize("mechanism", [*MIXING, *NOISE], ids=lambda mechanism: mechanism.kind)
 @pytest.mark.parametrize("stragglers", [0, 3])
 def test_no_drawn_mixture_is_worse_than_forecast(mechanism: Mechanism, stragglers: int) -> None:
     source = random.Random(f"{mechanism.kind} {stragglers}")
@@ -58,9 +58,9 @@ def test_no_drawn_mixture_is_worse_than_forecast(mechanism: Mechanism, straggler
             used = sorted(source.sample(grid, source.randint(1, len(grid))))
             cuts = [0, *sorted(source.sample(range(1, people), len(used) - 1)), people]
             mixture = [(budget, high - low) for budget, (low, high) in zip(used, itertools.pairwise(cuts), strict=True)]
-            found = certified(terms, mixture, stragglers)
-            assert found.epsilon <= said.worst.epsilon, mixture
-            assert not (found.refusals and said.always_granted)
+            outcome = certified(terms, mixture, stragglers)
+            assert outcome.epsilon <= said.worst.epsilon, mixture
+            assert not (outcome.refusals and said.always_granted)
 
 
 def test_one_person_with_a_large_budget_can_sink_a_round() -> None:
@@ -70,7 +70,7 @@ def test_one_person_with_a_large_budget_can_sink_a_round() -> None:
     said = forecast(terms, 20)
     assert not said.always_granted
     assert said.can_be_granted
-    assert [one.code for one in said.worst.refusals] == [RefusalReason.EPSILON_ABOVE_LIMIT]
+    assert [refusal.code for refusal in said.worst.refusals] == [RefusalReason.EPSILON_ABOVE_LIMIT]
     assert said.worst.budgets == ((4.0, 20),)
     assert forecast(terms_of(RandomizedResponse(), dict.fromkeys((0.1, 0.25, 0.5, 1.0))), 20).always_granted
 
@@ -102,7 +102,7 @@ def test_noise_that_spends_more_delta_than_the_round_is_never_granted() -> None:
     terms = terms_of(Gaussian(low=0.0, high=1.0, lattice=100, local_delta=1e-4), {0.5: None, 1.0: None})
     said = forecast(terms, 3)
     assert not said.can_be_granted
-    assert RefusalReason.DELTA_ABOVE_LIMIT in {one.code for one in said.best.refusals}
+    assert RefusalReason.DELTA_ABOVE_LIMIT in {refusal.code for refusal in said.best.refusals}
 
 
 def test_mixed_noise_may_leave_each_person_their_own_budget_only() -> None:

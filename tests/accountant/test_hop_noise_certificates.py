@@ -46,7 +46,7 @@ ONE_HOP = [Assumption.REPLACE_ONE, Assumption.RUNS_RR, Assumption.ONE_HONEST_HOP
 
 
 def codes(certificate: Certificate) -> list[Assumption]:
-    return [one.code for one in certificate.assumptions]
+    return [assumption.code for assumption in certificate.assumptions]
 
 
 Counts = dict[tuple[int, ...], float]
@@ -62,13 +62,13 @@ def batches(kind: str, local_epsilon: float, value: int, noise: HopNoise, known:
     if k > 2:
         draws = {zs: math.prod([weights[z] / total for z in zs]) for zs in itertools.product(weights, repeat=k)}
     other = 1 / (math.exp(local_epsilon) + k - 1)
-    found: Counts = {}
+    probabilities: Counts = {}
     for report in range(k):
         reported = other * math.exp(local_epsilon) if report == value else other
         for zs, probability in draws.items():
             counts = tuple(law.radius + z + known.count(b) + (b == report) for b, z in enumerate(zs))
-            found[counts] = found.get(counts, 0.0) + reported * probability
-    return found
+            probabilities[counts] = probabilities.get(counts, 0.0) + reported * probability
+    return probabilities
 
 
 def divergence(first: Counts, second: Counts, epsilon: float) -> float:
@@ -95,9 +95,9 @@ def test_whatever_others_send_the_counts_keep_the_certificate(
 
     for known in itertools.combinations_with_replacement(range(k), 3):
         first, second = (batches(kind, local, value, HopNoise(*noise), known) for value in (0, 1))
-        for one, other in ((first, second), (second, first)):
-            assert divergence(one, other, certificate.epsilon) <= target * (1 + 1e-12)
-            assert divergence(one, other, attack.epsilon) >= target * (1 - 1e-12)
+        for law, other in ((first, second), (second, first)):
+            assert divergence(law, other, certificate.epsilon) <= target * (1 + 1e-12)
+            assert divergence(law, other, attack.epsilon) >= target * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=lambda row: f"{row['kind']}-{row['epsilon']}-{row['delta']}")
@@ -121,7 +121,7 @@ def test_every_tier_has_the_least_bound_and_the_list_is_of_those_used() -> None:
     assert Assumption.DISHONEST_CLIENTS in codes(shuffled)
     assert shuffled.one_honest_hop is not None
     assert shuffled.epsilon < shuffled.one_honest_hop.epsilon < NOISE[0]
-    assert [one.code for one in shuffled.one_honest_hop.assumptions] == ONE_HOP
+    assert [assumption.code for assumption in shuffled.one_honest_hop.assumptions] == ONE_HOP
 
     mixed = certify(both, "rr", delta=DELTA, hop_noise=(0.04, DELTA))
     assert {Assumption.ONE_HONEST_HOP, Assumption.DISHONEST_CLIENTS} <= set(codes(mixed))
@@ -137,10 +137,10 @@ def test_every_tier_has_the_least_bound_and_the_list_is_of_those_used() -> None:
 def test_the_bounds_of_the_shuffle_count_fakes_as_dishonest() -> None:
     crowd = {0.5: 100_000}
     for hops in (2, 3):
-        found = certify(crowd, "rr", delta=DELTA, hop_noise=NOISE, hops=hops, dishonest=50)
-        assert found.epsilon == certify(crowd, "rr", delta=DELTA, dishonest=50 + hops * 218).epsilon
-        assert found.dishonest == 50
-        (step,) = [one for one in found.tiers[0].steps if one.code is Step.FAKES_HIDE_LOSSES]
+        certificate = certify(crowd, "rr", delta=DELTA, hop_noise=NOISE, hops=hops, dishonest=50)
+        assert certificate.epsilon == certify(crowd, "rr", delta=DELTA, dishonest=50 + hops * 218).epsilon
+        assert certificate.dishonest == 50
+        (step,) = [step for step in certificate.tiers[0].steps if step.code is Step.FAKES_HIDE_LOSSES]
         assert dict(step.parameters)["fakes"] == hops * 218
 
 
@@ -152,16 +152,16 @@ def test_the_bounds_of_the_shuffle_count_fakes_as_dishonest() -> None:
 def test_hop_noise_is_at_most_every_bound_and_at_least_its_attack(
     budgets: dict[float, int], kind: str, epsilon: float
 ) -> None:
-    found = certify(budgets, kind, delta=DELTA, hop_noise=(epsilon, 1e-8), bounds="blanket")
+    certificate = certify(budgets, kind, delta=DELTA, hop_noise=(epsilon, 1e-8), bounds="blanket")
     fakes = 2 * HopNoise(epsilon, 1e-8).law(2 if kind != "krr(k=4)" else 4).most
     without = certify(budgets, kind, delta=DELTA, bounds="blanket", dishonest=fakes, attack=False)
-    assert found.one_honest_hop is not None
-    assert found.epsilon <= min(without.epsilon, found.one_honest_hop.epsilon)
-    assert found.one_honest_hop.epsilon <= min(max(budgets), epsilon) * (1 + 1e-12)
-    found.check_not_refuted()
+    assert certificate.one_honest_hop is not None
+    assert certificate.epsilon <= min(without.epsilon, certificate.one_honest_hop.epsilon)
+    assert certificate.one_honest_hop.epsilon <= min(max(budgets), epsilon) * (1 + 1e-12)
+    certificate.check_not_refuted()
     variation = randomizer_from_name(kind).total_variation(max(budgets))
     attack = attack_on_hop_noise(HopNoise(epsilon, 1e-8).law(2 if kind != "krr(k=4)" else 4), variation, delta=DELTA)
-    assert attack.epsilon <= found.one_honest_hop.epsilon
+    assert attack.epsilon <= certificate.one_honest_hop.epsilon
 
 
 def test_a_table_is_certified_by_its_largest_total_variation() -> None:
@@ -176,27 +176,27 @@ def test_a_table_is_certified_by_its_largest_total_variation() -> None:
 
 def test_rounds_compose_by_the_losses_of_hop_noise() -> None:
     noise, budgets = (0.1, 1e-8), {8.0: 50}
-    one = certify(budgets, "rr", delta=DELTA, hop_noise=noise)
+    certificate = certify(budgets, "rr", delta=DELTA, hop_noise=noise)
     fifty = certify(budgets, "rr", delta=DELTA, hop_noise=noise, rounds=50)
     assert {Assumption.FRESH_NOISE, Assumption.FIXED_TERMS, Assumption.ONE_HONEST_HOP} <= set(codes(fifty))
     assert Method.COMPOSED_LOSSES in [step.code for step in fifty.method]
-    assert fifty.epsilon < 0.8 * 50 * one.epsilon
-    together = compose([one] * 50, delta=DELTA, fixed_terms=True)
+    assert fifty.epsilon < 0.8 * 50 * certificate.epsilon
+    together = compose([certificate] * 50, delta=DELTA, fixed_terms=True)
     assert together.epsilon == pytest.approx(fifty.epsilon, rel=2e-3)
     assert Assumption.DISHONEST_CLIENTS not in [line.code for line in together.assumptions]
-    loss = privacy_loss_distribution(one)
-    assert one.epsilon * 0.99 <= loss.get_epsilon_for_delta(DELTA) <= one.epsilon * 1.01
+    loss = privacy_loss_distribution(certificate)
+    assert certificate.epsilon * 0.99 <= loss.get_epsilon_for_delta(DELTA) <= certificate.epsilon * 1.01
 
 
 def test_a_privacy_filter_admits_rounds_by_the_losses_of_hop_noise() -> None:
     """A curve with mass at infinity was followed to the local budget, with one point for all of its finite losses."""
-    one = certify({8.0: 50}, "rr", delta=DELTA, hop_noise=(0.1, 1e-10), attack=False)
-    (tier,) = one.tiers
+    certificate = certify({8.0: 50}, "rr", delta=DELTA, hop_noise=(0.1, 1e-10), attack=False)
+    (tier,) = certificate.tiers
     assert tier.privacy_profile is not None
     points = curve_points(tier.privacy_profile, (8.0, 0.0), 1e-12)
     assert sum(0 < epsilon <= 0.1 for epsilon, _ in points) > 40
-    hundred = compose([one] * 100, delta=DELTA)
-    assert hundred.epsilon < 0.7 * 100 * one.epsilon
+    hundred = compose([certificate] * 100, delta=DELTA)
+    assert hundred.epsilon < 0.7 * 100 * certificate.epsilon
 
 
 def test_curves_rest_on_what_their_points_rest_on() -> None:
@@ -215,13 +215,13 @@ def test_a_curve_with_hop_noise_is_nowhere_below_the_truth() -> None:
 
 
 def test_plans_include_the_error_of_fakes_and_stop_at_a_budget_of_8() -> None:
-    found = plan("rr", num_users=200, epsilon=0.1, delta=DELTA, hop_noise=NOISE)
-    assert found.certificate.epsilon <= 0.1
-    assert found.capped
-    assert float(found.budgets.local_epsilon[-1]) == pytest.approx(8.0)
+    planned = plan("rr", num_users=200, epsilon=0.1, delta=DELTA, hop_noise=NOISE)
+    assert planned.certificate.epsilon <= 0.1
+    assert planned.capped
+    assert float(planned.budgets.local_epsilon[-1]) == pytest.approx(8.0)
     kept = math.tanh(4.0)
     exact = math.sqrt(2 * HopNoise(*NOISE).law(2).variance + 200 * (1 - kept**2) / 4) / (200 * kept)
-    assert found.standard_error == pytest.approx(exact)
+    assert planned.standard_error == pytest.approx(exact)
     bins = plan("krr(k=5)", budgets={8.0: 1000}, delta=DELTA, hop_noise=NOISE)
     without = plan("krr(k=5)", budgets={8.0: 1000}, delta=DELTA)
     assert bins.standard_error is not None
@@ -252,11 +252,11 @@ def test_hop_noise_that_no_hop_can_add_is_refused(randomizer: str, setting: dict
 
 
 def test_both_written_forms_hold_the_guarantee_of_one_hop() -> None:
-    found = certify({8.0: 5}, "krr(k=4)", delta=DELTA, hop_noise=NOISE, hops=3)
-    document = found.to_json()
-    assert Certificate.from_json(json.dumps(document)) == found
-    assert Certificate.from_message(found.to_message()) == found
-    assert dict(found.assumptions[-1].parameters) == {"hops": 3, "epsilon": 0.1, "delta": DELTA}
+    certificate = certify({8.0: 5}, "krr(k=4)", delta=DELTA, hop_noise=NOISE, hops=3)
+    document = certificate.to_json()
+    assert Certificate.from_json(json.dumps(document)) == certificate
+    assert Certificate.from_message(certificate.to_message()) == certificate
+    assert dict(certificate.assumptions[-1].parameters) == {"hops": 3, "epsilon": 0.1, "delta": DELTA}
     without = {name: value for name, value in document.items() if name != "one_honest_hop"}
     with pytest.raises(ValueError, match=naming("one_honest_hop")):
         Certificate.from_json(without)
@@ -268,23 +268,23 @@ def test_both_written_forms_hold_the_guarantee_of_one_hop() -> None:
 
 def test_an_explanation_says_what_holds_if_one_server_is_honest() -> None:
     said = explain(certify({4.0: 500}, "rr", delta=DELTA, hop_noise=NOISE).to_json())
-    assert [one.title for one in said.sections][:3] == [
+    assert [section.title for section in said.sections][:3] == [
         "What someone can learn about one person",
         "If one server is honest",
         "If everyone else colludes",
     ]
-    assert any("hop noise" in one.about for one in said.improvements)
-    assert not any("twice as many" in one.about for one in said.improvements)
+    assert any("hop noise" in improvement.about for improvement in said.improvements)
+    assert not any("twice as many" in improvement.about for improvement in said.improvements)
     curve = profile_around(certify({4.0: 500}, "rr", delta=DELTA, hop_noise=NOISE))
     assert curve(0.1) <= DELTA
     plain = explain(certify({4.0: 500}, "rr", delta=DELTA))
-    assert "If one server is honest" not in [one.title for one in plain.sections]
+    assert "If one server is honest" not in [section.title for section in plain.sections]
 
 
 def test_budgets_in_spans_have_the_hop_noise_of_their_largest() -> None:
     budgets = Budgets.from_tiers([(1 + place / 50, 2) for place in range(100)])
-    found = certify(budgets, "rr", delta=DELTA, hop_noise=NOISE, attack=False)
-    for tier in found.tiers:
+    certificate = certify(budgets, "rr", delta=DELTA, hop_noise=NOISE, attack=False)
+    for tier in certificate.tiers:
         alone = certify({tier.local_epsilon: 1}, "rr", delta=DELTA, hop_noise=NOISE, attack=False)
         assert tier.epsilon == alone.epsilon
 
@@ -299,7 +299,7 @@ def test_a_lost_budget_brings_the_assumption_of_its_own_bound() -> None:
         kit.manifest.delta = DELTA
         message = pb.Certificate(delta=DELTA, num_tickets=known + 1, num_reports=known + 1, unknown_budgets=1)
         certify_into(message, kit.terms, [(0.5, known)])
-        stated = {one.code for one in assumptions_of(message)}
+        stated = {assumption.code for assumption in assumptions_of(message)}
         assert Assumption.ONE_HONEST_HOP in stated
         assert (Assumption.UNIFORM_ORDER in stated, Assumption.HONEST_ACCOUNTANT in stated) == (both, both)
         assert message.tiers[0].epsilon < message.unknown_budget_epsilon == message.epsilon <= 0.04
@@ -319,4 +319,4 @@ def test_a_round_of_one_hop_is_certified_for_a_budget_that_nobody_used() -> None
     kit.manifest.epsilon_max = (message.tiers[0].epsilon + message.epsilon) / 2
     refused = pb.Certificate(delta=DELTA, num_tickets=30, num_reports=30)
     certify_into(refused, kit.terms, [(1.0, 30)])
-    assert [one.code for one in refusals_of(refused)] == [RefusalReason.EPSILON_ABOVE_LIMIT]
+    assert [refusal.code for refusal in refusals_of(refused)] == [RefusalReason.EPSILON_ABOVE_LIMIT]

@@ -61,7 +61,7 @@ def shuffled(reports: Sequence[Sequence[mpmath.mpf]]) -> dict[tuple[int, ...], m
 
 def worst(victim: Channel, others: Sequence[Channel], dishonest: int, epsilons: Sequence[float]) -> list[mpmath.mpf]:
     """The exact delta at each epsilon; the reports of the dishonest others are taken away."""
-    found = [mpmath.mpf(0)] * len(epsilons)
+    largest = [mpmath.mpf(0)] * len(epsilons)
     inputs = range(len(victim))
     for honest in itertools.combinations(others, max(0, len(others) - dishonest)):
         for values in itertools.product(inputs, repeat=len(honest)):
@@ -71,8 +71,8 @@ def worst(victim: Channel, others: Sequence[Channel], dishonest: int, epsilons: 
                 for place, epsilon in enumerate(epsilons):
                     gain = mpmath.exp(mpmath.mpf(epsilon))
                     stick = sum(max(mpmath.mpf(0), mass - gain * q[key]) for key, mass in p.items())
-                    found[place] = max(found[place], stick)
-    return found
+                    largest[place] = max(largest[place], stick)
+    return largest
 
 
 def check_few(
@@ -91,10 +91,10 @@ def check_few(
         arguments = {"dishonest": dishonest, "linkage": linkage, "attack": False}
         epsilons, deltas = [share * local for share in shares], []
         for epsilon in epsilons:
-            found = certify(budgets, randomizer, epsilon=epsilon, **arguments)  # type: ignore[arg-type]
-            deltas.append(next(tier.delta for tier in found.tiers if tier.local_epsilon == local))
-        found = certify(budgets, randomizer, delta=delta, **arguments)  # type: ignore[arg-type]
-        tier = next(tier for tier in found.tiers if tier.local_epsilon == local)
+            certificate = certify(budgets, randomizer, epsilon=epsilon, **arguments)  # type: ignore[arg-type]
+            deltas.append(next(tier.delta for tier in certificate.tiers if tier.local_epsilon == local))
+        certificate = certify(budgets, randomizer, delta=delta, **arguments)  # type: ignore[arg-type]
+        tier = next(tier for tier in certificate.tiers if tier.local_epsilon == local)
         epsilons, deltas = [*epsilons, tier.epsilon], [*deltas, tier.delta]
         with mpmath.workdps(60):
             for truth, claimed in zip(worst(channels[local], around, dishonest, epsilons), deltas, strict=True):
@@ -178,11 +178,11 @@ def test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds(tiers: int, lin
 
 def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int, linkage: Linkage) -> None:
     """Against the count of reports below a cut, the others all at one value; the dishonest have the least budgets."""
-    found = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
+    certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
     locals_ = budgets.local_epsilon.tolist()
     for victim in {0, len(locals_) // 2, len(locals_) - 1}:
         local = locals_[victim]
-        tier = next(tier for tier in found.tiers if tier.local_epsilon >= local)
+        tier = next(tier for tier in certificate.tiers if tier.local_epsilon >= local)
         left = budgets.count.copy()
         left[victim] -= 1
         if linkage == "stratified":
@@ -209,13 +209,13 @@ def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
     count = np.append(rng.integers(1, 200, steps.size), rng.integers(1_500, 4_000))
     dishonest, delta = int(rng.choice([0, 0, 1, 30])), float(rng.choice([1e-3, 1e-5, 1e-8]))
     tiers = list(zip(locals_, count.tolist(), strict=True))
-    found = certify(Budgets.from_tiers(tiers), "laplace", delta=delta, dishonest=dishonest, attack=False)
-    for place, tier in enumerate(found.tiers):
+    certificate = certify(Budgets.from_tiers(tiers), "laplace", delta=delta, dishonest=dishonest, attack=False)
+    for place, tier in enumerate(certificate.tiers):
         own = tier.local_epsilon
         curve = tier.privacy_profile
         curves = [] if curve is None else [curve, RecordedProfile([profile_of(curve, max(tier.epsilon, 1e-6), own)])]
         at = [share * tier.epsilon for share in (0.3, 0.9, 1.0)]
-        claims = [(epsilon, one.delta(epsilon).value) for one, epsilon in itertools.product(curves, at)]
+        claims = [(epsilon, curve.delta(epsilon).value) for curve, epsilon in itertools.product(curves, at)]
         left = [n - (k == place) for k, (_, n) in enumerate(tiers)]
         gone = dishonest
         for k in rng.permutation(len(left)).tolist():  # any may be
@@ -242,8 +242,8 @@ def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
 
     others = [(1.0, 60, 10.0 ** -(2 + 0.1 * step)) for step in range(tiers - 1)]
     budgets = Budgets.from_tiers([*others, (1.0, 1, 1e-9)])
-    found = certify(budgets, GaussianMechanism(), delta=1e-5, attack=False)
-    tier = next(tier for tier in found.tiers if tier.local_delta >= 1e-9 and tier.local_epsilon >= 1.0)
+    certificate = certify(budgets, GaussianMechanism(), delta=1e-5, attack=False)
+    tier = next(tier for tier in certificate.tiers if tier.local_delta >= 1e-9 and tier.local_epsilon >= 1.0)
     loud = np.array([sigma(1.0, spent) for _, _, spent in others])
     own = sigma(1.0, 1e-9)
     for cut in np.linspace(1, 30, 60).tolist():
@@ -282,14 +282,14 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
         )  # the exchange bound always has a say
         budgets, randomizer = Budgets.from_tiers(tiers), HemisphereMechanism(1)
         keys = {"dishonest": dishonest, "linkage": linkage, "attack": False, "rounds": rounds}
-        found = certify(budgets, randomizer, delta=delta, **keys)  # type: ignore[arg-type]
-        back = certify(budgets, randomizer, epsilon=found.epsilon * rng.random(), **keys)  # type: ignore[arg-type]
-    for tier, other in zip(found.tiers, back.tiers, strict=True):
+        certificate = certify(budgets, randomizer, delta=delta, **keys)  # type: ignore[arg-type]
+        back = certify(budgets, randomizer, epsilon=certificate.epsilon * rng.random(), **keys)  # type: ignore[arg-type]
+    for tier, other in zip(certificate.tiers, back.tiers, strict=True):
         own = tier.local_epsilon
         curve = tier.privacy_profile
         curves = [] if curve is None else [curve, RecordedProfile([profile_of(curve, max(tier.epsilon, 1e-6), own)])]
         at = [share * tier.epsilon for share in (0.0, 0.5, 1.0)]
-        claims = [(epsilon, one.delta(epsilon).value) for one, epsilon in itertools.product(curves, at)]
+        claims = [(epsilon, curve.delta(epsilon).value) for curve, epsilon in itertools.product(curves, at)]
         left = [(e, n - (e == own)) for e, n in tiers if linkage == "separate" or e == own]
         gone = dishonest
         around = []

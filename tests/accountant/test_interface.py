@@ -27,7 +27,7 @@ from tests.support.messages import naming
 Ask = Callable[[Any, Any], Any]
 FUNCTIONS: dict[str, Ask] = {
     "certify": lambda budgets, randomizer: certify(budgets, randomizer, delta=1e-3).epsilon,
-    "compare": lambda budgets, randomizer: [one.epsilon for one in compare(budgets, randomizer, 1e-3)],
+    "compare": lambda budgets, randomizer: [bound.epsilon for bound in compare(budgets, randomizer, 1e-3)],
     "lower_bound": lambda budgets, randomizer: lower_bound(budgets, randomizer, delta=1e-3).epsilon,
     "plan": lambda budgets, randomizer: plan(randomizer, budgets=budgets, delta=1e-3).certificate.epsilon,
     "privacy_profile": lambda budgets, randomizer: (
@@ -172,15 +172,15 @@ def test_the_name_of_a_file_is_no_budgets() -> None:
 
 def test_a_profile_may_be_asked_for_one_delta() -> None:
     """Reproduction: object of type 'float' has no len()."""
-    one = privacy_profile([1.0] * 20, "rr", deltas=1e-3)
-    assert one == privacy_profile([1.0] * 20, "rr", deltas=[1e-3])
+    profile = privacy_profile([1.0] * 20, "rr", deltas=1e-3)
+    assert profile == privacy_profile([1.0] * 20, "rr", deltas=[1e-3])
 
 
 def test_what_is_drawn_on_is_axes() -> None:
     """Reproduction: 'str' object has no attribute 'barh'."""
-    for one in (certify([1.0] * 20, "rr", delta=1e-3), privacy_profile([1.0] * 20, "rr", deltas=1e-3)):
+    for drawable in (certify([1.0] * 20, "rr", delta=1e-3), privacy_profile([1.0] * 20, "rr", deltas=1e-3)):
         with pytest.raises(ValueError, match=naming("axes", "'x.png'")):
-            one.plot("x.png")
+            drawable.plot("x.png")
 
 
 def test_no_time_is_less_than_none() -> None:

@@ -63,7 +63,7 @@ def joint_laws(k: int, noise: HopNoise, waves: int, local_epsilon: float) -> lis
         laws.append(functools.reduce(np.multiply.outer, [wave.ravel()] * waves))
     true = math.exp(local_epsilon) / (math.exp(local_epsilon) + k - 1)
     other = (1 - true) / (k - 1)
-    return [np.sum([(true if r == value else other) * one for r, one in enumerate(laws)], axis=0) for value in (0, 1)]
+    return [np.sum([(true if r == value else other) * law for r, law in enumerate(laws)], axis=0) for value in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def randomizer_bound(local_epsilon: float, epsilon: float) -> float:
 
 def test_without_hop_noise_it_is_the_local_budget() -> None:
     for waves, people in itertools.product((1, 2, 10_000), (2, 100_000)):
-        found = certify({0.5: people, 1.0: people}, "rr", delta=1e-6, rounds=PermanentSeries(waves))
-        assert [tier.epsilon for tier in found.tiers] == [0.5, 1.0]
-        assert (found.epsilon, found.comparison, found.lower_bound) == (1.0, (), None)
-        assert [one.code for one in found.assumptions] == [
+        certificate = certify({0.5: people, 1.0: people}, "rr", delta=1e-6, rounds=PermanentSeries(waves))
+        assert [tier.epsilon for tier in certificate.tiers] == [0.5, 1.0]
+        assert (certificate.epsilon, certificate.comparison, certificate.lower_bound) == (1.0, (), None)
+        assert [assumption.code for assumption in certificate.assumptions] == [
             Assumption.REPLACE_ONE,
             Assumption.RUNS_RR,
             Assumption.EVERYONE_ELSE_DISHONEST,
@@ -101,16 +101,18 @@ def test_without_hop_noise_it_is_the_local_budget() -> None:
 
 
 def test_with_hop_noise_it_grows_with_the_waves_up_to_the_local_budget() -> None:
-    found = [
+    certificates = [
         certify({8.0: 1000}, "rr", delta=1e-6, hop_noise=(0.1, 1e-9), rounds=PermanentSeries(w))
         for w in (1, 4, 52, 4096)
     ]
-    epsilons = [one.epsilon for one in found]
+    epsilons = [certificate.epsilon for certificate in certificates]
     assert epsilons == sorted(epsilons)
     assert epsilons[0] == pytest.approx(certify({8.0: 10}, "rr", delta=1e-6, hop_noise=(0.1, 1e-9)).epsilon, rel=0.02)
     assert epsilons[2] < 52 * 0.1
     assert epsilons[3] == 8.0
-    assert all(Assumption.UNIFORM_ORDER not in {a.code for a in one.assumptions} for one in found)
+    assert all(
+        Assumption.UNIFORM_ORDER not in {a.code for a in certificate.assumptions} for certificate in certificates
+    )
 
 
 @pytest.mark.parametrize("changes", [{"linkage": "stratified"}, {"randomizer": "laplace"}, {"adaptive_order": True}])
@@ -127,17 +129,17 @@ def test_a_series_counts_once_also_when_read_from_json() -> None:
         certify(several, "rr", delta=1e-6, rounds=SERIES),
         certify({1.0: 900}, "rr", delta=1e-6, rounds=SERIES),
     ]
-    read = [Certificate.from_json(json.dumps(one.to_json())) for one in waves]
+    read = [Certificate.from_json(json.dumps(wave.to_json())) for wave in waves]
     assert read == waves
     other = certify({1.0: 1000}, "rr", delta=1e-6, rounds=PermanentSeries(52, "0e" * 32))
     planned = certify({1.0: 1000}, "rr", delta=1e-6, rounds=PermanentSeries(52))
     for fixed in (True, False):
         totals = [
-            compose(found, delta=1e-5, fixed_terms=fixed).epsilon
-            for found in (read[:1], read, [*read, other], [planned, planned, planned])
+            compose(certificates, delta=1e-5, fixed_terms=fixed).epsilon
+            for certificates in (read[:1], read, [*read, other], [planned, planned, planned])
         ]
         assert totals == pytest.approx([2, 2, 3, 3], rel=1e-4)
-    assert Assumption.SAME_REPORT in {one.code for one in compose(read, delta=1e-5).assumptions}
+    assert Assumption.SAME_REPORT in {assumption.code for assumption in compose(read, delta=1e-5).assumptions}
     longer = certify(several, "rr", delta=1e-6, rounds=PermanentSeries(53, SERIES.name))
     with pytest.raises(ValueError, match="series 5e5e5e5e5e5e differ"):
         compose([*waves, longer], delta=1e-5)
@@ -154,7 +156,7 @@ def test_a_certificate_that_assumes_both_is_refused() -> None:
 def test_explanations_and_curves_claim_no_shuffle_either(noise: tuple[float, float] | None) -> None:
     certificate = certify({1.0: 1000, 8.0: 10}, "rr", delta=1e-6, rounds=SERIES, hop_noise=noise)
     assert profile_around(certificate).epsilon(1e-6) == pytest.approx(certificate.epsilon, rel=1e-6)
-    better = [one.about.split(",")[0] for one in explain(certificate).improvements]
+    better = [improvement.about.split(",")[0] for improvement in explain(certificate).improvements]
     assert "half of every local budget" in better
     assert "twice as many people" not in better  # they do not help
 
@@ -166,8 +168,8 @@ def test_rounds_of_permanent_studies_are_certified_without_shuffle() -> None:
     assert message.epsilon == 2.0  # of the largest budget of the grid: the accountant may leave out who used it
     series = terms.permanent
     assert series is not None
-    assert [(one.epsilon, one.series) for one in entries] == [(0.5, series.name), (1.0, series.name)]
-    codes = {one.code for one in assumptions_of(message)}
+    assert [(entry.epsilon, entry.series) for entry in entries] == [(0.5, series.name), (1.0, series.name)]
+    codes = {assumption.code for assumption in assumptions_of(message)}
     assert not codes & {Assumption.UNIFORM_ORDER, Assumption.GENUINE_ROSTER, Assumption.HONEST_ACCOUNTANT}
     read = Certificate.from_json(json.dumps(certificate_json(message)))
     assert read.series == series
@@ -193,7 +195,7 @@ def test_waves_are_one_series_until_terms_or_their_number_change() -> None:
         kit_of_wave(1, epsilon_max=1.5),
         kit_of_wave(1, question=Question("bit", KaryResponse(2))),
     ]
-    names = {one.terms.permanent and one.terms.permanent.name for one in others} | {first and first.name}
+    names = {other.terms.permanent and other.terms.permanent.name for other in others} | {first and first.name}
     assert len(names) == 5
     assert kit_of_wave(1, permanent=False).terms.permanent is None
 
@@ -215,9 +217,9 @@ def test_the_ledger_counts_a_series_once(ledger: Ledger) -> None:
     limit = Limit(3.0, 1e-5)
     _, another = certified(kit_of_wave(1, study_id="other").terms, {1.0: 500})
     _, shuffled = certified(kit_of_wave(1, permanent=False).terms, {1.0: 500})
-    spent = [one.guarantee for one in ledger.spent(1e-5) if one.guarantee is not None]
-    assert [round(one.epsilon, 6) for one in spent] == [1.0, 2.0, 2.0]
-    assert Assumption.ANSWERS_UNCHANGED in {one.code for one in spent[-1].assumptions}
+    spent = [spending.guarantee for spending in ledger.spent(1e-5) if spending.guarantee is not None]
+    assert [round(guarantee.epsilon, 6) for guarantee in spent] == [1.0, 2.0, 2.0]
+    assert Assumption.ANSWERS_UNCHANGED in {assumption.code for assumption in spent[-1].assumptions}
     two = ledger.spent_in([RoundId("wellbeing-w1-1"), RoundId("wellbeing-w2-1")], 1e-5)
     assert two is not None
     assert two.epsilon == pytest.approx(2.0)
@@ -227,7 +229,7 @@ def test_the_ledger_counts_a_series_once(ledger: Ledger) -> None:
     account = Account.of(ledger)
     more, remaining = account.asker([limit])(certified(kit_of_wave(2).terms, {1.0: 500, 2.0: 10})[1])
     assert (list(more), remaining) == ([], 1.0)
-    by_themselves = [Entry(one.local_epsilon, 0.0, 1, one.epsilon, one.delta) for one in entries]
+    by_themselves = [Entry(entry.local_epsilon, 0.0, 1, entry.epsilon, entry.delta) for entry in entries]
     apart = total_of_rounds([by_themselves] * 3, 1e-5, False)
     assert apart is not None
     assert apart.epsilon == 6.0

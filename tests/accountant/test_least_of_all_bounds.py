@@ -41,24 +41,24 @@ def steps_of(certificate: Certificate) -> list[Statement[Step]]:
     return [step for tier in certificate.tiers for step in tier.steps]
 
 
-@pytest.mark.parametrize("randomizer", BITS, ids=lambda one: one.name)
+@pytest.mark.parametrize("randomizer", BITS, ids=lambda randomizer: randomizer.name)
 def test_bits_and_half_spheres_are_certified_well_below_the_blanket(randomizer: Randomizer) -> None:
-    found = certify(MIXED, randomizer, delta=1e-6)
-    assert found.lower_bound is None or found.lower_bound.epsilon <= found.epsilon
-    assert 0.056874 <= found.epsilon <= 0.0570
-    assert codes(found.method) == [Method.EXCHANGE]
-    reached = {step["bound"]: step["epsilon"] for step in steps_of(found) if step.code is Step.FOUND_EPSILON}
+    certificate = certify(MIXED, randomizer, delta=1e-6)
+    assert certificate.lower_bound is None or certificate.lower_bound.epsilon <= certificate.epsilon
+    assert 0.056874 <= certificate.epsilon <= 0.0570
+    assert codes(certificate.method) == [Method.EXCHANGE]
+    reached = {step["bound"]: step["epsilon"] for step in steps_of(certificate) if step.code is Step.FOUND_EPSILON}
     assert reached["blanket"] == pytest.approx(0.0645, abs=5e-4)
-    assert reached["exchange"] == found.epsilon
-    back = certify(MIXED, randomizer, epsilon=found.epsilon, attack=False)
+    assert reached["exchange"] == certificate.epsilon
+    back = certify(MIXED, randomizer, epsilon=certificate.epsilon, attack=False)
     assert back.delta <= 1e-6 * 1.05
 
 
 def test_beside_a_worst_case_both_other_bounds_are_tried() -> None:
-    found = certify({1.0: 300}, "rr", delta=1e-6)
-    tried = [step["bound"] for step in steps_of(found) if step.code in (Step.FOUND_EPSILON, Step.NO_LESS)]
+    certificate = certify({1.0: 300}, "rr", delta=1e-6)
+    tried = [step["bound"] for step in steps_of(certificate) if step.code in (Step.FOUND_EPSILON, Step.NO_LESS)]
     assert tried == ["worst case", "blanket", "exchange"]
-    assert codes(found.method) == [Method.WORST_CASE]
+    assert codes(certificate.method) == [Method.WORST_CASE]
 
 
 @pytest.mark.parametrize(
@@ -70,23 +70,25 @@ def test_laplace_noise_is_certified_by_the_exchange_bound(
 ) -> None:
     budgets = Budgets.from_tiers(tiers)
     told: list[tuple[int, int]] = []
-    found = certify(
+    certificate = certify(
         budgets, "laplace", delta=1e-6, dishonest=dishonest, progress=lambda done, tiers: told.append((done, tiers))
     )
     assert told == [(done + 1, len(tiers)) for done in range(len(tiers))]
-    assert found.lower_bound is not None
-    assert max(attack, found.lower_bound.epsilon) <= found.epsilon <= least
-    assert codes(found.method) == [Method.EXCHANGE]
+    assert certificate.lower_bound is not None
+    assert max(attack, certificate.lower_bound.epsilon) <= certificate.epsilon <= least
+    assert codes(certificate.method) == [Method.EXCHANGE]
     assert certify(budgets, "laplace", delta=1e-6, dishonest=dishonest, attack=False, bounds="blanket").epsilon > least
 
 
 @pytest.mark.parametrize(
-    "randomizer", [KaryRandomizedResponse(3), LaplaceMechanism(lattice=20)], ids=lambda one: one.statement.code
+    "randomizer",
+    [KaryRandomizedResponse(3), LaplaceMechanism(lattice=20)],
+    ids=lambda randomizer: randomizer.statement.code,
 )
 def test_others_keep_the_blanket(randomizer: Randomizer) -> None:
-    found, blanket = (certify(MIXED, randomizer, delta=1e-6, attack=False, bounds=bounds) for bounds in BOUNDS)
-    assert found.epsilon == blanket.epsilon
-    assert Method.EXCHANGE not in codes(found.method)
+    least, blanket = (certify(MIXED, randomizer, delta=1e-6, attack=False, bounds=bounds) for bounds in BOUNDS)
+    assert least.epsilon == blanket.epsilon
+    assert Method.EXCHANGE not in codes(least.method)
 
 
 @pytest.mark.parametrize("bounds", ["", "exchange"])
@@ -103,7 +105,7 @@ def test_an_adaptive_order_is_refused_where_nothing_is_proved() -> None:
             tier_profiles(MIXED, randomizer, 0.1, adaptive_order=True)
 
 
-@pytest.mark.parametrize("randomizer", BITS, ids=lambda one: one.name)
+@pytest.mark.parametrize("randomizer", BITS, ids=lambda randomizer: randomizer.name)
 @pytest.mark.parametrize("budgets", [MIXED, Budgets.from_tiers([(1.0, 300)])])
 def test_an_adaptive_order_keeps_the_blanket(budgets: Budgets, randomizer: Randomizer) -> None:
     """Neither the exchange bound nor the exact worst case of a batch holds there."""
@@ -131,17 +133,17 @@ def test_a_training_in_sequence_keeps_the_blanket() -> None:
 
 
 def test_when_the_time_is_over_the_blanket_stays() -> None:
-    found = certify(MIXED, "rr", delta=1e-6, attack=False, seconds=0.0)
-    assert found.epsilon == certify(MIXED, "rr", delta=1e-6, attack=False, bounds="blanket").epsilon
-    assert Step.TIME_OVER in codes(steps_of(found))
+    certificate = certify(MIXED, "rr", delta=1e-6, attack=False, seconds=0.0)
+    assert certificate.epsilon == certify(MIXED, "rr", delta=1e-6, attack=False, bounds="blanket").epsilon
+    assert Step.TIME_OVER in codes(steps_of(certificate))
 
 
 def test_many_different_budgets() -> None:
     values = np.random.default_rng(1).uniform(0.01, 2.0, 10_000)
     values[0] = 2.0
-    found = certify(values.tolist(), "rr", delta=1e-6)
-    assert found.lower_bound is not None
-    assert found.lower_bound.epsilon <= found.epsilon <= 1.05 * found.lower_bound.epsilon
+    certificate = certify(values.tolist(), "rr", delta=1e-6)
+    assert certificate.lower_bound is not None
+    assert certificate.lower_bound.epsilon <= certificate.epsilon <= 1.05 * certificate.lower_bound.epsilon
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -156,9 +158,9 @@ def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
     delta = float(rng.choice([0.3, 1e-4, 1e-9, 1e-20]))
     rounds = int(rng.choice([1, 1, 3]))
     keys = {"delta": delta, "dishonest": dishonest, "linkage": linkage, "rounds": rounds, "attack": False}
-    found = certify(budgets, "hemisphere", **keys)  # type: ignore[arg-type]
+    certificate = certify(budgets, "hemisphere", **keys)  # type: ignore[arg-type]
     blanket = certify(budgets, "hemisphere", bounds="blanket", **keys)  # type: ignore[arg-type]
-    for tier, before in zip(found.tiers, blanket.tiers, strict=True):
+    for tier, before in zip(certificate.tiers, blanket.tiers, strict=True):
         # The points of a composed profile are not quite where they were.
         assert tier.epsilon <= before.epsilon * (1 if rounds == 1 else 1.02)
         attack = lower_bound(
@@ -169,25 +171,27 @@ def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
 
 def test_the_curve_that_is_composed_is_never_below_the_truth() -> None:
     budgets = Budgets.from_tiers([(2.0, 600)])
-    found = certify(budgets, "hemisphere", delta=1e-4, attack=False)
-    curve = found.tiers[0].privacy_profile
+    certificate = certify(budgets, "hemisphere", delta=1e-4, attack=False)
+    curve = certificate.tiers[0].privacy_profile
     assert curve is not None
-    assert codes(found.method) == [Method.EXCHANGE]
-    recorded = profile_of(curve, found.epsilon, 2.0)
-    for epsilon in [*np.linspace(0, 1.2 * found.epsilon, 9).tolist(), recorded[7][0], 1.9]:
+    assert codes(certificate.method) == [Method.EXCHANGE]
+    recorded = profile_of(curve, certificate.epsilon, 2.0)
+    for epsilon in [*np.linspace(0, 1.2 * certificate.epsilon, 9).tolist(), recorded[7][0], 1.9]:
         truth = max(divergence_of_split([(2.0, 599)], [ones], 2.0, epsilon) for ones in (0, 300, 599))
         assert truth * (1 - 1e-9) <= curve.delta(epsilon).value
     assert all(delta >= divergence_of_split([(2.0, 599)], [0], 2.0, e) * (1 - 1e-9) for e, delta in recorded[:20])
     both = ComposedProfile([Round(curve, 2.0, 2)], 1e-4)
-    assert found.epsilon < both.delta(found.epsilon).value + found.epsilon  # composed once more, it costs more
-    assert both.delta(found.epsilon).value > 1e-4
+    assert (
+        certificate.epsilon < both.delta(certificate.epsilon).value + certificate.epsilon
+    )  # composed once more, it costs more
+    assert both.delta(certificate.epsilon).value > 1e-4
 
 
 def test_plans_reach_further_than_by_the_blanket_and_hold() -> None:
     def largest(bounds: Bounds, adaptive_order: bool = False) -> float:
-        found = plan("rr", delta=1e-6, epsilon=0.1, num_users=10_000, bounds=bounds, adaptive_order=adaptive_order)
-        assert found.certificate.epsilon <= 0.1
-        return float(found.budgets.local_epsilon[-1])
+        planned = plan("rr", delta=1e-6, epsilon=0.1, num_users=10_000, bounds=bounds, adaptive_order=adaptive_order)
+        assert planned.certificate.epsilon <= 0.1
+        return float(planned.budgets.local_epsilon[-1])
 
     assert largest("all") > 1.05 * largest("blanket") == 1.05 * largest("all", adaptive_order=True)
     users = [
@@ -204,8 +208,8 @@ def test_no_bound_of_bits_hides_a_lower_blanket(local: float, users: int) -> Non
     least, blanket = (certify(budgets, "rr", delta=1e-6, attack=False, bounds=bounds) for bounds in BOUNDS)
     assert least.epsilon <= blanket.epsilon * (1 + 1e-6)
     for share in (0.3, 1.0, 2.0):
-        found, other = (
+        epsilon, other = (
             certify(budgets, "rr", epsilon=share * blanket.epsilon, attack=False, bounds=bounds).delta
             for bounds in ("all", "blanket")
         )
-        assert found <= other * (1 + 1e-8)
+        assert epsilon <= other * (1 + 1e-8)

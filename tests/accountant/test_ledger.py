@@ -40,12 +40,12 @@ DELTA = 1e-6
 
 @cache
 def entries_of(*, profiles: bool = True) -> Sequence[Entry]:
-    found = certify(BUDGETS, "rr", delta=DELTA, attack=False)
+    certificate = certify(BUDGETS, "rr", delta=DELTA, attack=False)
     curves = {
         v.local_epsilon: c for v, c in tier_profiles(BUDGETS, BinaryRandomizedResponse(), DELTA, adaptive_order=False)
     }
     entries = []
-    for tier in found.tiers:
+    for tier in certificate.tiers:
         curve = curves[tier.local_epsilon]
         assert curve is not None
         points = profile_of(curve, tier.epsilon, tier.local_epsilon) if profiles else ()
@@ -87,19 +87,19 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
         fixed = {tier.tier: tier for tier in Ledger(connection).spent(4 * DELTA, fixed_terms=True)}
     assert list(spent) == ["local ε 0.5", "local ε 1", "local ε 1.5", ANY_TIER]
     whole = certify(BUDGETS, "rr", delta=4 * DELTA, rounds=3, attack=False)
-    for entry, one in zip(entries, spent.values(), strict=False):
-        assert one.rounds == 3
-        assert one.guarantee is not None
-        assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
-        assert one.guarantee.method == (state(Method.PRIVACY_FILTER, rounds=3),)
-        assert codes(one.guarantee.assumptions) == [Assumption.TOTAL_BEFOREHAND]
-        composed = fixed[one.tier].guarantee
+    for entry, spending in zip(entries, spent.values(), strict=False):
+        assert spending.rounds == 3
+        assert spending.guarantee is not None
+        assert entry.epsilon < spending.guarantee.epsilon < 3 * entry.epsilon
+        assert spending.guarantee.method == (state(Method.PRIVACY_FILTER, rounds=3),)
+        assert codes(spending.guarantee.assumptions) == [Assumption.TOTAL_BEFOREHAND]
+        composed = fixed[spending.tier].guarantee
         assert composed is not None
         assert composed.method == (state(Method.COMPOSED_LOSSES, rounds=3),)
         assert codes(composed.assumptions) == [Assumption.FIXED_TERMS]
         direct = next(t.epsilon for t in whole.tiers if t.local_epsilon == entry.local_epsilon)
         assert direct * (1 - 1e-3) <= composed.epsilon <= direct * 1.1
-        assert composed.epsilon <= one.guarantee.epsilon <= direct * 1.3
+        assert composed.epsilon <= spending.guarantee.epsilon <= direct * 1.3
     worst, top = spent[ANY_TIER].guarantee, spent["local ε 1.5"].guarantee
     assert worst is not None
     assert top is not None
@@ -167,12 +167,12 @@ def test_pairs_are_never_below_the_exact_product(engine: sa.Engine, epsilon: flo
     with engine.begin() as connection:
         for number in range(rounds):
             Ledger(connection).enter(RoundId(f"round-{number}"), Digest(b"x"), [Entry(3.0, 0.0, 50, epsilon, DELTA)])
-        found = Ledger(connection).spent(float(total), fixed_terms=True)[-1].guarantee
+        guarantee = Ledger(connection).spent(float(total), fixed_terms=True)[-1].guarantee
         filtered = Ledger(connection).spent(float(total))[-1].guarantee
-    assert found is not None
+    assert guarantee is not None
     assert filtered is not None
-    assert found.epsilon <= filtered.epsilon
-    gain, reached = Fraction(math.exp(epsilon)), Fraction(math.exp(found.epsilon))
+    assert guarantee.epsilon <= filtered.epsilon
+    gain, reached = Fraction(math.exp(epsilon)), Fraction(math.exp(guarantee.epsilon))
     exact = Fraction(0)
     for kept in range(rounds + 1):
         ways = math.comb(rounds, kept)
@@ -180,9 +180,9 @@ def test_pairs_are_never_below_the_exact_product(engine: sa.Engine, epsilon: flo
         exact += ways * max(Fraction(0), p - reached * q)
     shown = 1 - (1 - each) ** rounds
     assert shown + (1 - shown) * exact <= total * (1 + Fraction(1, 10**12))
-    assert found.epsilon <= rounds * epsilon * (1 + 1e-12)
+    assert guarantee.epsilon <= rounds * epsilon * (1 + 1e-12)
     if rounds >= 30:
-        assert found.epsilon < 0.75 * rounds * epsilon
+        assert guarantee.epsilon < 0.75 * rounds * epsilon
 
 
 def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> None:
@@ -194,7 +194,7 @@ def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> 
         ledger = Ledger(connection)
         for name, entries in (("a", cheap), ("b", cheap), ("c", dear)):
             ledger.enter(RoundId(name), Digest(name.encode()), entries)
-        worst = max(one.epsilon for one in cheap)
+        worst = max(entry.epsilon for entry in cheap)
         a, b, c, missing = map(RoundId, "abcd")
         for rounds, factor in (([a], 1), ([a, b], 2), ([b, c, c], 3), ([], 0)):
             spent = ledger.spent_in(rounds, 12 * DELTA)
@@ -427,11 +427,11 @@ def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(each_e
 
 def test_what_is_added_up_is_rounded_up(engine: sa.Engine) -> None:
     """Reproduction: six times .1, added as floats, came to less than the exact sum, and was CERTIFIED."""
-    one = replace(entries_of()[-1], epsilon=0.1, delta=1e-14, profile=())  # less than losses are composed at
+    small = replace(entries_of()[-1], epsilon=0.1, delta=1e-14, profile=())  # less than losses are composed at
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(6):
-            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), [one])
+            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), [small])
         assert functools.reduce(operator.add, [0.1] * 6) < 6 * Fraction(0.1)  # sum() compensates from Python 3.12 on
         assert sum([1e-14] * 6) < 6 * Fraction(1e-14)
         assert ledger.spent(math.nextafter(6e-14, 0.0), fixed_terms=True)[-1].guarantee is None

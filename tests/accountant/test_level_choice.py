@@ -57,10 +57,10 @@ def test_two_levels_are_onebit() -> None:
 def test_a_plan_chooses_the_levels_and_says_how_many() -> None:
     """For given budgets, and where the budgets themselves are looked for."""
     budgets = Budgets.from_tiers([(4.0, 2000)])
-    found = plan("levels", budgets=budgets)
-    assert found.levels == best_levels(budgets).k == 5
-    assert "5 levels" in str(found)
-    assert found.certificate.randomizer == "levels(k=5)"
+    planned = plan("levels", budgets=budgets)
+    assert planned.levels == best_levels(budgets).k == 5
+    assert "5 levels" in str(planned)
+    assert planned.certificate.randomizer == "levels(k=5)"
     noisy = plan("levels", num_users=2000, epsilon=1.0, hop_noise=(0.5, 1e-6))
     assert noisy.levels is not None
     assert noisy.levels > 2

@@ -11,8 +11,8 @@ from croupier.protocol.statements import Statement
 
 
 def remarks(budgets: list[tuple[float, int]], randomizer: str) -> list[Statement[Step]]:
-    found = croupier.certify(budgets, randomizer, delta=1e-6)
-    return [step for tier in found.tiers for step in tier.steps if step.code in REMARKS]
+    certificate = croupier.certify(budgets, randomizer, delta=1e-6)
+    return [step for tier in certificate.tiers for step in tier.steps if step.code in REMARKS]
 
 
 @pytest.mark.parametrize(
@@ -28,21 +28,21 @@ def remarks(budgets: list[tuple[float, int]], randomizer: str) -> list[Statement
 def test_a_certificate_remarks_on_a_much_better_mechanism(
     budgets: list[tuple[float, int]], randomizer: str, better: tuple[Step, float] | None
 ) -> None:
-    found = remarks(budgets, randomizer)
+    remarked = remarks(budgets, randomizer)
     if better is None:
-        assert found == []
+        assert remarked == []
     else:
-        (said,) = found
+        (said,) = remarked
         assert said.code == better[0]
         assert dict(said.parameters)["times"] == pytest.approx(better[1], rel=0.1)
 
 
 def test_a_plan_compares_both_for_a_mean() -> None:
-    found = croupier.plan("laplace", budgets=[(0.5, 1_000), (1.0, 9_000)], delta=1e-6)
-    own, other = found.for_a_mean
+    planned = croupier.plan("laplace", budgets=[(0.5, 1_000), (1.0, 9_000)], delta=1e-6)
+    own, other = planned.for_a_mean
     assert (own.randomizer.name, other.randomizer.name) == ("laplace", "onebit")
-    assert own.epsilon == found.certificate.epsilon
-    assert own.standard_error == found.standard_error
+    assert own.epsilon == planned.certificate.epsilon
+    assert own.standard_error == planned.standard_error
     assert other.epsilon == croupier.certify([(0.5, 1_000), (1.0, 9_000)], "onebit", delta=1e-6).epsilon
     assert own.product > other.product
     assert croupier.plan("rr", budgets=[(1.0, 1_000)], delta=1e-6).for_a_mean == ()

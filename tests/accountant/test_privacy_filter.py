@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier import Budgets, certify, compose
-from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.privacy_filter import (
     BASIC_SHARE,
     GAUSSIAN_SHARE,
@@ -74,13 +73,13 @@ def test_rounds_chosen_by_results_lose_more_than_either_sequence() -> None:
 def test_no_choice_among_three_mechanisms_over_three_rounds_exceeds_it(
     number: int, delta: float, first_cut: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.accountant.privacy_filter._FIRST_CUT", first_cut)
+    monkeypatch.setattr("croupier.accountant.privacy_filter.FIRST_CUT", first_cut)
     pairs = THREE[number]
     costs = {pair: cost_of(pair, delta) for pair in pairs}
     totals = {
-        found
+        epsilon
         for chosen in itertools.combinations_with_replacement(pairs, 3)
-        if (found := smallest_admitting_epsilon([costs[pair] for pair in chosen], delta)) is not None
+        if (epsilon := smallest_admitting_epsilon([costs[pair] for pair in chosen], delta)) is not None
     }
     assert totals or number == 2  # where something is lost with certainty, a small delta admits nothing
     for epsilon in sorted(totals)[::4]:
@@ -158,12 +157,12 @@ def gaussian_round(mu: float, rounds: int, delta: float) -> RoundCost:
 @pytest.mark.parametrize("rounds", [1, 5, 400])
 def test_gaussian_rounds_cost_their_share_of_delta_and_no_more(rounds: int) -> None:
     mu, delta = 0.05, 1e-6
-    found = smallest_admitting_epsilon({gaussian_round(mu, rounds, delta): rounds}, delta)
-    assert found is not None
+    solution = smallest_admitting_epsilon({gaussian_round(mu, rounds, delta): rounds}, delta)
+    assert solution is not None
     exact = gaussian_epsilon(mu * math.sqrt(rounds), delta)
     at_share = gaussian_epsilon(mu * math.sqrt(rounds), 0.32 * delta)
-    assert exact < found
-    assert found <= at_share * 1.02
+    assert exact < solution
+    assert solution <= at_share * 1.02
 
 
 @pytest.mark.parametrize(("rounds", "dearer"), [(1_093, 1.05), (1_094, 1.12), (5_000, 1.12), (10**6, 1.4)])
@@ -171,9 +170,9 @@ def test_a_total_has_no_largest_number_of_rounds(rounds: int, dearer: float) -> 
     """Reproduction: each round used up 1e-4 of delta, so that after 1,250 rounds a total admitted no more of them."""
     delta = 1e-6
     mu = 0.5 / math.sqrt(rounds)
-    found = smallest_admitting_epsilon({gaussian_round(mu, rounds, delta): rounds}, delta)
-    assert found is not None
-    assert gaussian_epsilon(0.5, delta) < found < dearer * gaussian_epsilon(0.5, 3 / 8 * delta)
+    solution = smallest_admitting_epsilon({gaussian_round(mu, rounds, delta): rounds}, delta)
+    assert solution is not None
+    assert gaussian_epsilon(0.5, delta) < solution < dearer * gaussian_epsilon(0.5, 3 / 8 * delta)
 
 
 def test_what_all_cuts_and_sums_may_lose_adds_up_to_delta() -> None:
@@ -199,10 +198,10 @@ def test_moments_are_those_of_a_known_law() -> None:
 
 
 def test_fixed_terms_cost_at_most_what_a_filter_says() -> None:
-    one = certify(Budgets.from_tiers([(0.5, 3438), (1.0, 2355), (2.0, 573)]), "rr", delta=1e-6, attack=False)
+    certificate = certify(Budgets.from_tiers([(0.5, 3438), (1.0, 2355), (2.0, 573)]), "rr", delta=1e-6, attack=False)
     for rounds in (2, 30):
-        fixed = compose([one] * rounds, delta=1e-5, fixed_terms=True)
-        chosen = compose([one] * rounds, delta=1e-5)
+        fixed = compose([certificate] * rounds, delta=1e-5, fixed_terms=True)
+        chosen = compose([certificate] * rounds, delta=1e-5)
         assert fixed.epsilon < chosen.epsilon < 1.13 * fixed.epsilon
         assert parameters(chosen.method, Method.PRIVACY_FILTER) == {"rounds": rounds}
         assert Assumption.FIXED_TERMS in codes(fixed.assumptions)

@@ -81,7 +81,7 @@ def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism, policy
             ({2.0: 20}, 40),
         )
     ]
-    assert all(one == shown[0] for one in shown)
+    assert all(certificate == shown[0] for certificate in shown)
     assert (shown[0].num_users, shown[0].invalid_budgets, shown[0].unknown_budgets) == (0, 0, 10)
 
 

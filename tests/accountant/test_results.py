@@ -29,8 +29,8 @@ from tests.support.statements import parameters
 
 
 def test_the_json_has_the_keys_that_others_read() -> None:
-    found = certify([1.0] * 50 + [0.5] * 50, "rr", delta=1e-3, dishonest=2).to_json()
-    assert list(found) == [
+    certificate = certify([1.0] * 50 + [0.5] * 50, "rr", delta=1e-3, dishonest=2).to_json()
+    assert list(certificate) == [
         "schema",
         "epsilon",
         "delta",
@@ -51,14 +51,16 @@ def test_the_json_has_the_keys_that_others_read() -> None:
         "budget_privacy",
     ]
     tier = {"local_epsilon", "local_delta", "up_to", "count", "epsilon", "delta"}
-    assert [set(one) for one in found["tiers"]] == [tier] * 2
-    alone = found["everyone_else_colludes"]
+    assert [set(tier_document) for tier_document in certificate["tiers"]] == [tier] * 2
+    alone = certificate["everyone_else_colludes"]
     assert (alone["epsilon"], alone["delta"], alone["grade"]) == (1.0, 0.0, "CERTIFIED")
-    assert all(set(row) == {"name", "epsilon", "grade", "status", "reference", "notes"} for row in found["comparison"])
-    assert found["grade"] == "CERTIFIED"
-    assert (found["num_users"], found["dishonest"], found["delta"]) == (100, 2, 1e-3)
-    assert 0 < found["numerical_slack"] < 1e-9
-    assert parameters(found["assumptions"], croupier.Assumption.DISHONEST_CLIENTS) == {"dishonest": 2}
+    assert all(
+        set(row) == {"name", "epsilon", "grade", "status", "reference", "notes"} for row in certificate["comparison"]
+    )
+    assert certificate["grade"] == "CERTIFIED"
+    assert (certificate["num_users"], certificate["dishonest"], certificate["delta"]) == (100, 2, 1e-3)
+    assert 0 < certificate["numerical_slack"] < 1e-9
+    assert parameters(certificate["assumptions"], croupier.Assumption.DISHONEST_CLIENTS) == {"dishonest": 2}
 
 
 @pytest.mark.parametrize(
@@ -99,10 +101,14 @@ def test_what_is_no_certificate_is_not_read(document: Any) -> None:
 
 
 def test_a_certificate_is_a_sentence() -> None:
-    found = certify([1.0] * 1000, "rr", delta=1e-6, dishonest=3)
-    assert str(found).startswith(f"CERTIFIED ε = {round_up(found.epsilon)} at δ = 1e-06 for 1,000 users of rr, of the")
-    assert found.lower_bound is not None
-    assert f"LOWER_BOUND ε ≥ {round_down(found.lower_bound.epsilon)}; if everyone else colludes ε = 1 (" in str(found)
+    certificate = certify([1.0] * 1000, "rr", delta=1e-6, dishonest=3)
+    assert str(certificate).startswith(
+        f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = 1e-06 for 1,000 users of rr, of the"
+    )
+    assert certificate.lower_bound is not None
+    assert f"LOWER_BOUND ε ≥ {round_down(certificate.lower_bound.epsilon)}; if everyone else colludes ε = 1 (" in str(
+        certificate
+    )
 
 
 def test_a_published_figure_carries_its_grade() -> None:
@@ -189,13 +195,13 @@ def test_numbers_that_need_no_rounding_are_shown_as_they_are() -> None:
 
 def test_an_attack_says_nothing_of_epsilon_at_a_larger_delta_than_its_own() -> None:
     """Reproduction: beside a delta that was certified at ε = 600 stood LOWER_BOUND ε ≥ 600, where ε = 1 is enough."""
-    found = certify([1.0] * 50, "rr", epsilon=0.05, dishonest=3)
-    assert found.lower_bound is not None
-    assert found.lower_bound.delta < found.delta
-    said = f"LOWER_BOUND δ ≥ {round_down(found.lower_bound.delta)} at ε = 0.05;"
-    assert said in str(found)
-    assert said.replace("LOWER_BOUND", "LOWER_BOUND:").replace(";", ",") in found._repr_html_()
-    assert re.search(naming("3 dishonest"), str(found))
+    certificate = certify([1.0] * 50, "rr", epsilon=0.05, dishonest=3)
+    assert certificate.lower_bound is not None
+    assert certificate.lower_bound.delta < certificate.delta
+    said = f"LOWER_BOUND δ ≥ {round_down(certificate.lower_bound.delta)} at ε = 0.05;"
+    assert said in str(certificate)
+    assert said.replace("LOWER_BOUND", "LOWER_BOUND:").replace(";", ",") in certificate._repr_html_()
+    assert re.search(naming("3 dishonest"), str(certificate))
     assert "LOWER_BOUND δ ≥ 0 at ε = 600" in str(certify([1.0] * 50, "rr", epsilon=600.0))
 
 
@@ -234,13 +240,13 @@ def test_whatever_stands_in_a_document_it_is_refused_or_can_be_used(wrong: Any) 
             place = place[key]
         place[path[-1]] = wrong
         try:
-            found = Certificate.from_json(changed)
+            certificate = Certificate.from_json(changed)
         except ValueError:
             continue
-        assert isinstance(str(found) + found._repr_html_(), str)
-        assert Certificate.from_json(json.dumps(found.to_json())) == found
+        assert isinstance(str(certificate) + certificate._repr_html_(), str)
+        assert Certificate.from_json(json.dumps(certificate.to_json())) == certificate
         with contextlib.suppress(ValueError):  # more may be lost than delta allows
-            compose([found], delta=0.1)
+            compose([certificate], delta=0.1)
 
 
 def test_a_local_budget_that_is_smaller_than_its_parts_is_not_read() -> None:

@@ -65,7 +65,7 @@ def worst_case(tiers: Tiers, own: float, epsilon: float, dishonest: int) -> floa
         honest, left = max(0, honest - left), max(0, left - honest)
         p = 1 / (1 + math.exp(-local_epsilon))
         ones = [np.convolve(_binomial(k, p), _binomial(honest - k, 1 - p)) for k in range(honest + 1)]
-        laws = [np.convolve(law, one) for law in laws for one in ones]
+        laws = [np.convolve(law, own_law) for law in laws for own_law in ones]
     others, p = np.array(laws), 1 / (1 + math.exp(-own))
     nothing = np.zeros((len(others), 1))
     as_one, as_zero = np.hstack([nothing, others]), np.hstack([others, nothing])
@@ -98,8 +98,8 @@ def test_bits_at_their_exact_budgets_are_no_worse_than_certified(counts: list[in
 def test_the_blanket_of_merged_tiers_is_the_thinner(name: str, counts: list[int], least: int, f: int) -> None:
     tiers = list(zip(GRID, counts, strict=False))
     exact, merged = (
-        certify(one, name, delta=1e-4, dishonest=f, attack=False, bounds="blanket")
-        for one in (tiers, merge_small_tiers(tiers, least))
+        certify(tier, name, delta=1e-4, dishonest=f, attack=False, bounds="blanket")
+        for tier in (tiers, merge_small_tiers(tiers, least))
     )
     for tier in exact.tiers:
         assert tier.epsilon <= merged.tier_of(tier.local_epsilon).epsilon * (1 + 1e-6)
@@ -119,7 +119,7 @@ def certified(
 
 
 @pytest.mark.parametrize(("epsilon_max", "unknown"), [(0.01, 0), (4.0, 2)])
-@pytest.mark.parametrize("mechanism", KINDS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("mechanism", KINDS, ids=lambda mechanism: mechanism.kind)
 def test_nothing_tells_a_rare_budget(mechanism: Mechanism, epsilon_max: float, unknown: int) -> None:
     shown = []
     for rare in ((), ((0.37, 4),), ((1.0, 1),), ((0.37, 2), (1.0, 2))):
@@ -131,7 +131,7 @@ def test_nothing_tells_a_rare_budget(mechanism: Mechanism, epsilon_max: float, u
         assert message.randomizer == randomizer_of(mechanism).name
         assert not message.HasField("lower_bound_epsilon")  # the exact budgets might be attacked with less success
         shown.append((message, entries))
-    assert all(one == shown[0] for one in shown)
+    assert all(certificate == shown[0] for certificate in shown)
     usual, _ = certified(mechanism, ((2.0, 60),), merge=False, unknown=unknown)
     assert (usual.epsilon, usual.merged_below) == (shown[0][0].epsilon, 0)
 
@@ -167,7 +167,9 @@ def test_the_ledger_counts_every_client_in_the_worst_tier() -> None:
     assert spent[ANY_TIER][0] == 2
 
 
-@pytest.mark.parametrize("mechanism", [example.mechanism for example in EXAMPLES.values()], ids=lambda one: one.kind)
+@pytest.mark.parametrize(
+    "mechanism", [example.mechanism for example in EXAMPLES.values()], ids=lambda mechanism: mechanism.kind
+)
 def test_tiers_merge_only_where_a_smaller_budget_is_a_mixture(mechanism: Mechanism) -> None:
     """Amid other noise a rare budget has its local epsilon certified, which would name it."""
     assert not mechanism.tiers_merge or randomizer_of(mechanism).smaller_budgets_mix

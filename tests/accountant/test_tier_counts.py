@@ -151,9 +151,11 @@ def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pyt
         "croupier.accountant.service.tier_counts.truncated_laplace", lambda scale, most, size: shifts[:size]
     )
     exact = BudgetsFound(+Counter(dict(zip(GRID, users, strict=True))), 0, {})
-    found = noised(Documents(), terms, exact)  # type: ignore[arg-type]
+    noised_counts = noised(Documents(), terms, exact)  # type: ignore[arg-type]
     chain = {pb.LANE_REPORT: [pb.Commitment(num_out=PEOPLE)]}
-    message, entries = certify_round(terms, chain, found, ReportsFound(PEOPLE, Digest(b""), [], PEOPLE, {}), PEOPLE)
+    message, entries = certify_round(
+        terms, chain, noised_counts, ReportsFound(PEOPLE, Digest(b""), [], PEOPLE, {}), PEOPLE
+    )
     explained = json.dumps(round_certificate_json(message))
     return message.SerializeToString(deterministic=True), repr(entries).encode(), explained.encode()
 
@@ -168,9 +170,9 @@ def test_all_that_is_published_depends_on_the_counts_alone(monkeypatch: pytest.M
     """All multisets of six people: where the counts are equal, so is every byte; the exact counts differ."""
     terms = terms_of(epsilon_max=4.0 if granted else 0.01)
     for counts in ((0, 0, 0), (1, 0, 0), (0, 2, 1), (1, 1, 1), (3, 0, 2)):
-        users = [one for one in multisets() if possible(one, counts)]
+        users = [multiset for multiset in multisets() if possible(multiset, counts)]
         assert len(users) > 1
-        assert len({published(terms, one, counts, monkeypatch) for one in users}) == 1
+        assert len({published(terms, user, counts, monkeypatch) for user in users}) == 1
     exact = terms_of(privacy=None, epsilon_max=4.0)
     told = {published(exact, users, users, monkeypatch) for users in multisets()}
     assert len(told) == len(multisets())
@@ -224,9 +226,9 @@ def test_a_certificate_of_counts_is_read_back(mechanism: Mechanism) -> None:
     assert certificate.budget_privacy == BudgetPrivacy()
     assert certificate.num_users == 400
     assert [tier.count for tier in certificate.tiers] == [150, 0, 170]
-    stated = [one for one in certificate.assumptions if one.code is Assumption.BUDGETS_NOISED]
-    assert [dict(one.parameters) for one in stated] == [{"epsilon": 1.0, "delta": 1e-6, "most": 54}]
-    assert not any(one.code is Assumption.BUDGETS_PUBLIC for one in certificate.assumptions)
+    stated = [assumption for assumption in certificate.assumptions if assumption.code is Assumption.BUDGETS_NOISED]
+    assert [dict(statement.parameters) for statement in stated] == [{"epsilon": 1.0, "delta": 1e-6, "most": 54}]
+    assert not any(assumption.code is Assumption.BUDGETS_PUBLIC for assumption in certificate.assumptions)
     again = certify(
         certificate.budgets, randomizer_of(mechanism), delta=1e-5, counted_by=certificate.budget_privacy, attack=False
     )

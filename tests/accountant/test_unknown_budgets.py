@@ -58,14 +58,14 @@ def certified(
     return message, len(kept)
 
 
-@pytest.mark.parametrize("mechanism", MIXTURES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("mechanism", MIXTURES, ids=lambda mechanism: mechanism.kind)
 def test_the_largest_budget_of_the_grid_speaks_for_all(mechanism: Mechanism) -> None:
     """The claim on which it rests, with numbers: what is certified of a victim grows with its own budget."""
-    found = [
+    certificates = [
         certify([0.5] * 30 + [1.0] * 30 + [own], randomizer_of(mechanism), delta=1e-4, attack=False)
         for own in (0.1, 0.25, 0.7, 1.5, 2.0, 4.0)
     ]
-    own = [next(tier.epsilon for tier in one.tiers if tier.count == 1) for one in found]
+    own = [next(tier.epsilon for tier in certificate.tiers if tier.count == 1) for certificate in certificates]
     assert own == sorted(own)
     message, entries = certified(mechanism, (0.5, 30), (1.0, 30))
     expected = certify(

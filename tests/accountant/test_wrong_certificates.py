@@ -88,8 +88,8 @@ def test_the_ledger_composes_the_profiles_of_the_certificate() -> None:
 
 def test_many_budgets_of_a_closed_form_have_profiles_in_the_ledger() -> None:
     budgets = Budgets.from_tiers([(0.5 + 0.01 * step, 250) for step in range(40)])
-    one = certify(budgets, "rr", delta=1e-6, attack=False).epsilon
-    assert one < spent_in_one_round(budgets, BinaryRandomizedResponse(), rounds=4) < 0.8 * 4 * one
+    certificate = certify(budgets, "rr", delta=1e-6, attack=False).epsilon
+    assert certificate < spent_in_one_round(budgets, BinaryRandomizedResponse(), rounds=4) < 0.8 * 4 * certificate
 
 
 def exact_worst_case(victim: float, others: Sequence[float], epsilon: float) -> mpmath.mpf:
@@ -119,9 +119,9 @@ def test_the_exact_worst_case_of_bits_holds_at_the_smallest_budgets(victim: floa
         curve = ExactBinaryProfile(victim, np.array(others), np.array(counts))
         everyone = [other for other, count in zip(others, counts, strict=True) for _ in range(count)]
         truth = exact_worst_case(victim, everyone, share * victim)
-        found = curve.delta(share * victim).value
-        assert truth <= found
-        assert found <= truth * (1 + 1e-3) or victim > 10  # near that local budget there is only rounding
+        delta = curve.delta(share * victim).value
+        assert truth <= delta
+        assert delta <= truth * (1 + 1e-3) or victim > 10  # near that local budget there is only rounding
 
 
 def response_table(epsilon: float, excess: float = 0.0) -> np.ndarray:
@@ -174,19 +174,19 @@ def test_a_victim_without_honest_others_has_its_local_guarantee(
     spent = 1e-6 if randomizer.spends_local_delta else 0.0
     tiers = [(0.5, 1, spent), (1.0, 1, spent)] if linkage == "stratified" else [(1.0, 1 + dishonest, spent)]
     budgets = Budgets.from_tiers(tiers)
-    found = certify(budgets, randomizer, epsilon=0.5, dishonest=dishonest, linkage=linkage)
+    certificate = certify(budgets, randomizer, epsilon=0.5, dishonest=dishonest, linkage=linkage)
     pure = (np.e - np.exp(0.5)) / (np.e + 1)  # of any 1-private report
-    assert 0.02 < found.delta <= (spent + (1 - spent) * pure) * (1 + 1e-9)
-    found = certify(budgets, randomizer, delta=1e-3, dishonest=dishonest, linkage=linkage)
-    assert 0 < found.epsilon <= 1 + 4e-15  # a table shows what its floats show
+    assert 0.02 < certificate.delta <= (spent + (1 - spent) * pure) * (1 + 1e-9)
+    certificate = certify(budgets, randomizer, delta=1e-3, dishonest=dishonest, linkage=linkage)
+    assert 0 < certificate.epsilon <= 1 + 4e-15  # a table shows what its floats show
 
 
 def test_gaussian_budgets_that_share_almost_no_output_are_certified() -> None:
     """The blanket's density came as floats near 0, which have few digits: its masses added up to 1.001."""
     budgets = Budgets.from_tiers([(0.3, 1, 1.09e-8), (6.0, 2, 4.3e-8)])
-    found = certify(budgets, GaussianMechanism(), delta=0.51)
-    assert found.lower_bound is not None
-    assert found.lower_bound.epsilon <= found.epsilon <= 6
+    certificate = certify(budgets, GaussianMechanism(), delta=0.51)
+    assert certificate.lower_bound is not None
+    assert certificate.lower_bound.epsilon <= certificate.epsilon <= 6
 
 
 def test_the_largest_and_the_smallest_budgets_overflow_nowhere() -> None:
@@ -229,14 +229,14 @@ def test_budgets_below_the_range_of_floats_are_refused() -> None:
 
 def test_very_many_rounds_are_added_up() -> None:
     """Their loss distribution would take gigabytes."""
-    found = certify([1.0] * 1000, KaryRandomizedResponse(3), delta=1e-6, rounds=10**9, attack=False)
-    assert parameters(found.method, Method.BASIC_COMPOSITION) == {"rounds": 10**9}
-    assert found.delta <= 1e-6 * (1 + 1e-15)
-    assert found.epsilon <= found.everyone_else_colludes.epsilon == 1e9
+    certificate = certify([1.0] * 1000, KaryRandomizedResponse(3), delta=1e-6, rounds=10**9, attack=False)
+    assert parameters(certificate.method, Method.BASIC_COMPOSITION) == {"rounds": 10**9}
+    assert certificate.delta <= 1e-6 * (1 + 1e-15)
+    assert certificate.epsilon <= certificate.everyone_else_colludes.epsilon == 1e9
 
 
 @pytest.mark.parametrize("lattice", [None, 1, 50])
 def test_gaussian_noise_without_an_honest_other_has_its_local_budget(lattice: int | None) -> None:
     """On a lattice the attack beside the certificate looked for the widest noise of nobody."""
-    found = certify([(0.1, 3, 1e-3)], GaussianMechanism(lattice=lattice), delta=1e-4, dishonest=5)
-    assert (found.epsilon, found.delta) == (0.1, 1e-3)
+    certificate = certify([(0.1, 3, 1e-3)], GaussianMechanism(lattice=lattice), delta=1e-4, dishonest=5)
+    assert (certificate.epsilon, certificate.delta) == (0.1, 1e-3)

@@ -84,11 +84,11 @@ def test_unbiased_with_honest_errors(question: Question) -> None:
     rounds = [
         estimate(question, simulate(question, truths, np.random.default_rng(seed)), TIERS) for seed in range(repeats)
     ]
-    errors = np.array([one.values for one in rounds]) - exact
-    stated = np.array([one.standard_errors for one in rounds])
+    errors = np.array([round_.values for round_ in rounds]) - exact
+    stated = np.array([round_.standard_errors for round_ in rounds])
     scale = errors.std(axis=0)
     assert np.all(np.abs(errors.mean(axis=0)) < 5 * scale / math.sqrt(repeats))
-    intervals = np.array([one.confidence_intervals for one in rounds])
+    intervals = np.array([round_.confidence_intervals for round_ in rounds])
     covered = (intervals[:, :, 0] <= exact) & (exact <= intervals[:, :, 1])
     # A 95 % interval covers fewer than 345 of 400 times with probability below 1e-11.
     assert np.all(covered.sum(axis=0) >= 345)
@@ -112,10 +112,10 @@ def test_intervals_of_the_demonstration_cover_as_the_readme_says() -> None:
         rounds = [
             estimate(asked.question, simulate(asked.question, truths, source, budgets), tiers) for _ in range(200)
         ]
-        intervals = np.array([one.confidence_intervals for one in rounds])
+        intervals = np.array([round_.confidence_intervals for round_ in rounds])
         shares += ((intervals[..., 0] <= exact) & (exact <= intervals[..., 1])).mean(axis=0).tolist()
     assert len(shares) == 7
-    assert [f"{100 * one:.1f}" for one in (min(shares), max(shares))] == list(said)
+    assert [f"{100 * share:.1f}" for share in (min(shares), max(shares))] == list(said)
 
 
 def test_dependent_budgets_bias_the_estimate_and_the_result_says_so() -> None:
@@ -128,35 +128,35 @@ def test_dependent_budgets_bias_the_estimate_and_the_result_says_so() -> None:
 def test_binary_frequency_by_hand() -> None:
     """GSPA Algorithm 2 with A = 6, n = 10, ε = ln 3 for all, so q = ¼: (6 − 2.5)/(10 − 5) = 0.7."""
     reports = np.array([1] * 6 + [0] * 4, dtype=np.int64)
-    one = estimate(BIT, reports, ((math.log(3), 10),))
-    assert one.values == pytest.approx((0.7,))
-    assert one.standard_errors == pytest.approx((math.sqrt(10 * 0.25 * 0.75) / 5,))
-    assert one.sampling_standard_errors == pytest.approx((math.sqrt(0.7 * 0.3 / 10),))
+    result = estimate(BIT, reports, ((math.log(3), 10),))
+    assert result.values == pytest.approx((0.7,))
+    assert result.standard_errors == pytest.approx((math.sqrt(10 * 0.25 * 0.75) / 5,))
+    assert result.sampling_standard_errors == pytest.approx((math.sqrt(0.7 * 0.3 / 10),))
 
 
 def test_histogram_by_hand() -> None:
     """k = 4, ε = ln 5, q = 1/8: shares (count − n/8)/(n/2)."""
     reports = np.array([0] * 5 + [1] * 2 + [2], dtype=np.int64)
-    one = estimate(LETTER, reports, ((math.log(5), 8),))
-    assert one.values == pytest.approx((1.0, 0.25, 0.0, -0.25))
-    assert one.projected == pytest.approx((0.875, 0.125, 0.0, 0.0))
-    assert sum(one.values) == pytest.approx(1.0)
+    result = estimate(LETTER, reports, ((math.log(5), 8),))
+    assert result.values == pytest.approx((1.0, 0.25, 0.0, -0.25))
+    assert result.projected == pytest.approx((0.875, 0.125, 0.0, 0.0))
+    assert sum(result.values) == pytest.approx(1.0)
 
 
 def test_reports_and_budgets_that_differ_in_number_are_noted() -> None:
-    one = estimate(BIT, np.array([1] * 6 + [0] * 4, dtype=np.int64), ((math.log(3), 20),))
-    assert one.values == pytest.approx((0.7,))
-    assert one.notes[0] == state(Note.TIERS_SCALED, reports=10, budgets=20)
+    result = estimate(BIT, np.array([1] * 6 + [0] * 4, dtype=np.int64), ((math.log(3), 20),))
+    assert result.values == pytest.approx((0.7,))
+    assert result.notes[0] == state(Note.TIERS_SCALED, reports=10, budgets=20)
 
 
 def test_an_impossible_share_is_said_to_be_one() -> None:
     """Reproduction: a share of 1.2172 was published without a remark, with an interval beyond 1."""
     reports = np.array([1] * 9 + [0], dtype=np.int64)
-    one = estimate(BIT, reports, ((1.0, 10),))
-    assert one.values[0] > 1
-    assert one.projected == (1.0,)
-    assert 0 <= one.confidence_intervals[0][0] < one.confidence_intervals[0][1] == 1
-    assert one.notes == (state(Note.OUTSIDE_RANGE, low=0, high=1),)
+    result = estimate(BIT, reports, ((1.0, 10),))
+    assert result.values[0] > 1
+    assert result.projected == (1.0,)
+    assert 0 <= result.confidence_intervals[0][0] < result.confidence_intervals[0][1] == 1
+    assert result.notes == (state(Note.OUTSIDE_RANGE, low=0, high=1),)
     mean = estimate(MEAN, 1 - reports, ((1.0, 10),))
     assert mean.values[0] < -2
     assert mean.projected == (-2.0,)
@@ -174,17 +174,17 @@ def test_the_largest_histogram_fits_into_a_message() -> None:
     labels = tuple(f"{index:016}" for index in range(most))
     assert sum(len(label) for label in labels) == 1 << 20
     question = Question("letter", KaryResponse(most, labels))
-    one = estimate(question, np.arange(100, dtype=np.int64), ((1.0, 100),))
+    result = estimate(question, np.arange(100, dtype=np.int64), ((1.0, 100),))
     pairs = ((0.1, 0.2),) * most  # a number that is exactly 0 takes no room
-    one = replace(one, projected=(0.1,) * most, confidence_intervals=pairs, population_intervals=pairs)
-    one = replace(one, sampling_standard_errors=(0.1,) * most)
+    result = replace(result, projected=(0.1,) * most, confidence_intervals=pairs, population_intervals=pairs)
+    result = replace(result, sampling_standard_errors=(0.1,) * most)
     publication = pb.Publication()
-    one.publish(publication)
+    result.publish(publication)
     publication.manifest.payload = canonical(make_kit(2, question).manifest)
     read = values_of(publication)
     assert [value.label for value in read] == list(labels)
-    assert [value.estimate for value in read] == list(one.values)
-    for value, error in zip(read, one.standard_errors, strict=True):
+    assert [value.estimate for value in read] == list(result.values)
+    for value, error in zip(read, result.standard_errors, strict=True):
         assert value.confidence_interval.low <= 0.1 < 0.2 <= value.confidence_interval.high < 0.2 + 1e-7
         assert error <= value.standard_error <= error * (1 + 1e-6)
     rest = 384 * 1024  # the certificate, with as many budgets as a grid may have, and what stands around it
@@ -203,18 +203,18 @@ def test_one_report_does_not_ruin_a_mean(mechanism: Laplace | Gaussian, sign: in
     honest = np.full(2001, 0.4 * mechanism.lattice).astype(np.int64)
     forged = honest.copy()
     forged[7] = sign * 2**62
-    one, other = (estimate(question, reports, tiers, least_epsilon=0.5) for reports in (honest, forged))
+    unforged, other = (estimate(question, reports, tiers, least_epsilon=0.5) for reports in (honest, forged))
     assert other.clamping is not None
-    assert abs(other.values[0] - one.values[0]) <= other.clamping.influence
-    assert other.clamping.influence < 2.5 * one.standard_errors[0]
-    assert (one.clamping.num_clamped if one.clamping else None, other.clamping.num_clamped) == (0, 1)
+    assert abs(other.values[0] - unforged.values[0]) <= other.clamping.influence
+    assert other.clamping.influence < 2.5 * unforged.standard_errors[0]
+    assert (unforged.clamping.num_clamped if unforged.clamping else None, other.clamping.num_clamped) == (0, 1)
     assert other.confidence_intervals[0][0] < 40 < other.confidence_intervals[0][1]
 
 
 def test_a_single_user_has_an_answer() -> None:
-    one = estimate(BIT, np.array([1], dtype=np.int64), ((1.0, 1),))
-    assert isinstance(one, Estimate)
-    assert one.standard_errors[0] > 0
+    result = estimate(BIT, np.array([1], dtype=np.int64), ((1.0, 1),))
+    assert isinstance(result, Estimate)
+    assert result.standard_errors[0] > 0
 
 
 @pytest.mark.parametrize(

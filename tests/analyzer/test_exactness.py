@@ -90,8 +90,8 @@ def test_one_bit_means_are_exactly_unbiased_in_the_units_of_the_question() -> No
         law = {}
         for budget in budgets:
             keep = math.exp(budget) / (1 + math.exp(budget))
-            one = up * keep + (1 - up) * (1 - keep)
-            law[budget] = [1 - one, one]
+            chance_of_one = up * keep + (1 - up) * (1 - keep)
+            law[budget] = [1 - chance_of_one, chance_of_one]
         laws.append(law)
     mean, variance, stated = moments(MEAN, budgets, laws)
     assert mean == pytest.approx([sum(values) / 4], abs=1e-11)
@@ -101,22 +101,22 @@ def test_one_bit_means_are_exactly_unbiased_in_the_units_of_the_question() -> No
 
 def test_laplace_reports_are_averaged_and_their_variances_add() -> None:
     tiers = [(0.5, 2), (2.0, 1), (8.0, 1)]
-    one = estimate(LATTICE, np.array([-40, 100, 20, 60], dtype=np.int64), tiers)
-    assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
+    result = estimate(LATTICE, np.array([-40, 100, 20, 60], dtype=np.int64), tiers)
+    assert result.values == pytest.approx((-2 + 8 * 35 / 80,))
     variance = 0.0
     for budget, count in tiers:  # the variance of the discrete law, summed from its definition
         ratio = math.exp(-budget / 80)
         steps = np.arange(-40_000, 40_001, dtype=np.float64)
         variance += count * float(((1 - ratio) / (1 + ratio) * ratio ** np.abs(steps) * steps**2).sum() + 0.25)
-    assert one.standard_errors == pytest.approx((8 / 80 * math.sqrt(variance) / 4,), rel=1e-9)
+    assert result.standard_errors == pytest.approx((8 / 80 * math.sqrt(variance) / 4,), rel=1e-9)
 
 
 def test_gaussian_reports_are_averaged_with_the_error_of_their_noise() -> None:
     question = Question("g", Gaussian(low=-2.0, high=6.0, lattice=80, local_delta=1e-6))
-    one = estimate(question, np.array([-40, 100, 20, 60], dtype=np.int64), [(0.5, 2), (2.0, 1), (8.0, 1)])
-    assert one.values == pytest.approx((-2 + 8 * 35 / 80,))
+    result = estimate(question, np.array([-40, 100, 20, 60], dtype=np.int64), [(0.5, 2), (2.0, 1), (8.0, 1)])
+    assert result.values == pytest.approx((-2 + 8 * 35 / 80,))
     noise = sum(count * unit_sigma(budget, 1e-6) ** 2 for budget, count in [(0.5, 2), (2.0, 1), (8.0, 1)])
-    assert one.standard_errors == pytest.approx((8 * math.sqrt(noise + 4 * 0.25 / 80**2) / 4,), rel=1e-3)
+    assert result.standard_errors == pytest.approx((8 * math.sqrt(noise + 4 * 0.25 / 80**2) / 4,), rel=1e-3)
 
 
 @pytest.mark.parametrize("mechanism", [Laplace(0.0, 1.0, lattice=20), Gaussian(0.0, 1.0, 1e-3, lattice=20)])
@@ -153,8 +153,8 @@ def test_intervals_cover_as_often_as_they_say(confidence: float) -> None:
     hits = {1.0: 0, 0.5: 0, 2.0: 0}
     for _ in range(repeats):
         flip = source.random(n) < 1 / (1 + np.exp(source.permutation(budgets)))
-        one = estimate(BIT, bits ^ flip, tiers, confidence)
-        (low, high), centre = one.confidence_intervals[0], one.values[0]
+        result = estimate(BIT, bits ^ flip, tiers, confidence)
+        (low, high), centre = result.confidence_intervals[0], result.values[0]
         for stretch in hits:
             hits[stretch] += centre + stretch * (low - centre) <= share <= centre + stretch * (high - centre)
     law = binom(repeats, confidence)
@@ -169,13 +169,19 @@ def test_intervals_cover_as_often_as_they_say(confidence: float) -> None:
 def test_the_order_of_reports_and_tiers_does_not_matter(reports: list[int]) -> None:
     question = Question("letter", KaryResponse(k=5))
     tiers = [(0.5, len(reports)), (2.0, 3), (1.0, 2)]
-    one = estimate(question, np.array(reports, dtype=np.int64), tiers)
+    result = estimate(question, np.array(reports, dtype=np.int64), tiers)
     other = estimate(question, np.array(sorted(reports), dtype=np.int64), sorted(tiers))
-    assert one.values == pytest.approx(other.values, abs=1e-12)
-    assert one.standard_errors == pytest.approx(other.standard_errors)
-    assert sum(one.values) == pytest.approx(1.0)
-    assert sum(one.projected) == pytest.approx(1.0)
-    assert len(one.values) == len(one.projected) == len(one.standard_errors) == len(one.confidence_intervals) == 5
+    assert result.values == pytest.approx(other.values, abs=1e-12)
+    assert result.standard_errors == pytest.approx(other.standard_errors)
+    assert sum(result.values) == pytest.approx(1.0)
+    assert sum(result.projected) == pytest.approx(1.0)
+    assert (
+        len(result.values)
+        == len(result.projected)
+        == len(result.standard_errors)
+        == len(result.confidence_intervals)
+        == 5
+    )
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
@@ -184,7 +190,7 @@ def test_the_order_of_reports_and_tiers_does_not_matter(reports: list[int]) -> N
 def test_intervals_hold_what_the_test_does_not_reject(confidence: float, ones: int, rounded: bool) -> None:
     """The variance at each hypothesised share is summed over the budgets, and every share of a fine grid is tested."""
     question, tiers = MEAN if rounded else BIT, [(0.5, 40), (2.0, 20)]
-    found = estimate(question, np.array([1] * ones + [0] * (60 - ones), dtype=np.int64), tiers, confidence)
+    result = estimate(question, np.array([1] * ones + [0] * (60 - ones), dtype=np.int64), tiers, confidence)
     c, z = np.linspace(0, 1, 20_001), NormalDist().inv_cdf((1 + confidence) / 2)
     keep = [(math.exp(budget) / (1 + math.exp(budget)), count) for budget, count in tiers]
     total = sum(count * (2 * p - 1) for p, count in keep)
@@ -193,25 +199,27 @@ def test_intervals_hold_what_the_test_does_not_reject(confidence: float, ones: i
     mixed = sum(count * ((pi := 1 - p + (2 * p - 1) * c) * (1 - pi)) for p, count in keep)
     fixed = sum(count * p * (1 - p) for p, count in keep)
     for intervals, variance in (
-        (found.confidence_intervals, mixed if rounded else fixed + uneven),
-        (found.population_intervals, mixed),
+        (result.confidence_intervals, mixed if rounded else fixed + uneven),
+        (result.population_intervals, mixed),
     ):
         reach = z * np.sqrt(variance) + 0.5 + max(0.0, z**2 - 1) / 6
         kept = c[np.abs(np.clip(ones, offset, offset + total) - offset - c * total) <= reach]
         ends = np.array([kept[0], kept[-1]])
         assert intervals[0] == pytest.approx(tuple(8 * ends - 2 if rounded else ends), abs=1e-3)
-    assert found.confidence_level == confidence
+    assert result.confidence_level == confidence
 
 
 def test_a_mean_of_lattice_reports_has_the_interval_of_its_noise() -> None:
-    one = estimate(LATTICE, np.full(6, 40, dtype=np.int64), [(8.0, 6)], 0.95)
+    result = estimate(LATTICE, np.full(6, 40, dtype=np.int64), [(8.0, 6)], 0.95)
     z, r = NormalDist().inv_cdf(0.975), math.exp(-8 / 80)
     variance = 6 * (2 * r / (1 - r) ** 2 + 0.25)
     kurtosis = 6 * 2 * r * (1 + 4 * r + r * r) / (1 - r) ** 4 / variance**2
     wider = z + kurtosis * (z**3 - 3 * z) / 24
     half = 8 / 480 * (wider * math.sqrt(variance) + 0.5 + (z**2 - 1) / 6)
-    assert one.clamping is not None
-    assert one.confidence_intervals[0] == pytest.approx((2 - half - one.clamping.bias, 2 + half + one.clamping.bias))
+    assert result.clamping is not None
+    assert result.confidence_intervals[0] == pytest.approx(
+        (2 - half - result.clamping.bias, 2 + half + result.clamping.bias)
+    )
 
 
 def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:

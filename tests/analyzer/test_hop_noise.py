@@ -26,10 +26,10 @@ Floats = npt.NDArray[np.float64]
 
 def pmf(law: FakeLaw, hops: int) -> Floats:
     """The law of the sum of the hops' Z, from -hops * radius to hops * radius."""
-    one = np.exp(-np.abs(np.arange(-law.radius, law.radius + 1)) / law.scale)
+    weights = np.exp(-np.abs(np.arange(-law.radius, law.radius + 1)) / law.scale)
     total = np.ones(1)
     for _ in range(hops):
-        total = np.convolve(total, one / one.sum())
+        total = np.convolve(total, weights / weights.sum())
     return np.asarray(total)
 
 

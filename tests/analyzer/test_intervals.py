@@ -38,21 +38,21 @@ def laws_of(mechanism: ScalarMechanism, reports: Any, tiers: Any) -> Laws:
     """Returns the laws of the sum of reports; only its total depends on the reports."""
     epsilons, counts = np.array(tiers, dtype=np.float64).T
     estimator: Any = ESTIMATORS[mechanism.kind]
-    found: Laws = estimator.laws(mechanism, reports, epsilons, counts)
-    return found
+    laws: Laws = estimator.laws(mechanism, reports, epsilons, counts)
+    return laws
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.kind)
 @pytest.mark.parametrize("end", [0, 1])
 def test_an_interval_is_never_a_point(mechanism: ScalarMechanism, end: int) -> None:
     """Reproduction: estimate -0.2133, "95 %" interval [0.0000, 0.0000], where the truth was 0.0060."""
     most = getattr(mechanism, "lattice", 0)
     far = (2 * most if end else -most) if most else end
     for n, epsilon in itertools.product((2, 40, 4000), (0.1, 1.0, 8.0)):
-        found = estimate(Question("x", mechanism), np.full(n, far), [(epsilon, n)])
+        result = estimate(Question("x", mechanism), np.full(n, far), [(epsilon, n)])
         least, largest = (0.0, 1.0) if mechanism.kind in ("rr", "krr") else (-2.0, 6.0)
-        for intervals in (found.confidence_intervals, found.population_intervals):
-            for (low, high), possible in zip(intervals, found.projected, strict=True):
+        for intervals in (result.confidence_intervals, result.population_intervals):
+            for (low, high), possible in zip(intervals, result.projected, strict=True):
                 assert least <= low <= possible <= high <= largest
                 assert high - low > 1e-6
 
@@ -113,20 +113,20 @@ def shuffled_sums(mechanism: Any, values: Floats, source: np.random.Generator) -
     return np.asarray((source.random(shape) < np.where(ones, 1 - (k - 1) * q, q)).sum(axis=1), dtype=np.float64)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.kind)
 @pytest.mark.parametrize("centre", [0.005, 0.5, 0.99])
 def test_intervals_cover_over_ten_thousand_rounds(mechanism: ScalarMechanism, centre: float) -> None:
     """200 users with three budgets: the truth of these users, and that of the population they are drawn from."""
     n, source = sum(count for _, count in TIERS), np.random.default_rng(31)
     laws = laws_of(mechanism, np.zeros(n, int), TIERS)
     whole = mechanism.kind in ("rr", "krr")
-    one = (np.arange(n) < centre * n) * 1.0 if whole else source.beta(5 * centre, 5 * (1 - centre), n)
-    for law, truth in ((laws.participants, one.mean()), (laws.population, centre)):
+    answers = (np.arange(n) < centre * n) * 1.0 if whole else source.beta(5 * centre, 5 * (1 - centre), n)
+    for law, truth in ((laws.participants, answers.mean()), (laws.population, centre)):
         covered = []
         for _ in range(10):
             shape = (ROUNDS // 10, n)
             drawn = source.random(shape) < centre if whole else source.beta(5 * centre, 5 * (1 - centre), shape)
-            values = np.asarray(drawn * 1.0 if law is laws.population else np.broadcast_to(one, shape))
+            values = np.asarray(drawn * 1.0 if law is laws.population else np.broadcast_to(answers, shape))
             low, high = law.interval(shuffled_sums(mechanism, values, source), 0.95)
             covered.append((low <= truth) & (truth <= high))
         assert np.mean(covered) >= LEAST
@@ -142,9 +142,9 @@ def test_projected_shares_lie_in_intervals_that_cover() -> None:
     for _ in range(rounds):
         blanket = source.random(n) < k / (math.expm1(2.0) + k)
         reports = np.where(blanket, source.integers(0, k, n), values)
-        found = estimate(question, reports, tiers)
-        low, high = np.array(found.confidence_intervals).T
-        projected = np.array(found.projected)
+        result = estimate(question, reports, tiers)
+        low, high = np.array(result.confidence_intervals).T
+        projected = np.array(result.projected)
         assert np.all((low <= projected) & (projected <= high))
         covered += int(((low <= truth) & (truth <= high)).sum())
         bare, _ = laws.participants.interval(np.bincount(reports, minlength=k).astype(np.float64), 0.95)
@@ -169,10 +169,10 @@ def test_projected_shares_lie_in_intervals_that_cover() -> None:
 def test_a_result_that_is_too_noisy_says_so(
     mechanism: ScalarMechanism, reports: npt.NDArray[np.int64], epsilon: float, expected: Precision
 ) -> None:
-    found = estimate(Question("x", mechanism), reports, [(epsilon, len(reports))])
-    assert isinstance(found, Estimate)
-    assert found.precision is expected
+    result = estimate(Question("x", mechanism), reports, [(epsilon, len(reports))])
+    assert isinstance(result, Estimate)
+    assert result.precision is expected
     publication = pb.Publication()
-    found.publish(publication)
+    result.publish(publication)
     assert publication.precision == int(expected)
-    assert publication.values[0].population_interval.high == found.population_intervals[0][1]
+    assert publication.values[0].population_interval.high == result.population_intervals[0][1]

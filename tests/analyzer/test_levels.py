@@ -111,20 +111,20 @@ def covered(setting: Setting, rounds: int, *, population: bool) -> tuple[dict[st
     errors = dict.fromkeys(values, 0.0)
     for _ in range(rounds):
         asked = source.choice(numbers, n) if population else numbers
-        found = one_round(setting, asked, source)
-        assert found.distribution is not None
-        document: Any = shown(found.distribution)
+        result = one_round(setting, asked, source)
+        assert result.distribution is not None
+        document: Any = shown(result.distribution)
         which = "population_interval" if population else "confidence_interval"
-        of_mean = found.population_intervals[0] if population else found.confidence_intervals[0]
-        share, below = found.distribution.shares[k // 3], found.distribution.cumulative[k // 3]
+        of_mean = result.population_intervals[0] if population else result.confidence_intervals[0]
+        share, below = result.distribution.shares[k // 3], result.distribution.cumulative[k // 3]
         ends = {"mean": of_mean, "deviation": document["standard_deviation"][which]}
         ends |= {"share": document["shares"][which][k // 3], "below": document["cumulative"][which][k // 3]}
         wanted: list[Any] = [quantile(document, q) for q in QUANTILES]
-        ends |= {f"{one['q']:g}": one[which] for one in wanted}
+        ends |= {f"{quantile['q']:g}": quantile[which] for quantile in wanted}
         for name, (low, high) in ends.items():
             inside[name] += low - 1e-9 <= truth[name] <= high + 1e-9
         for name, value, error in (
-            ("mean", found.values[0], found.standard_errors[0]),
+            ("mean", result.values[0], result.standard_errors[0]),
             ("share", share.estimate, share.standard_error),
             ("below", below.estimate, below.standard_error),
         ):
@@ -136,14 +136,14 @@ def covered(setting: Setting, rounds: int, *, population: bool) -> tuple[dict[st
 
 
 @pytest.mark.parametrize("population", [False, True], ids=["these people", "population"])
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda one: one.name)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_a_dose_of_rounds_is_covered(setting: Setting, population: bool) -> None:
     """Sixty rounds; `make long` has ten thousand: test_intervals_over_ten_thousand_rounds."""
     check(setting, 60, population)
 
 
 @pytest.mark.parametrize("population", [False, True], ids=["these people", "population"])
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda one: one.name)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_intervals_over_ten_thousand_rounds(setting: Setting, population: bool) -> None:
     check(setting, 10_000, population)
 
@@ -191,14 +191,14 @@ def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_as_stated() -> No
     honest = np.array(draw_fakes(law))
     second = np.array(draw_fakes(law))
     truth = float(people @ np.arange(k)) / 50_000 * 2
-    found = estimate(
+    result = estimate(
         question,
         np.repeat(np.arange(k), people + honest + second),
         tiers,
         fakes=Fakes(law, 2, int((honest + second).sum()), law.most),
     )
-    assert abs(found.values[0] - truth) < 5 * found.standard_errors[0]
-    assert sum(one.estimate for one in found.distribution.shares) == pytest.approx(1)
+    assert abs(result.values[0] - truth) < 5 * result.standard_errors[0]
+    assert sum(share.estimate for share in result.distribution.shares) == pytest.approx(1)
     # The second hop puts its fakes on the last level, replaces as many reports on the first, and states no fakes.
     moved_people = people + np.array([-law.most, 0, 0, 0, law.most])
     fakes = Fakes(law, 2, int(honest.sum()), law.most)
@@ -210,15 +210,15 @@ def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_as_stated() -> No
 
 def test_smoothed_shares_are_possible_and_agree_with_each_other() -> None:
     """Cumulative shares never fall, shares are their differences, and quantiles rise with q."""
-    found = one_round(SETTINGS[1], SETTINGS[1].numbers(), np.random.default_rng(2)).distribution
-    assert found is not None
-    smooth = [one.projected for one in found.cumulative]
+    distribution = one_round(SETTINGS[1], SETTINGS[1].numbers(), np.random.default_rng(2)).distribution
+    assert distribution is not None
+    smooth = [share.projected for share in distribution.cumulative]
     assert smooth == sorted(smooth)
     assert smooth[0] >= 0
     assert smooth[-1] == 1.0
-    assert np.allclose(np.diff(smooth, prepend=0.0), [one.projected for one in found.shares])
-    assert any(one.estimate < 0 for one in found.shares)  # where smoothing has something to do
-    document = shown(found)
+    assert np.allclose(np.diff(smooth, prepend=0.0), [share.projected for share in distribution.shares])
+    assert any(share.estimate < 0 for share in distribution.shares)  # where smoothing has something to do
+    document = shown(distribution)
     ascending = [quantile(document, q)["estimate"] for q in np.linspace(0.01, 0.99, 99)]
     assert ascending == sorted(ascending)
     for q in (0.0, 1.0, math.nan):
@@ -226,8 +226,8 @@ def test_smoothed_shares_are_possible_and_agree_with_each_other() -> None:
             quantile(document, q)
 
 
-def shown(found: Distribution) -> DistributionView:
-    publication = pb.Publication(distribution=found.message())
+def shown(distribution: Distribution) -> DistributionView:
+    publication = pb.Publication(distribution=distribution.message())
     document = publication_json(publication, pb.Certificate(granted=True, grade="CERTIFIED")).get("distribution")
     assert document is not None
     return document

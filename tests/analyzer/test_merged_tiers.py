@@ -31,9 +31,9 @@ def shown(exact: Tiers, least: int) -> Tiers:
 
 
 def answer(question: Question, reports: np.ndarray, tiers: Tiers, merged: Merged | None) -> Estimate:
-    found = estimate(question, reports, tiers, least_epsilon=GRID[0], merged=merged)
-    assert isinstance(found, Estimate)
-    return found
+    result = estimate(question, reports, tiers, least_epsilon=GRID[0], merged=merged)
+    assert isinstance(result, Estimate)
+    return result
 
 
 @drawn(100)
@@ -60,20 +60,20 @@ def test_the_stated_bias_is_enough_for_any_values_of_any_users(data: st.DataObje
     weight = float((1 - k / (np.expm1(as_shown) + k)).sum())
     moved = width * abs(hits(as_used) - hits(as_shown)) / weight
     reports = (np.arange(n) % k).astype(np.int64)
-    found = answer(question, reports, tiers, Merged(GRID, least))
-    assert moved <= found.merging_bias * (1 + 1e-9) + 1e-12
+    result = answer(question, reports, tiers, Merged(GRID, least))
+    assert moved <= result.merging_bias * (1 + 1e-9) + 1e-12
     plain = answer(question, reports, tiers, None)
     assert plain.merging_bias == 0
-    assert found.values == plain.values
-    for one, other in zip(found.standard_errors, plain.standard_errors, strict=True):
-        assert one >= other
+    assert result.values == plain.values
+    for wide, other in zip(result.standard_errors, plain.standard_errors, strict=True):
+        assert wide >= other
     hidden = [users for _, users in Merged(GRID, least).hidden(tiers)]
-    assert bool(found.merging_bias) == any(hidden)
+    assert bool(result.merging_bias) == any(hidden)
     if not any(hidden):
-        assert found == plain
+        assert result == plain
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.mechanism.kind)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.mechanism.kind)
 def test_intervals_cover_the_truth_although_budgets_are_hidden(question: Question) -> None:
     """200 seeded rounds in which 29 of 300 people have more noise than is counted; without the bias too few cover."""
     exact, least, n, k = ((0.1, 14), (0.5, 15), (4.0, 271)), 30, 300, len(question.mechanism.categories) or 2
@@ -87,8 +87,8 @@ def test_intervals_cover_the_truth_although_budgets_are_hidden(question: Questio
         blanket = source.random(n) < k / (np.exp(budgets) + k - 1)
         reports = np.where(blanket, source.integers(0, k, n), values)
         for merged in (True, False):
-            found = answer(question, reports, tiers, Merged(GRID, least) if merged else None)
-            low, high = found.confidence_intervals[1 if k > 2 else 0]
+            result = answer(question, reports, tiers, Merged(GRID, least) if merged else None)
+            low, high = result.confidence_intervals[1 if k > 2 else 0]
             truth = -2 + 8 * 0.97 if question.mechanism.kind == "onebit" else 0.97
             covered[merged] += low <= truth <= high
     # A 95 % interval covers fewer than 172 of 200 times with probability below 1e-6.
@@ -103,9 +103,9 @@ def test_what_is_hidden_follows_from_the_grid_and_the_threshold() -> None:
 
 def test_missing_budgets_are_taken_to_hide_as_many() -> None:
     reports = np.arange(200, dtype=np.int64) % 2
-    one, other = (answer(QUESTIONS[0], reports, ((2.0, n),), Merged(GRID, 10)) for n in (200, 100))
-    assert other.merging_bias == pytest.approx(2 * one.merging_bias)
-    assert Note.DEPENDENT_BUDGETS in codes(one.notes)
+    many, other = (answer(QUESTIONS[0], reports, ((2.0, n),), Merged(GRID, 10)) for n in (200, 100))
+    assert other.merging_bias == pytest.approx(2 * many.merging_bias)
+    assert Note.DEPENDENT_BUDGETS in codes(many.notes)
 
 
 def test_other_estimates_need_the_exact_tiers() -> None:

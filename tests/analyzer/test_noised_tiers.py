@@ -55,8 +55,8 @@ def test_intervals_of_shares_cover_with_noised_counts(k: int, share: float) -> N
             hits += int(rng.binomial(have, math.exp(epsilon) * q) + rng.binomial(count - have, q))
         reports = np.repeat([1, 0], [hits, users - hits])
         tiers = counted(rng)
-        found = estimate(question, reports, tiers, noised=noised)
-        low, high = found.confidence_intervals[-1 if k == 2 else 1]
+        result = estimate(question, reports, tiers, noised=noised)
+        low, high = result.confidence_intervals[-1 if k == 2 else 1]
         covered += low <= share <= high
     assert covered >= 0.94 * REPEATS
 
@@ -66,8 +66,8 @@ def test_without_the_users_that_are_not_counted_an_interval_would_miss() -> None
     hits = round(200 * 0.9) + 12
     reports = np.repeat([1, 0], [hits, 225 - hits])
     question = Question("q", RandomizedResponse())
-    found = estimate(question, reports, [(0.05, 0), (8.0, 173)], noised=Noised(PRIVACY, 225))
-    ((low, high),) = found.confidence_intervals
+    result = estimate(question, reports, [(0.05, 0), (8.0, 173)], noised=Noised(PRIVACY, 225))
+    ((low, high),) = result.confidence_intervals
     assert low <= 0.9 <= high
     ((low, high),) = estimate(question, reports, [(8.0, 173)]).confidence_intervals
     assert not low <= 0.9 <= high
@@ -90,10 +90,10 @@ def test_intervals_of_means_cover_with_noised_counts(kind: str) -> None:
                 keep = math.exp(epsilon) / (1 + math.exp(epsilon))
                 bit = rng.random(count) < truth
                 reports.append(np.where(rng.random(count) < keep, bit, ~bit).astype(np.int64))
-        found = estimate(
+        result = estimate(
             question, np.concatenate(reports), counted(rng), least_epsilon=0.5, noised=Noised(PRIVACY, users)
         )
-        ((low, high),) = found.confidence_intervals
+        ((low, high),) = result.confidence_intervals
         covered += low <= truth <= high
     assert covered >= 0.94 * REPEATS
 
@@ -114,11 +114,11 @@ def test_a_distribution_on_levels_covers_with_noised_counts() -> None:
                 law[level] = math.exp(epsilon) * q
                 hits += rng.multinomial(have, law / law.sum())
         reports = np.repeat(np.arange(5), hits)
-        found = estimate(question, reports, counted(rng), noised=Noised(PRIVACY, users))
-        told = found.distribution
+        result = estimate(question, reports, counted(rng), noised=Noised(PRIVACY, users))
+        told = result.distribution
         assert told is not None
         ends = (
-            found.confidence_intervals[0],
+            result.confidence_intervals[0],
             told.cumulative[1].confidence_interval,
             told.standard_deviation.confidence_interval,
         )

@@ -81,10 +81,10 @@ def coverage(rounds: int, *, noise: bool, population: bool) -> tuple[Floats, Flo
         reports, fakes = reports_of(mechanism, values, source), None
         if noise:
             reports, fakes = with_fakes(mechanism, reports, source)
-        found: Estimate = estimate(Question("word", mechanism), reports, TIERS, LEVEL, fakes=fakes)
-        low, high = np.array(found.population_intervals if population else found.confidence_intervals).T
+        result: Estimate = estimate(Question("word", mechanism), reports, TIERS, LEVEL, fakes=fakes)
+        low, high = np.array(result.population_intervals if population else result.confidence_intervals).T
         covered += (low <= truth) & (truth <= high)
-        off += (np.array(found.values) - truth) / np.array(found.standard_errors)
+        off += (np.array(result.values) - truth) / np.array(result.standard_errors)
     return covered / rounds, off / math.sqrt(rounds)
 
 

@@ -43,9 +43,9 @@ def coverage(rounds: int, q: float, *, logarithmic: bool) -> tuple[float, float]
     truth = float(np.sort(numbers)[math.ceil(q * N) - 1])
     covered, errors = 0, []
     for _ in range(rounds):
-        found = searched(numbers, q, source, logarithmic=logarithmic)
-        covered += found.interval[0] <= truth <= found.interval[1]
-        errors.append(abs(float((numbers <= found.estimate).mean()) - q))
+        quantile = searched(numbers, q, source, logarithmic=logarithmic)
+        covered += quantile.interval[0] <= truth <= quantile.interval[1]
+        errors.append(abs(float((numbers <= quantile.estimate).mean()) - q))
     return covered / rounds, float(np.mean(errors))
 
 
@@ -69,10 +69,10 @@ def test_a_search_without_noise_finds_the_quantile() -> None:
     for _ in range(10):
         threshold = search.threshold()
         search.add(threshold, float(threshold >= 700.25), [(20.0, 1_000_000.0)])
-    found = search.estimate()
-    assert found.interval == (700.0, 701.0)
-    assert 700 <= found.estimate <= 701
-    assert [step.threshold for step in found.steps][:3] == pytest.approx([512.0, 768.0, 640.0])
+    result = search.estimate()
+    assert result.interval == (700.0, 701.0)
+    assert 700 <= result.estimate <= 701
+    assert [step.threshold for step in result.steps][:3] == pytest.approx([512.0, 768.0, 640.0])
 
 
 @pytest.mark.parametrize(

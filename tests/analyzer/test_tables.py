@@ -72,9 +72,9 @@ def table_of(setting: Setting, values: Ints, source: np.random.Generator) -> Cro
         added = (source.choice(noise, size=(2, size), p=weights / weights.sum()) + law.radius).sum(axis=0)
         reports = np.concatenate([reports, np.repeat(np.arange(size), added)])
         fakes = Fakes(law, 2, int(added.sum()), law.most)
-    found: Estimate = estimate(Question("both", mechanism), reports, setting.tiers, LEVEL, fakes=fakes)
+    result: Estimate = estimate(Question("both", mechanism), reports, setting.tiers, LEVEL, fakes=fakes)
     epsilons, counts = np.array(setting.tiers, dtype=np.float64).T
-    shares, possible = np.array(found.values), np.array(found.projected)
+    shares, possible = np.array(result.values), np.array(result.projected)
     return CrossTable(ShareModel(mechanism, shares, possible, epsilons, counts, LEVEL, fakes), ROWS, COLUMNS)
 
 
@@ -96,8 +96,8 @@ def coverage(setting: Setting, rounds: int, *, population: bool) -> Floats:
     true, covered = truths(shares), np.zeros(5)
     for _ in range(rounds):
         values = source.choice(ROWS * COLUMNS, setting.n, p=setting.cells) if population else fixed
-        found = numbers(table_of(setting, values, source))
-        ends = [each.population_interval if population else each.confidence_interval for each in found]
+        estimates = numbers(table_of(setting, values, source))
+        ends = [each.population_interval if population else each.confidence_interval for each in estimates]
         covered += [low <= truth <= high for (low, high), truth in zip(ends, true, strict=True)]
     return covered / rounds
 
@@ -160,11 +160,11 @@ def test_independence_is_not_rejected_more_often_for_noise() -> None:
 
 def rejections(setting: Setting, rounds: int) -> float:
     source = np.random.default_rng(17)
-    found = 0
+    rejected = 0
     for _ in range(rounds):
         table = table_of(setting, source.choice(6, setting.n, p=setting.cells), source)
-        found += table.independence().p_value < 0.05
-    return found / rounds
+        rejected += table.independence().p_value < 0.05
+    return rejected / rounds
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)

@@ -65,14 +65,14 @@ def test_budgets_are_weighted_by_what_their_reports_show() -> None:
     shown = sum(count * math.tanh(epsilon / 2) for epsilon, count in tiers)
     # The mean of the sum of the reports of 400 users who all hold the vector (C, 0, 0).
     expected = np.array([shown / hemisphere_length(3), 0.0, 0.0])
-    found = hemisphere_mean(expected, tiers, 2.5)
-    assert found.mean == pytest.approx([2.5, 0.0, 0.0])
-    assert found.standard_error == pytest.approx(2.5 * hemisphere_length(3) / shown * math.sqrt(400 / 3))
+    estimate = hemisphere_mean(expected, tiers, 2.5)
+    assert estimate.mean == pytest.approx([2.5, 0.0, 0.0])
+    assert estimate.standard_error == pytest.approx(2.5 * hemisphere_length(3) / shown * math.sqrt(400 / 3))
 
 
 def test_gaussian_means_have_the_noise_of_their_scales() -> None:
-    found = gaussian_mean(np.array([8.0, -4.0]), [(1.0, 3), (2.0, 1)])
-    assert found.mean.tolist() == [2.0, -1.0]
-    assert found.standard_error == pytest.approx(math.sqrt(7) / 4)
+    estimate = gaussian_mean(np.array([8.0, -4.0]), [(1.0, 3), (2.0, 1)])
+    assert estimate.mean.tolist() == [2.0, -1.0]
+    assert estimate.standard_error == pytest.approx(math.sqrt(7) / 4)
     with pytest.raises(ValueError, match=naming(0, 1)):
         gaussian_mean(np.zeros(2), [])

@@ -182,7 +182,7 @@ def issuer_key(seed: bytes, info: bytes) -> tuple[int, bytes]:
 def evaluate(secret: int, blinded: Sequence[bytes], nonce: int) -> bytes:
     """Returns the issuer's answer; a real issuer draws a new nonce."""
     key = BASE.times(secret).encode()
-    evaluated = [decode(one).times(secret).encode() for one in blinded]
+    evaluated = [decode(element).times(secret).encode() for element in blinded]
     m, z = _composites(key, blinded, evaluated)
     c = _challenge(key, m, z, BASE.times(nonce), m.times(nonce))
     s = (nonce - c * secret) % ORDER

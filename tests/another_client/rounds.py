@@ -51,7 +51,10 @@ def _verifies(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def choose_budget(max_local_epsilon: float, manifest: pb.Manifest) -> pb.LocalBudget:
-    return max((one for one in manifest.budget_grid if one.epsilon <= max_local_epsilon), key=lambda one: one.epsilon)
+    return max(
+        (budget for budget in manifest.budget_grid if budget.epsilon <= max_local_epsilon),
+        key=lambda budget: budget.epsilon,
+    )
 
 
 def blanket_threshold(epsilon: float, k: int) -> int:
@@ -93,8 +96,8 @@ class Round:
         self.release = self._layer(pb.LANE_REPORT, RELEASE, accountant.release_public_key)
         later = list(enumerate(hops[1:], start=2))
         analyzer, sink = (ANALYZER, self.manifest.analyzer.public_key), (ACCOUNTANT, accountant.public_key)
-        self.report = [self._layer(pb.LANE_REPORT, *one) for one in (*later, analyzer)]
-        self.parameter = [self._layer(pb.LANE_PARAMETER, *one) for one in (*later, sink)]
+        self.report = [self._layer(pb.LANE_REPORT, *key) for key in (*later, analyzer)]
+        self.parameter = [self._layer(pb.LANE_PARAMETER, *key) for key in (*later, sink)]
         self.joint = self._layer(pb.LANE_JOINT, 1, hops[0])
         self.trace: list[tuple[Layer, bytes, bytes]] = []  # every layer that was sealed, its plaintext and ciphertext
 
@@ -157,7 +160,7 @@ class Answer:
 
     def inclusion(self) -> list[list[bytes]]:
         """Returns, hop by hop, the hashes of the report and the parameter ciphertext that the hop passes on."""
-        return [[hashlib.sha256(one).digest() for one in pair] for pair in self.passed_on]
+        return [[hashlib.sha256(sealed).digest() for sealed in pair] for pair in self.passed_on]
 
 
 def check_included(

@@ -41,7 +41,7 @@ async def test_an_answer_of_another_client_is_counted(tmp_path: Path) -> None:
 
         deployment = tomllib.loads((here.inside.directory / "deployment.toml").read_text(encoding="utf-8"))
         services = {service["name"]: service for service in deployment["services"]}
-        pinned = {name: [bytes.fromhex(one["identity"])] for name, one in services.items()}
+        pinned = {name: [bytes.fromhex(service["identity"])] for name, service in services.items()}
         first, accountant, analyzer = [
             await stack.enter_async_context(channel(services[name]))
             for name in ("shuffler-1", "accountant", "analyzer")

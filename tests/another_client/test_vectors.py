@@ -21,8 +21,8 @@ from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import PrivateKey, PublicKey
-from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, report_message, split_report
-from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
+from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, split_report
+from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets, ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.versions import follow
 from tests.another_client import ristretto
@@ -65,7 +65,7 @@ def test_the_second_client_shares_no_code_with_ours() -> None:
     for name in ("ristretto", "hpke", "rounds", "vectors", "versions"):
         tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
         modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        modules += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+        modules += [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
         ours = {module for module in modules if module.split(".")[0] == "croupier"}
         assert ours <= {"croupier.protocol.names", "croupier.protocol.v1"}  # types and messages
 
@@ -104,9 +104,9 @@ def test_versions_are_followed_or_refused() -> None:
 
 
 def test_probabilities_are_those_of_our_client() -> None:
-    for one in VECTORS["thresholds"]:
-        assert int(one["blanket"]) == blanket_threshold(one["epsilon"], one["k"])
-        assert one["k"] > 2 or int(one["flip"]) == flip_threshold(one["epsilon"])
+    for vector in VECTORS["thresholds"]:
+        assert int(vector["blanket"]) == blanket_threshold(vector["epsilon"], vector["k"])
+        assert vector["k"] > 2 or int(vector["flip"]) == flip_threshold(vector["epsilon"])
 
 
 @CASES
@@ -128,12 +128,18 @@ def test_every_layer_opens_and_the_innermost_is_the_report(case: dict[str, Any])
     names = {hop: keys.service for hop, keys in enumerate(manifest.hops, start=1)}
     names |= {253: "accountant", 254: "release", 255: "analyzer"}
     assert len(case["layers"]) == 2 + 2 * terms.num_hops
-    for one in case["layers"]:
-        layer = onion.layer(pb.Lane.Value(one["lane"]), one["hop"])
-        assert layer.label.info().hex() == one["info"]
-        key = raw(case["random"][f"key of {names[one['hop']]}"])
-        assert open_sealed(terms.suite, PrivateKey(key), layer.label, raw(one["sealed"])).hex() == one["plaintext"]
-        assert (layer.sealed_size, layer.plain_size) == (len(one["sealed"]) // 2, len(one["plaintext"]) // 2)
+    for layer_case in case["layers"]:
+        layer = onion.layer(pb.Lane.Value(layer_case["lane"]), layer_case["hop"])
+        assert layer.label.info().hex() == layer_case["info"]
+        key = raw(case["random"][f"key of {names[layer_case['hop']]}"])
+        assert (
+            open_sealed(terms.suite, PrivateKey(key), layer.label, raw(layer_case["sealed"])).hex()
+            == layer_case["plaintext"]
+        )
+        assert (layer.sealed_size, layer.plain_size) == (
+            len(layer_case["sealed"]) // 2,
+            len(layer_case["plaintext"]) // 2,
+        )
     assert onion.joint.sealed_size == 264 + 96 * terms.num_hops
     assert case["layers"][0]["plaintext"] == case["report"]
     submission = pb.Submission.FromString(raw(case["submission"]))
@@ -144,21 +150,24 @@ def test_every_layer_opens_and_the_innermost_is_the_report(case: dict[str, Any])
 @CASES
 def test_tickets_are_valid_and_the_accountant_gives_them(case: dict[str, Any]) -> None:
     terms = terms_of(case)
-    by_hop = {(one["lane"], one["hop"]): raw(one["plaintext"]) for one in case["layers"]}
+    by_hop = {(layer_case["lane"], layer_case["hop"]): raw(layer_case["plaintext"]) for layer_case in case["layers"]}
     report_ticket, sealed = split_report(by_hop["LANE_REPORT", 255])
     parameter_ticket, record = BudgetRecord.split(by_hop["LANE_PARAMETER", 253])
     assert decode_budget(record.budget) == (case["budget"]["epsilon"], 0.0)
-    messages = [report_message(terms.hash, hashlib.sha256(sealed).digest()), record.message(terms.hash)]
-    for one, message, ticket in zip(case["tickets"], messages, (report_ticket, parameter_ticket), strict=True):
-        accountant = issuer(case, one["lane"])
-        assert accountant.public_key.hex() == one["key"]
-        assert (message.hex(), ticket.hex()) == (one["message"], one["ticket"])
+    messages = [
+        ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()),
+        ticket_message(terms.hash, pb.LANE_PARAMETER, record.budget + record.salt),
+    ]
+    for issued, message, ticket in zip(case["tickets"], messages, (report_ticket, parameter_ticket), strict=True):
+        accountant = issuer(case, issued["lane"])
+        assert accountant.public_key.hex() == issued["key"]
+        assert (message.hex(), ticket.hex()) == (issued["message"], issued["ticket"])
         assert accountant.is_valid(message, ticket)
-        evaluated = accountant.evaluate([raw(one["blinded"])])
-        assert evaluated[64:].hex() == one["evaluated"][128:]
-        assert ristretto.proof_holds(raw(one["key"]), [raw(one["blinded"])], evaluated)
+        evaluated = accountant.evaluate([raw(issued["blinded"])])
+        assert evaluated[64:].hex() == issued["evaluated"][128:]
+        assert ristretto.proof_holds(raw(issued["key"]), [raw(issued["blinded"])], evaluated)
         wrong = evaluated[:40] + bytes([evaluated[40] ^ 1]) + evaluated[41:]
-        assert not ristretto.proof_holds(raw(one["key"]), [raw(one["blinded"])], wrong)
+        assert not ristretto.proof_holds(raw(issued["key"]), [raw(issued["blinded"])], wrong)
 
 
 def test_a_batch_of_the_second_issuer_is_one_for_our_client() -> None:
@@ -219,7 +228,7 @@ def test_the_trail_is_one_chain_in_which_the_answer_stands(case: dict[str, Any])
     certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, document, keys, ["accountant"])
     chain = read_commitments(certificate.commitments, terms, keys, terms.num_hops)
     assert chain[pb.LANE_REPORT][-1].digest_out == certificate.batch_digest
-    inclusion = [[raw(one) for one in pair] for pair in case["inclusion"]]
+    inclusion = [[raw(digest) for digest in pair] for pair in case["inclusion"]]
 
     def check(hashes: Sequence[Sequence[bytes]], lists: dict[str, str]) -> None:
         asked = Round(terms.payload)

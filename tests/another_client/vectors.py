@@ -65,8 +65,8 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, 
     identities = {
         service: Ed25519PrivateKey.from_private_bytes(draw(f"identity of {service}", 32)) for service in services
     }
-    keys = {one: X25519PrivateKey.from_private_bytes(draw(f"key of {one}", 32)) for one in [*services, "release"]}
-    public = {one: key.public_key().public_bytes_raw() for one, key in keys.items()}
+    keys = {name: X25519PrivateKey.from_private_bytes(draw(f"key of {name}", 32)) for name in [*services, "release"]}
+    public = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
     issuers = {
         lane: ristretto.issuer_key(draw(f"ticket seed of {lane}", 32), b"croupier/v1/ticket-key/" + lane.encode())
         for lane in LANES
@@ -107,8 +107,8 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, 
     certificate, lists = _trail(asked, answer, identities, draw)
     return {
         "name": name,
-        "identities": {one: key.public_key().public_bytes_raw().hex() for one, key in identities.items()},
-        "public_keys": {one: raw.hex() for one, raw in public.items()},
+        "identities": {name: key.public_key().public_bytes_raw().hex() for name, key in identities.items()},
+        "public_keys": {name: raw.hex() for name, raw in public.items()},
         "manifest": document.SerializeToString().hex(),
         "manifest_hash": asked.hash.hex(),
         "budget": {"epsilon": manifest.budget_grid[1].epsilon, "record": answer.record.hex()},
@@ -136,7 +136,7 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, 
         ],
         "request": answer.request.SerializeToString().hex(),
         "submission": submission.SerializeToString().hex(),
-        "inclusion": [[one.hex() for one in pair] for pair in answer.inclusion()],
+        "inclusion": [[digest.hex() for digest in pair] for pair in answer.inclusion()],
         "certificate": certificate.SerializeToString().hex(),
         "lists": {f"{hop} {lane}": shown.hex() for (hop, lane), shown in lists.items()},
         "random": draw.drawn,

@@ -74,7 +74,7 @@ def _next(before: Fields, **changes: Any) -> Fields:
 
 
 def _entry(version: Fields, name: str) -> Fields:
-    entry: Fields = next(one for one in version["services"] if one["name"] == name)
+    entry: Fields = next(service for service in version["services"] if service["name"] == name)
     return entry
 
 
@@ -102,9 +102,9 @@ def make_versions() -> Fields:
     cases: list[Fields] = []
 
     def case(what: str, versions: list[Fields], newest: Fields | None) -> None:
-        signed.extend(one for one in versions if one not in signed)
+        signed.extend(version for version in versions if version not in signed)
         fingerprint = None if newest is None else _fingerprint(newest)
-        cases.append({"what": what, "versions": [signed.index(one) for one in versions], "newest": fingerprint})
+        cases.append({"what": what, "versions": [signed.index(version) for version in versions], "newest": fingerprint})
 
     def wrong(what: str, version: Fields, by: dict[str, list[str]] | None = None) -> None:
         """A second version that must not be followed, signed as it needs to be in all but one thing."""
@@ -151,7 +151,9 @@ def make_versions() -> Fields:
     case("every line is there", [_signed(every, own)], every)
 
     for name in NAMES:
-        wrong(f"{name} has not signed", _next(first), {one: keys for one, keys in own.items() if one != name})
+        wrong(
+            f"{name} has not signed", _next(first), {service: keys for service, keys in own.items() if service != name}
+        )
     wrong("the new key has not signed", rotated)
     wrong("the old key has not agreed", rotated, own | {"shuffler-2": ["another key"]})
     case("not all have signed the first", [_signed(first, {"analyzer": ["analyzer"]})], None)
@@ -167,9 +169,9 @@ def make_versions() -> Fields:
     case("an earlier version again", [second, believed], None)
     case("a version between is missing", [believed, _signed(page, now)], None)
     wrong("another deployment", _next(first, name="clinix"))
-    wrong("the shufflers change places", _next(first, services=[first["services"][one] for one in (1, 0, 2, 3)]))
+    wrong("the shufflers change places", _next(first, services=[first["services"][place] for place in (1, 0, 2, 3)]))
     fewer = {name: [name] for name in NAMES if name != "shuffler-2"}
-    wrong("a service is gone", _next(first, services=[first["services"][one] for one in (0, 2, 3)]), fewer)
+    wrong("a service is gone", _next(first, services=[first["services"][place] for place in (0, 2, 3)]), fewer)
     wrong("no services", _next(first, services=[]))
     wrong("a field that nobody knows", _next(first, more=1))
     named = _next(first, operator=operator)

@@ -56,7 +56,7 @@ def _labels(terms: RoundTerms) -> list[Label]:
 def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[bytes]) -> set[bytes]:
     """Returns everything that comes out, layer after layer, when every key is tried on everything in every place."""
     onion = Onion(terms)
-    found: set[bytes] = set()
+    tickets: set[bytes] = set()
     fresh = set(ciphertexts)
     tries = [(key, label) for key in set(keys) for label in _labels(terms)]
     while fresh:
@@ -69,9 +69,9 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
         joint = {plain for plain in opened if len(plain) == onion.joint.plain_size}
         held = {plain for plain in opened if len(plain) == onion.layer(pb.LANE_REPORT, HOP_ANALYZER).plain_size}
         fresh = opened | {lane for plain in joint for lane in onion.split(plain)}
-        fresh = (fresh | {split_report(plain)[1] for plain in held}) - found
-        found |= fresh
-    return found
+        fresh = (fresh | {split_report(plain)[1] for plain in held}) - tickets
+        tickets |= fresh
+    return tickets
 
 
 async def keys_of(service: RoundService, terms: RoundTerms) -> dict[KeyPurpose, KeyPair]:
@@ -85,17 +85,17 @@ async def document_of(service: RoundService, terms: RoundTerms, kind: DocumentKi
 async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]:
     """Returns the reports as the analyzer holds them: under the release key."""
     assert isinstance(analyzer, AnalyzerService)
-    records = [one async for page in analyzer.opener.records(terms, pb.LANE_REPORT) for one in page]
+    records = [record async for page in analyzer.opener.records(terms, pb.LANE_REPORT) for record in page]
     return [split_report(record.content)[1] for record in records if record.status == OPENED]
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
     """Returns every private round key that a store holds now, by service and purpose."""
-    found: dict[tuple[str, str], bytes] = {}
+    keys: dict[tuple[str, str], bytes] = {}
     for name in deployment.deployment.chain:
         for purpose, pair in (await keys_of(deployment.service(name), terms)).items():
-            found[name, purpose] = pair.private
-    return found
+            keys[name, purpose] = pair.private
+    return keys
 
 
 def reports_in(opened: Iterable[bytes]) -> set[bytes]:

@@ -91,18 +91,18 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
                 await honest.open_round(settings(), RoundId("asked"))
         (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
         action, expires = bytes.fromhex(read_proposal(file).actions[0]), read_proposal(file).expires_unix_s
-        one, again = signed_by(inside, "shuffler-1", action), signed_by(inside, "shuffler-1", action)
+        signature, again = signed_by(inside, "shuffler-1", action), signed_by(inside, "shuffler-1", action)
         other = signed_by(inside, "accountant", action)
         for signatures in (
             (),
-            (one,),
-            (one, again),
-            (one, pb.Signature(signer="accountant", signature=other.signature[::-1])),
+            (signature,),
+            (signature, again),
+            (signature, pb.Signature(signer="accountant", signature=other.signature[::-1])),
         ):
             async with dishonest(inside, *signatures, expires_unix_s=expires) as operator:
                 with is_not_approved():
                     await operator.open_round(settings(), RoundId("asked"))
-        async with dishonest(inside, one, other, expires_unix_s=expires) as operator:
+        async with dishonest(inside, signature, other, expires_unix_s=expires) as operator:
             for changed in (replace(settings(), epsilon_max=9.0), replace(settings(), min_batch_size=3)):
                 with is_not_approved():  # what was approved has other terms
                     await operator.open_round(changed, RoundId("asked"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sqlite3
 import struct
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.service.service import AccountantService
@@ -206,9 +207,9 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
                     pool=pool,
                     enrol=deployment.operator.enrol,
                 )
-            with outbox._engine.begin() as db:  # as if the client had died before it noted the answer
-                db.execute(sa.text("UPDATE sealed SET acknowledged = 0"))
             outbox.close()
+            with closing(sqlite3.connect(tmp_path / "outbox.db")) as db, db:
+                db.execute("UPDATE sealed SET acknowledged = 0")  # as if the client had died before it noted the answer
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, LosesAnswers)
         assert len(hop.bodies) == 6

@@ -53,8 +53,8 @@ class ChoosesBudgets(cheaters.CheatingShuffler):
         if self.passed_on is not None:
             batch = lanes[pb.LANE_PARAMETER]
             batch[:] = [
-                one if hashlib.sha256(one).digest() in self.passed_on else cheaters.own_budget(terms, 1, GRID[0])
-                for one in batch
+                sealed if hashlib.sha256(sealed).digest() in self.passed_on else cheaters.own_budget(terms, 1, GRID[0])
+                for sealed in batch
             ]
 
 
@@ -165,8 +165,8 @@ async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_pat
         refused = await ruined(at, replace(chosen, epsilon_max=0.01), BUDGETS, half(0))
         granted = [await ruined(at, chosen, BUDGETS, half(number)) for number in range(2)]
         withheld = await ruined(at, chosen, BUDGETS, half(2))
-    found = [any(tier.local_epsilon == 4.0 for tier in certificate.tiers) for certificate in granted]
-    assert found == [OWNER in half(number) for number in range(2)]
+    shown = [any(tier.local_epsilon == 4.0 for tier in certificate.tiers) for certificate in granted]
+    assert shown == [OWNER in half(number) for number in range(2)]
     assert all(certificate.unknown_budgets == CROWD // 2 for certificate in granted)  # everybody sees the loss
     assert [certificate.granted for certificate in (refused, withheld)] == [False, False]
     assert [list(certificate.tiers) for certificate in (refused, withheld)] == [[], []]
@@ -184,7 +184,9 @@ async def test_withheld_rounds_count_as_rounds_that_show_budgets(tmp_path: Path)
         too_few = await ruined(at, chosen, budgets, range(1))
         small_tier = await ruined(at, replace(chosen, min_tier_size=5), budgets, None)
         one_more = await ruined(at, chosen, budgets, None)
-    reasons = [{RefusalReason(one.code) for one in refused.refusals} for refused in (too_few, small_tier, one_more)]
+    reasons = [
+        {RefusalReason(refusal.code) for refusal in refused.refusals} for refused in (too_few, small_tier, one_more)
+    ]
     assert reasons[0] == {RefusalReason.TOO_FEW_BUDGETS}
     assert RefusalReason.TIER_LIMIT in reasons[1]  # among all the limits of the round: which one failed is not told
     assert reasons[2] == {RefusalReason.ROUNDS_SHOWN}
@@ -199,7 +201,7 @@ async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_pa
         chosen = replace(settings(), budget_grid=GRID)
         whole = await ruined(at, chosen, budgets, None)
         without = await ruined(at, chosen, budgets, range(1, len(budgets)))
-    counts = [{tier.local_epsilon: tier.count for tier in one.tiers} for one in (whole, without)]
+    counts = [{tier.local_epsilon: tier.count for tier in certificate.tiers} for certificate in (whole, without)]
     assert {budget: counts[0][budget] - counts[1][budget] for budget in counts[0]} == {0.5: 0, 2.0: 1}
     assert (whole.unknown_budgets, without.unknown_budgets) == (0, 1)
 
@@ -229,11 +231,11 @@ async def test_what_is_said_of_a_held_round_depends_on_no_budget(
             await at.operator.result(terms.round_id, 60.0)
             stub = stubs.AccountantStub(hop.peers.channel_to("accountant"))
             asked = [rpc.ForecastRequest(round_id=terms.round_id, num_reports=number) for number in (1, 20, 500)]
-            said += [await stub.Forecast(one) for one in asked]
-            for one in said:
-                one.ledger.ClearField("num_shown")  # one more with every round, whatever its budgets
-                one.ledger.ClearField("num_exact")  # the same
-            told.append([one.SerializeToString(deterministic=True) for one in said])
+            said += [await stub.Forecast(request) for request in asked]
+            for forecast in said:
+                forecast.ledger.ClearField("num_shown")  # one more with every round, whatever its budgets
+                forecast.ledger.ClearField("num_exact")  # the same
+            told.append([forecast.SerializeToString(deterministic=True) for forecast in said])
         assert told[0] == told[1] == told[2]
 
 
@@ -267,7 +269,7 @@ async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_pat
         granted = [await ruined(at, chosen, BUDGETS, half(number)) for number in range(6)]
         ledger = await at.service("accountant").store.run("look", lambda tx: Ledger(tx.connection).budgets_told())
     assert all(certificate.granted for certificate in granted)
-    assert [{tier.local_epsilon: tier.count for tier in one.tiers}[4.0] for one in granted] == [0] * 6
+    assert [{tier.local_epsilon: tier.count for tier in certificate.tiers}[4.0] for certificate in granted] == [0] * 6
     assert ledger == BudgetsTold(6.0, 6e-6, 6, 0)
 
 

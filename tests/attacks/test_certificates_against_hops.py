@@ -119,7 +119,7 @@ class PlaysItsPart(cheaters.CheatingShuffler):
         if self.inclusion_hashes:
             start = 0 if move.lane == "report" else 32
             wanted = self.inclusion_hashes[move.index % len(self.inclusion_hashes)][start : start + 32]
-            hashes = [hashlib.sha256(one).digest() for one in batch]
+            hashes = [hashlib.sha256(sealed).digest() for sealed in batch]
             index = hashes.index(wanted) if wanted in hashes else index
         return index
 
@@ -210,18 +210,18 @@ class Stage:
         onion = Onion(terms)
         sent: list[Sealed] = []
         smuggled: dict[Lane, list[bytes]] = {"report": [], "budget": []}
-        for client, one, (report, budget) in zip(pattern.clients, prepared, tickets, strict=True):
+        for client, prepared_one, (report, budget) in zip(pattern.clients, prepared, tickets, strict=True):
             if client.sends:
-                sent.append(seal_one(terms, onion, one, (report, budget)))
+                sent.append(seal_one(terms, onion, prepared_one, (report, budget)))
             else:
-                smuggled["report"].append(report + one.sealed)
-                smuggled["budget"].append(budget + one.record.budget + one.record.salt)
+                smuggled["report"].append(report + prepared_one.sealed)
+                smuggled["budget"].append(budget + prepared_one.record.budget + prepared_one.record.salt)
         await at.admit(terms, submissions_of(sent))
         for name, moves in zip(names, pattern.moves, strict=True):
             hop = at.service(name)
             assert isinstance(hop, PlaysItsPart)
             hop.moves, hop.smuggled = moves, smuggled
-            hop.inclusion_hashes = [one.inclusion_hashes for one in sent] if name == names[0] else []
+            hop.inclusion_hashes = [submission.inclusion_hashes for submission in sent] if name == names[0] else []
         try:
             await at.operator.close_round(terms.round_id)
             _, certificate = await at.operator.result(terms.round_id, PATIENCE_S)
@@ -232,9 +232,11 @@ class Stage:
         assert isinstance(analyzer, Watched)
         opened = analyzer.released.get(terms.round_id, set())
         assert len(opened) == (certificate.num_reports if certificate.granted else 0)
-        honest = [one for client, one in zip(pattern.clients, prepared, strict=True) if client.honest]
+        honest = [prepared_one for client, prepared_one in zip(pattern.clients, prepared, strict=True) if client.honest]
         released = [
-            decode_budget(one.record.budget)[0] for one in honest if hashlib.sha256(one.sealed).digest() in opened
+            decode_budget(prepared_one.record.budget)[0]
+            for prepared_one in honest
+            if hashlib.sha256(prepared_one.sealed).digest() in opened
         ]
         return Played(certificate, released)
 

@@ -153,7 +153,7 @@ async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp
         chain = certified_chain(certificate, terms, deployment.deployment)
         hop = 1 if at == "shuffler-1" else 2
         assert [drop.reason for drop in chain[pb.LANE_REPORT][hop - 1].drops] == ["does-not-open"]
-        hashes_of = {str(user): one.inclusion_hashes for user, one in enumerate(sealed)}
+        hashes_of = {str(user): submission.inclusion_hashes for user, submission in enumerate(sealed)}
         assert await missing_at_hop(
             deployment.operator.channel_to(at), terms, chain, hop, hashes_of
         )  # the victim knows
@@ -189,7 +189,7 @@ async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: 
         await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
-        hashes_of = {str(user): one.inclusion_hashes for user, one in enumerate(sealed)}
+        hashes_of = {str(user): submission.inclusion_hashes for user, submission in enumerate(sealed)}
         missing = await missing_at_hop(deployment.channel, terms, chain, 1, hashes_of)
         assert len(missing) == (29 if cheat is cheaters.ReplacesReports else 30)
 
@@ -387,7 +387,7 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
         await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
-        hashes_of = {str(number): one.inclusion_hashes for number, one in enumerate(sealed)}
+        hashes_of = {str(number): submission.inclusion_hashes for number, submission in enumerate(sealed)}
         lost = {
             name: len(await missing_at_hop(deployment.channel, terms, chain, hop, hashes_of))
             for hop, name in enumerate(("shuffler-1", "shuffler-2"), start=1)
@@ -409,5 +409,5 @@ async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path:
         assert (certificate.num_reports, certificate.num_tickets, certificate.granted) == (1, 30, False)
         assert [(drop.reason, drop.count) for drop in certificate.report_drops] == [("does-not-open", 29)]
         assert not publication.values
-        found = parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)
-        assert found == {"reports": 1, "least": 20}
+        stated = parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)
+        assert stated == {"reports": 1, "least": 20}

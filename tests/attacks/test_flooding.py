@@ -93,7 +93,7 @@ async def test_one_client_or_one_token_counts_once_however_often_it_comes(tmp_pa
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_ALREADY_EXISTS] * 19
         (token,) = await deployment.operator.issue_tokens(1)
         many = [stranger(terms) for _ in range(20)]
-        with_token = [sign_submission(terms.hash, one.envelope, new_client_key(), token) for one in many]
+        with_token = [sign_submission(terms.hash, submission.envelope, new_client_key(), token) for submission in many]
         codes = await deployment.submit(terms, with_token, enrol=False)
         assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_TOKEN_USED] * 19
         answer = await deployment.operator.close_round(terms.round_id)
@@ -134,7 +134,7 @@ async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_pa
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))
         await deployment.admit(terms, await deployment.seal(terms, 20))
         flood = {str(number): crafted(terms, 0, 1.0) for number in range(50)}
-        await deployment.operator.enrol([one.client_key for one in flood.values()])
+        await deployment.operator.enrol([submission.client_key for submission in flood.values()])
         async with deployment.operator.client_channel("accountant") as accountant:
             tickets = await get_tickets(accountant, terms, flood)
         assert len(tickets.granted) == 5

@@ -109,7 +109,7 @@ class MarksClients(AccountantService):
     async def GetTickets(self, request: pb.GetTicketsRequest, context: cheaters.Context) -> pb.GetTicketsResponse:  # noqa: N802
         answer = await super().GetTickets(request, context)
         marked = TicketIssuer(bytes(32), pb.LANE_REPORT)
-        answer.report_evaluations = marked.evaluate([one.envelope[:32] for one in request.requests])
+        answer.report_evaluations = marked.evaluate([request.envelope[:32] for request in request.requests])
         return answer
 
 
@@ -177,7 +177,7 @@ async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_
         await deployment.inside.stop("accountant")
         await deployment.inside.start("accountant")
         restarted = [await asked(deployment, request) for request in requests]
-        assert [list(one.codes) for one in (first, again, other, *restarted)] == [
+        assert [list(reply.codes) for reply in (first, again, other, *restarted)] == [
             [pb.SUBMISSION_CODE_ACCEPTED],
             [pb.SUBMISSION_CODE_ACCEPTED],
             [pb.SUBMISSION_CODE_TICKETS_GIVEN],
@@ -185,7 +185,7 @@ async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_
             [pb.SUBMISSION_CODE_TICKETS_GIVEN],
         ]
         # The proof is random, the evaluation is not.
-        assert len({one.report_evaluations[64:] for one in (first, again, restarted[0])}) == 1
+        assert len({reply.report_evaluations[64:] for reply in (first, again, restarted[0])}) == 1
         assert not other.report_evaluations
         async with deployment.operator.client_channel("accountant") as accountant:
             died = await get_tickets(accountant, terms, {"died and came again": user})

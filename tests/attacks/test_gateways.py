@@ -74,7 +74,7 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
             blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
             lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
             issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
-            report, budget = (issuer.evaluate([one]) for issuer, one in zip(issuers, blinded, strict=True))
+            report, budget = (issuer.evaluate([element]) for issuer, element in zip(issuers, blinded, strict=True))
             return pb.GetTicketsResponse(
                 codes=[pb.SUBMISSION_CODE_ACCEPTED], report_evaluations=report, parameter_evaluations=budget
             ).SerializeToString()

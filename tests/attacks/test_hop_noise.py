@@ -63,7 +63,7 @@ class OwnFakes(ShufflerService):
 
     async def with_tickets(self, terms: RoundTerms, values: Sequence[int]) -> list[tuple[bytes, bytes]]:
         sealed = seal_values(terms.payload, values)
-        drawn = [(one, random_scalar()) for one in sealed]
+        drawn = [(report, random_scalar()) for report in sealed]
         return list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
 
 
@@ -91,7 +91,7 @@ class ReplacesReports(CheatingShuffler):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fake_law is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
-        drawn = [(one, random_scalar()) for one in sealed]
+        drawn = [(report, random_scalar()) for report in sealed]
         with_tickets = list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
         self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
         return []
@@ -149,8 +149,8 @@ class CountsRepeats(CountsNoTickets):
         instead(self.check, reports_with_tickets=self.reports_with_tickets)
 
     async def reports_with_tickets(self, terms: RoundTerms) -> ReportsFound | None:
-        found = await self.honest.reports_with_tickets(terms)
-        return found and replace(found, number=found.number + found.dropped["repeated"], dropped={})
+        batch = await self.honest.reports_with_tickets(terms)
+        return batch and replace(batch, number=batch.number + batch.dropped["repeated"], dropped={})
 
 
 class MarksHops(AccountantService):
@@ -176,8 +176,8 @@ async def filled(at: Arena, budget: float = 2.0) -> RoundTerms:
 
 
 def stated(certificate: pb.Certificate) -> list[int]:
-    read = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
-    return [one.num_fakes for one in read if one.lane == pb.LANE_REPORT]
+    read = [pb.Commitment.FromString(commitment.payload) for commitment in certificate.commitments]
+    return [commitment.num_fakes for commitment in read if commitment.lane == pb.LANE_REPORT]
 
 
 @pytest.mark.asyncio
@@ -310,7 +310,7 @@ async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monk
     async def all_of_them(held: HeldReports, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         async for records in held._opener.records(terms, pb.LANE_REPORT):
             sealed = [split_report(record.content)[1] for record in records]
-            yield [(hashlib.sha256(one).digest(), one) for one in sealed]
+            yield [(hashlib.sha256(report).digest(), report) for report in sealed]
 
     async def no_check(held: HeldReports, terms: RoundTerms, certificate: pb.Certificate) -> None:
         return
@@ -417,13 +417,13 @@ def log_ratio(k: int, law: FakeLaw, local: float, counts: np.ndarray) -> np.ndar
     inside = np.where(np.abs(counts) <= law.radius, np.exp(-np.abs(counts) / law.scale), 0.0)
     less = np.where(np.abs(counts - 1) <= law.radius, np.exp(-np.abs(counts - 1) / law.scale), 0.0)
     if k == 2:  # the count of ones says all
-        zero, one, neither = inside[:, 1], less[:, 1], np.zeros(len(counts))
+        zero, under_one, neither = inside[:, 1], less[:, 1], np.zeros(len(counts))
     else:
-        zero, one, neither = less[:, 0] * inside[:, 1], inside[:, 0] * less[:, 1], inside[:, 0] * inside[:, 1]
+        zero, under_one, neither = less[:, 0] * inside[:, 1], inside[:, 0] * less[:, 1], inside[:, 0] * inside[:, 1]
     kept, other = math.exp(local), 1.0
     rest = (k - 2) * neither
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(kept * one + other * zero + rest) - np.log(kept * zero + other * one + rest)
+        ratio = np.log(kept * under_one + other * zero + rest) - np.log(kept * zero + other * under_one + rest)
     return np.asarray(ratio)
 
 
@@ -454,10 +454,10 @@ def test_the_whole_profile_of_an_isolated_victim_keeps_the_bound(k: int, local: 
     for scale in (law.scale, 0.75 * law.scale):
         batches = [isolated_batches(k, law, local, value, source, scale) for value in (1, 0)]
         losses = [log_ratio(k, law, local, counts) for counts in batches]
-        found = [sticks(batches, losses, epsilon) for epsilon in epsilons]
-        refuted.append([least > bound for (least, _), bound in zip(found, bounds, strict=True)])
+        bars = [sticks(batches, losses, epsilon) for epsilon in epsilons]
+        refuted.append([least > bound for (least, _), bound in zip(bars, bounds, strict=True)])
         if scale == law.scale:  # and the bound is no more than the truth, for a report that is nearly the value
-            assert local < 8 or all(most > 0.9 * bound for (_, most), bound in zip(found, bounds, strict=True))
+            assert local < 8 or all(most > 0.9 * bound for (_, most), bound in zip(bars, bounds, strict=True))
     assert refuted[0] == [False] * len(epsilons)
     assert any(refuted[1])
     kept = math.exp(local) / (math.exp(local) + k - 1)
@@ -501,8 +501,8 @@ def released_with(
     honest = pb.Commitment(num_in=hop_1.num_out, num_out=reports, num_fakes=reports - hop_1.num_out)
     chain = {pb.LANE_REPORT: [hop_1, honest], pb.LANE_PARAMETER: []}
     budgets = BudgetsFound(Counter({0.5: 100, 1.0: 100, 2.0: 100}), 0, {})
-    found = ReportsFound(reports, Digest(bytes(32)), [], reports, {})
-    return certify_round(terms, chain, budgets, found, 300, fake_tickets)[0]
+    reports_found = ReportsFound(reports, Digest(bytes(32)), [], reports, {})
+    return certify_round(terms, chain, budgets, reports_found, 300, fake_tickets)[0]
 
 
 def test_a_hop_states_no_more_fakes_than_it_has_tickets_for() -> None:

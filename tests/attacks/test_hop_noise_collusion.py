@@ -26,8 +26,15 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, PublicKey
-from croupier.protocol.onion import BudgetRecord, Onion, encode_budget, onion_of, report_message, split_report
-from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
+from croupier.protocol.onion import BudgetRecord, Onion, encode_budget, onion_of, split_report
+from croupier.protocol.tickets import (
+    BLINDED_BYTES,
+    TICKET_BYTES,
+    TicketIssuer,
+    TicketRequest,
+    collect_tickets,
+    ticket_message,
+)
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import KeyPurpose
@@ -210,7 +217,9 @@ class Tickets(CheatingShuffler):
             terms.round_id,
             terms.manifest.accountant.service,
             lambda to: stubs.AccountantStub(to).GetFakeTickets,
-            pb.GetFakeTicketsRequest(round_id=terms.round_id, blinded=b"".join(one.blinded for one in requests)),
+            pb.GetFakeTicketsRequest(
+                round_id=terms.round_id, blinded=b"".join(request.blinded for request in requests)
+            ),
         )
         return collect_tickets(requests, answer.evaluations, PublicKey(terms.manifest.accountant.report_ticket_key))
 
@@ -230,9 +239,17 @@ class SpendsThemOnBudgets(Tickets):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fake_law is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
-        messages = [report_message(terms.hash, hashlib.sha256(one).digest()) for one in sealed[FORGED:]]
+        messages = [
+            ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed[FORGED:]
+        ]
         records = [BudgetRecord(encode_budget(terms.budget_grid[0], 0.0), os.urandom(16)) for _ in range(FORGED)]
-        tickets = await self.tickets(terms, [*(record.message(terms.hash) for record in records), *messages])
+        tickets = await self.tickets(
+            terms,
+            [
+                *(ticket_message(terms.hash, pb.LANE_PARAMETER, record.budget + record.salt) for record in records),
+                *messages,
+            ],
+        )
         self.budgets = [ticket + record.budget + record.salt for ticket, record in zip(tickets, records, strict=False)]
         return self.fakes_with(terms, sealed, [*(os.urandom(TICKET_BYTES) for _ in records), *tickets[FORGED:]])
 
@@ -251,7 +268,7 @@ class SpendsThemInAnotherRound(Tickets):
         assert terms.fake_law is not None
         assert self.first is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
-        messages = [report_message(terms.hash, hashlib.sha256(one).digest()) for one in sealed]
+        messages = [ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed]
         return self.fakes_with(terms, sealed, await self.tickets(self.first, messages))
 
 
@@ -329,7 +346,7 @@ class MarksHops(NeverCertifies):
 
     def is_fake(self, terms: RoundTerms, report: bytes) -> bool:
         ticket, sealed = split_report(report)
-        return self.issuer.is_valid(report_message(terms.hash, hashlib.sha256(sealed).digest()), ticket)
+        return self.issuer.is_valid(ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()), ticket)
 
 
 @pytest.mark.asyncio

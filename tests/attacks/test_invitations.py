@@ -27,8 +27,8 @@ ANSWERS: tuple[float | str, ...] = ("very", 1, 7)
 
 @pytest_asyncio.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Table]:
-    async with table(tmp_path, 1) as found:
-        yield found
+    async with table(tmp_path, 1) as deployment:
+        yield deployment
 
 
 async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path: Path) -> None:

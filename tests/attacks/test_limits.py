@@ -78,7 +78,7 @@ async def interleave(
     async def hold_back(raw: bytes, pass_on: PassOn) -> bytes:
         answer = await pass_on(raw) if answered else b""
         gateway.instead = {"GetTickets": lie_about_tickets}
-        for asked in [await second.round(one.round_id) for one in terms]:
+        for asked in [await second.round(round_terms.round_id) for round_terms in terms]:
             with suppress(croupier.CroupierError):
                 await asked.submit(1, 1.0)
         gateway.instead = {}
@@ -89,10 +89,10 @@ async def interleave(
     case = f"{held} is held back, answered: {answered}, and the accountant lies with {lie}"
     assert (await asked.submit(1, 1.0)).local_epsilon == 1.0, case
     assert first.spent == SpentHere(1.0, 0.0, 1), case
-    assert [len(first.outbox.users(one.round_id)) for one in terms] == [1, 0], case
+    assert [len(first.outbox.users(round_terms.round_id)) for round_terms in terms] == [1, 0], case
     assert len({raw for method, raw in gateway.seen if method == "Submit"}) == 1, case  # no second randomization
     store = at.service("shuffler-1").store
-    admitted = [await store.run("look", lambda tx: tx.num_submissions(one.round_id)) for one in terms]  # noqa: B023
+    admitted = [await store.run("look", lambda tx: tx.num_submissions(round_terms.round_id)) for round_terms in terms]  # noqa: B023
     assert admitted == [1, 0], case
 
 

@@ -40,11 +40,11 @@ Keys = Mapping[tuple[str, KeyPurpose], bytes]
 
 
 async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
-    found = {}
+    private_keys = {}
     for name in deployment.deployment.chain:
         pairs = await deployment.service(name).store.run("look", lambda tx: tx.keys(terms.round_id))
-        found.update({(name, purpose): pair.private for purpose, pair in pairs.items()})
-    return found
+        private_keys.update({(name, purpose): pair.private for purpose, pair in pairs.items()})
+    return private_keys
 
 
 def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop: int) -> list[int]:
@@ -145,10 +145,10 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
         assert isinstance(analyzer, CuriousAnalyzer)
     truth = letters_of(terms, hop.passed_on, keys, 2)
     guess = letters_of(terms, analyzer.seen, keys, 3)
-    right = sum(one == other for one, other in zip(truth, guess, strict=True))
+    right = sum(linked == other for linked, other in zip(truth, guess, strict=True))
     assert right == CLIENTS if not honest else right < CHANCE
-    inside = {one[start : start + 16] for one in analyzer.seen for start in range(0, len(one), 16)}
-    outside = {one[start : start + 16] for one in hop.passed_on for start in range(0, len(one), 16)}
+    inside = {record[start : start + 16] for record in analyzer.seen for start in range(0, len(record), 16)}
+    outside = {sealed[start : start + 16] for sealed in hop.passed_on for start in range(0, len(sealed), 16)}
     assert not inside & outside  # a layer less, nothing looks as it did
 
 
@@ -162,8 +162,8 @@ class ReplacesAllOthers(cheaters.CheatingShuffler):
         behind = [layer for layer in onion.report_layers if layer.label.hop > 1]
         self.made = {onion.seal_report(encode_report(0)) for _ in batch[1:]}
         batch[:] = [
-            *(one for one in batch if hashlib.sha256(one).digest() == self.victim),
-            *(onion.seal_layers(behind, os.urandom(TICKET_BYTES) + one)[0] for one in self.made),
+            *(sealed for sealed in batch if hashlib.sha256(sealed).digest() == self.victim),
+            *(onion.seal_layers(behind, os.urandom(TICKET_BYTES) + sealed)[0] for sealed in self.made),
         ]
 
 

@@ -52,11 +52,11 @@ def after_seeding(draw: Callable[[], list[int]]) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.mechanism.kind)
 def test_seeding_every_generator_of_the_process_predicts_no_report(question: Question) -> None:
     """400 reports come out alike by chance with a probability far below 1e-9."""
-    one, other = after_seeding(lambda: reports(question, SystemRandom()))
-    assert one != other
-    one, other = after_seeding(lambda: reports(question, SeededRandomForTests(1)))
+    drawn, other = after_seeding(lambda: reports(question, SystemRandom()))
+    assert drawn != other
+    drawn, other = after_seeding(lambda: reports(question, SeededRandomForTests(1)))
     drawn_by_opendp = question.mechanism.kind in ("laplace", "gaussian")
-    assert (one == other) is not drawn_by_opendp  # a seeded source would be predicted; OpenDP takes none from outside
+    assert (drawn == other) is not drawn_by_opendp  # a seeded source would be predicted; OpenDP takes none from outside
 
 
 def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,24 +97,24 @@ async def test_a_running_deployment_draws_from_the_operating_system(
 
 def names_used(text: str) -> set[str]:
     """Returns every dotted name and every import of a source text."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Attribute):
-            found.add(ast.unparse(node))
+            names.add(ast.unparse(node))
         elif isinstance(node, ast.Name):
-            found.add(node.id)
-    return found
+            names.add(node.id)
+    return names
 
 
 def test_no_seeded_generator_can_reach_a_privacy_draw() -> None:
     """`random` spreads retries over time; numpy's generators serve the accountant's search for a stronger attack, whose
     result is a lower bound and releases nothing.
     """
-    found: dict[str, set[str]] = {}
+    users: dict[str, set[str]] = {}
     for package in PROTECTING:
         for file in sorted((HOUSE / package).rglob("*.py")):
             text = file.read_text(encoding="utf-8")
@@ -122,11 +122,11 @@ def test_no_seeded_generator_can_reach_a_privacy_draw() -> None:
                 continue
             names = names_used(text)
             if {"random", "SeededRandomForTests"} & names or any("default_rng" in n or "np.random" in n for n in names):
-                found[str(file.relative_to(HOUSE))] = names
-    searches = {name for name in found if name.startswith("accountant/") and "attack" in name}
-    assert set(found) - searches == {"protocol/randomness.py", "net/retrying.py"}
-    assert {name for name in found["net/retrying.py"] if name.startswith("random.")} == {"random.uniform"}
-    assert "SeededRandomForTests" not in found["net/retrying.py"]
+                users[str(file.relative_to(HOUSE))] = names
+    searches = {name for name in users if name.startswith("accountant/") and "attack" in name}
+    assert set(users) - searches == {"protocol/randomness.py", "net/retrying.py"}
+    assert {name for name in users["net/retrying.py"] if name.startswith("random.")} == {"random.uniform"}
+    assert "SeededRandomForTests" not in users["net/retrying.py"]
 
 
 def came_from(value: int, report: float, scale: float) -> bool:
@@ -150,5 +150,5 @@ def test_the_low_bits_of_a_report_do_not_tell_the_value() -> None:
     assert told > 60  # for many users the attacker is certain, whatever their epsilon
     lattice = Question("lattice", Laplace(low=0.0, high=1.0, lattice=4))
     seen = [{randomize(lattice, value, 2.0, SystemRandom()) for _ in range(2000)} for value in (0.0, 1.0)]
-    assert all(isinstance(report, int) for one in seen for report in one)
+    assert all(isinstance(report, int) for reports in seen for report in reports)
     assert seen[0] & seen[1] >= set(range(-2, 7))  # each of them 2,000 times missing: below 1e-9

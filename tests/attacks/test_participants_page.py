@@ -42,8 +42,8 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    async with place(tmp_path_factory.mktemp("page"), hops=1) as found:
-        yield found
+    async with place(tmp_path_factory.mktemp("page"), hops=1) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -111,7 +111,7 @@ async def test_the_page_refuses_tickets_by_which_it_would_be_recognised(here: Pl
         blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
         lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
         issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
-        report, budget = (issuer.evaluate([one]) for issuer, one in zip(issuers, blinded, strict=True))
+        report, budget = (issuer.evaluate([element]) for issuer, element in zip(issuers, blinded, strict=True))
         return pb.GetTicketsResponse(
             codes=[pb.SUBMISSION_CODE_ACCEPTED], report_evaluations=report, parameter_evaluations=budget
         ).SerializeToString()
@@ -164,7 +164,9 @@ def with_foreign_key(deployment: Deployment, directory: Path) -> Deployment:
 
 
 def not_signed_by(version: Deployment, name: str) -> Deployment:
-    return version.model_copy(update={"signatures": tuple(one for one in version.signatures if one.signer != name)})
+    return version.model_copy(
+        update={"signatures": tuple(signature for signature in version.signatures if signature.signer != name)}
+    )
 
 
 @asynccontextmanager
@@ -286,5 +288,5 @@ async def test_rounds_of_two_descriptions_are_no_survey_to_anybody(here: Place) 
     async with here.at.operator.client(here.directory / "client") as client:
         with pytest.raises(Refusal, match=naming("rounds", "survey")):
             await fetch_survey(client, RoundId("two-1"))
-    for one in opened:
-        await here.at.operator.withdraw(one.round_id)
+    for terms in opened:
+        await here.at.operator.withdraw(terms.round_id)

@@ -133,8 +133,10 @@ async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> N
 
 
 def test_an_unbound_label_is_what_the_real_one_is_not() -> None:
-    one, other = (Label(RoundId("round"), Digest(bytes([number]) * 32), pb.LANE_JOINT, 1, b"key") for number in (1, 2))
-    assert one.info() != other.info()
+    label, other = (
+        Label(RoundId("round"), Digest(bytes([number]) * 32), pb.LANE_JOINT, 1, b"key") for number in (1, 2)
+    )
+    assert label.info() != other.info()
     unbound = cheaters.UnboundLabel(RoundId("round"), Digest(bytes(32)), pb.LANE_JOINT, 1, b"key")
     assert (
         unbound.info() == cheaters.UnboundLabel(RoundId("other"), Digest(bytes(32)), pb.LANE_REPORT, 2, b"yek").info()

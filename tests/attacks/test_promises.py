@@ -137,7 +137,7 @@ async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Pa
         terms = await deployment.operator.open_round(settings())
         answers = (answer(deployment, terms) for _ in range(4))
         done = await asyncio.gather(*answers, return_exceptions=True)
-        refused = [one for one in done if one != "ACCEPTED"]
+        refused = [code for code in done if code != "ACCEPTED"]
         assert len(refused) == 3
         for error in refused:
             assert isinstance(error, OtherPersonError)
@@ -161,7 +161,7 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
     _, key = read_collector_key(secret)
     _, other = read_collector_key(collector_key_lines(SUITE)[0])
     async with arena(tmp_path, 1) as deployment:
-        found = []
+        held_numbers = []
         for collector in (key.public, PublicKey(b"")):
             terms = await deployment.operator.open_round(replace(settings(), collector_public_key=collector))
             await deployment.admit(terms, await deployment.seal(terms, 31))
@@ -174,14 +174,14 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
             assert bool(publication.values) is not bool(collector)
             numbers = (value.estimate, value.standard_error, value.confidence_interval.low)
             held = everything_in(tmp_path)
-            found.append([struct.pack("<d", number) in held for number in numbers if number not in (0.0, 1.0)])
+            held_numbers.append([struct.pack("<d", number) in held for number in numbers if number not in (0.0, 1.0)])
             if collector:
                 for reader in (other, deployment_key(terms)):
                     with pytest.raises(EnvelopeError):
                         open_result(publication, SUITE, reader)
-        assert not any(found[0])
-        assert all(found[1])
-        assert len(found[1]) >= 2
+        assert not any(held_numbers[0])
+        assert all(held_numbers[1])
+        assert len(held_numbers[1]) >= 2
 
 
 def deployment_key(terms: RoundTerms) -> KeyPair:
@@ -213,7 +213,11 @@ async def test_a_revoked_client_is_a_stranger_to_every_service_at_once(tmp_path:
             for name in ("shuffler-1", "accountant"):  # it is durable
                 await deployment.inside.stop(name)
                 await deployment.inside.start(name)
-        told = {one.service: one.num_revoked for one in await operator.status() if isinstance(one, rpc.StatusResponse)}
+        told = {
+            answer.service: answer.num_revoked
+            for answer in await operator.status()
+            if isinstance(answer, rpc.StatusResponse)
+        }
         assert told == {"shuffler-1": 2, "accountant": 2, "analyzer": 0}
 
 
@@ -223,7 +227,7 @@ async def test_revocation_leaves_acknowledged_clients_in_their_round(tmp_path: P
         terms = await deployment.operator.open_round(settings())
         crowd = await deployment.seal(terms, 25)
         await deployment.admit(terms, crowd)
-        await deployment.operator.revoke([PublicKey(one.client_key) for one in crowd[1:]])
+        await deployment.operator.revoke([PublicKey(member.client_key) for member in crowd[1:]])
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (25, 25, 0)
 
@@ -291,7 +295,7 @@ async def test_what_waits_for_ever_is_deleted_in_the_end(tmp_path: Path) -> None
         pass_time(deployment, 0.2 * DAY_S)
         assert await states() == {pb.ROUND_STATE_DISPOSED}
         held = everything_in(deployment.inside.directory)
-        assert not any(one.envelope[:32] in held or one.envelope[-32:] in held for one in crowd)
+        assert not any(member.envelope[:32] in held or member.envelope[-32:] in held for member in crowd)
         for name in deployment.deployment.chain:
             store = deployment.service(name).store
             assert await store.run("look", lambda tx: tx.keys(terms.round_id)) == {}

@@ -121,7 +121,7 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
     monkeypatch.setattr(LaneSender, "hand_over", never)
     if not waits:
         both = (pb.LANE_PARAMETER, pb.LANE_TICKET)
-        monkeypatch.setattr("croupier.accountant.service.service._EARLY_LANES", both)
+        monkeypatch.setattr("croupier.accountant.service.service.EARLY_LANES", both)
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))

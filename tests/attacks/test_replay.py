@@ -54,7 +54,9 @@ async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(t
 async def test_what_is_signed_in_another_deployment_uses_up_nothing(tmp_path: Path) -> None:
     """A dishonest one has a round of the same name, and clients that use one key for both."""
     async with arena(tmp_path / "honest", 1) as honest, arena(tmp_path / "dishonest", 1) as dishonest:
-        here, there = [await one.operator.open_round(settings(), RoundId("poll")) for one in (honest, dishonest)]
+        here, there = [
+            await attacked.operator.open_round(settings(), RoundId("poll")) for attacked in (honest, dishonest)
+        ]
         theirs = await dishonest.craft(there, 0, 1.0, count=30)
         assert set(await honest.submit(here, theirs)) == {pb.SUBMISSION_CODE_BAD_SIGNATURE}
         key = new_client_key()

@@ -53,24 +53,24 @@ def live_secrets(digests: set[bytes]) -> int:
     gc.collect()
     gc.unfreeze()  # what the first test found may hold what a later one has put there
     seen: set[int] = set()
-    found = 0
+    count = 0
     holders: list[object] = gc.get_objects()
     while holders:  # then those of them that the collector does not track, such as tuples of bytes
         untracked: list[object] = []
         for start in range(0, len(holders), 1000):
-            for one in gc.get_referents(*holders[start : start + 1000]):
-                kind = type(one)  # not isinstance: some modules' objects answer for their class with a warning
-                if kind is str or kind is int or gc.is_tracked(one) or id(one) in seen:
+            for referent in gc.get_referents(*holders[start : start + 1000]):
+                kind = type(referent)  # not isinstance: some modules' objects answer for their class with a warning
+                if kind is str or kind is int or gc.is_tracked(referent) or id(referent) in seen:
                     continue
-                seen.add(id(one))
+                seen.add(id(referent))
                 if kind is bytes:
-                    content = cast(bytes, one)
-                    found += len(content) == 32 and hashlib.sha256(content).digest() in digests
+                    content = cast(bytes, referent)
+                    count += len(content) == 32 and hashlib.sha256(content).digest() in digests
                 else:
-                    untracked.append(one)
+                    untracked.append(referent)
         holders = untracked
     gc.freeze()
-    return found
+    return count
 
 
 @pytest.mark.asyncio
@@ -160,25 +160,25 @@ def carved(directory: Path, round_id: str, storage_key: bytes) -> list[bytes]:
     SQLite writes the columns of a row one behind the other: round, purpose, public key, wrapped private key.
     """
     cipher = ChaCha20Poly1305(storage_key)
-    found: list[bytes] = []
+    private_keys: list[bytes] = []
     for file in (path for path in directory.rglob("*") if path.is_file()):
         content = file.read_bytes()
         for purpose in (KeyPurpose.ENVELOPE, KeyPurpose.RELEASE):
             for row in re.finditer(re.escape(round_id + purpose).encode(), content):
                 wrapped = content[row.end() + _PUBLIC :][:_WRAPPED]
                 with suppress(InvalidTag, ValueError):
-                    found.append(cipher.decrypt(wrapped[:12], wrapped[12:], f"{round_id}\0{purpose}".encode()))
-    return found
+                    private_keys.append(cipher.decrypt(wrapped[:12], wrapped[12:], f"{round_id}\0{purpose}".encode()))
+    return private_keys
 
 
 def seize(directory: Path, copy: Path, round_id: str, names: Sequence[str]) -> list[bytes]:
     """Returns every private key on the disks of all services: round keys, identities, TLS, storage keys."""
     shutil.copytree(directory, copy, dirs_exist_ok=True)
-    found: list[bytes] = []
+    secrets_held: list[bytes] = []
     for name in names:
         secrets = load_secrets(copy / name)
-        found += [secrets.identity_key, secrets.storage_key, *carved(copy / name, round_id, secrets.storage_key)]
-    return found
+        secrets_held += [secrets.identity_key, secrets.storage_key, *carved(copy / name, round_id, secrets.storage_key)]
+    return secrets_held
 
 
 NOTHING, FORGETTING, SECURE_DELETE, CUT_LOG = "nothing", "forgetting", "secure_delete", "the log's overwriting"
@@ -245,9 +245,10 @@ def occurrences(directory: Path, needles: Mapping[str, Iterable[bytes]]) -> dict
     contents = [file.read_bytes() for file in sorted(directory.rglob("*")) if file.is_file()]
     return {
         kind: sum(
-            any(needle[:32] in content or needle[-32:] in content for content in contents) for needle in set(some)
+            any(needle[:32] in content or needle[-32:] in content for content in contents)
+            for needle in set(needles_of_kind)
         )
-        for kind, some in needles.items()
+        for kind, needles_of_kind in needles.items()
     }
 
 
@@ -288,27 +289,27 @@ async def test_fakes_leave_no_trace_on_disk_once_their_batch_is_gone(
         else:
             for name in deployment.deployment.chain:
                 await deployment.service(name).store.shred()
-            found = occurrences(directory, needles)
-            assert found["documents"] + found["fakes"] > 0
+            counts = occurrences(directory, needles)
+            assert counts["documents"] + counts["fakes"] > 0
 
 
 def opened_by(directory: Path, name: str) -> list[bytes]:
     """Returns what a service keeps of the messages that it has opened."""
     engine = sa.create_engine(f"sqlite:///{directory / name / 'rounds.db'}")
     with engine.connect() as connection:
-        found = connection.execute(sa.text("SELECT content FROM opened")).scalars().all()
+        contents = connection.execute(sa.text("SELECT content FROM opened")).scalars().all()
     engine.dispose()
-    return list(found)
+    return list(contents)
 
 
 def wrapped_keys(directory: Path, names: Sequence[str]) -> list[bytes]:
-    found: list[bytes] = []
+    wrapped: list[bytes] = []
     for name in names:
         engine = sa.create_engine(f"sqlite:///{directory / name / 'rounds.db'}")
         with engine.connect() as connection:
-            found += connection.execute(sa.text("SELECT wrapped_private FROM round_keys")).scalars().all()
+            wrapped += connection.execute(sa.text("SELECT wrapped_private FROM round_keys")).scalars().all()
         engine.dispose()
-    return found
+    return wrapped
 
 
 @pytest.mark.asyncio
@@ -416,11 +417,11 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
         submissions = await deployment.seal(terms, 30, value=0.5)
         await deployment.admit(terms, submissions)
         hop = deployment.service("shuffler-1")
-        found: list[tuple[int, bytes]] = []
+        records: list[tuple[int, bytes]] = []
         async with asyncio.timeout(WAIT_S):
-            while not found:  # the round is open
+            while not records:  # the round is open
                 await asyncio.sleep(0.02)
-                found = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
+                records = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
         private = (await keys_of(hop, terms))[KeyPurpose.ENVELOPE].private
         label = Onion(terms).joint.label
         inside = open_many(terms.suite, private, label, [submission.envelope for submission in submissions])

@@ -145,8 +145,8 @@ async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
         assert publication.num_reports == 30
 
 
-def fixed_points(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    return sum(a == b for a, b in zip(one, other, strict=True))
+def fixed_points(order: Sequence[bytes], other: Sequence[bytes]) -> int:
+    return sum(a == b for a, b in zip(order, other, strict=True))
 
 
 class SeesItsInput(Listener):
@@ -171,9 +171,9 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
     async with arena(tmp_path, 2, {"shuffler-2": SeesItsInput}) as deployment:
         terms = await deployment.operator.open_round(settings())
         sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 100)
-        for one in range(0, 100, 10):
-            some = [pb.Submission.FromString(each.submission) for each in sealed[one : one + 10]]
-            await deployment.admit(terms, some)
+        for start in range(0, 100, 10):
+            submissions = [pb.Submission.FromString(each.submission) for each in sealed[start : start + 10]]
+            await deployment.admit(terms, submissions)
         await deployment.finish(terms)
         hop = deployment.service("shuffler-2")
         assert isinstance(hop, SeesItsInput)

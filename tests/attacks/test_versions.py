@@ -25,7 +25,7 @@ def forged(at: Arena, strangers: Path, keys: list[Path]) -> Deployment:
     before, other = ours.service(VICTIM), theirs.service(VICTIM)
     retired = ({"identity": before.identity, "valid_until": "2026-01-01T00:00:00Z"},)
     entry = ServiceEntry.model_validate({**other.model_dump(), "retired_identities": retired})
-    services = tuple(entry if one.name == VICTIM else one for one in ours.services)
+    services = tuple(entry if service.name == VICTIM else service for service in ours.services)
     following = {"version": 2, "previous": ours.fingerprint.hex(), "signatures": ()}
     return signed_here(ours.model_copy(update={"services": services, **following}), keys, ours)
 
@@ -38,7 +38,7 @@ async def test_nobody_follows_a_version_that_one_service_has_not_signed(
     shown: list[Deployment] = []
 
     async def show(*_: object) -> rpc.GetVersionsResponse:
-        return rpc.GetVersionsResponse(versions=[deployment_text(one).encode() for one in shown])
+        return rpc.GetVersionsResponse(versions=[deployment_text(version).encode() for version in shown])
 
     monkeypatch.setattr(VersionLog, "GetVersions", show)
     async with arena(tmp_path / "d", 1) as at:

@@ -98,7 +98,7 @@ def blinded_messages(here: Table) -> list[bytes]:
     give = desk.give
 
     async def give_and_note(request: pb.GetTicketsRequest) -> pb.GetTicketsResponse:
-        seen.extend(one.envelope for one in request.requests)
+        seen.extend(request.envelope for request in request.requests)
         answer: pb.GetTicketsResponse = await give(request)
         return answer
 

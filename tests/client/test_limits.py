@@ -156,11 +156,11 @@ def test_of_two_limits_the_stricter_holds_but_not_a_default() -> None:
 
 
 def test_two_processes_do_not_spend_the_same_rest(tmp_path: Path) -> None:
-    one, other = Outbox(tmp_path / "outbox.db"), Outbox(tmp_path / "outbox.db")
-    one.begin(RoundId("first"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
+    outbox, other = Outbox(tmp_path / "outbox.db"), Outbox(tmp_path / "outbox.db")
+    outbox.begin(RoundId("first"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
     with pytest.raises(ValueError, match=naming("limit", 1)):
         other.begin(RoundId("second"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
-    one.close()
+    outbox.close()
     other.close()
 
 

@@ -101,7 +101,7 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     assert not outbox.pending(RoundId("round"))
     assert set(outbox.pending(RoundId("new"))) == {"alice"}
     assert outbox.users(RoundId("round")) == {"alice", "bob"}
-    assert outbox.spent(RoundId("round"), "bob") == 1.0
+    assert outbox.kept(RoundId("round"), "bob").local_epsilon == 1.0
     with pytest.raises(IntegrityError):
         outbox.keep(RoundId("round"), {"bob": Sealed(BYTES, HASHES, 1.0)})
     outbox.close()
@@ -116,7 +116,7 @@ def test_the_end_of_an_outbox_unlinks_none_of_its_bytes(tmp_path: Path) -> None:
     assert freed
     assert not any(BYTES in content or b"alice's key" in content for content in freed)
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.submission(RoundId("round"), "alice") == BYTES
+    assert outbox.kept(RoundId("round"), "alice").submission == BYTES
     outbox.close()
 
 

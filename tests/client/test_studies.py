@@ -67,7 +67,9 @@ class Scene:
         )
 
     async def answer(self, **how: Any) -> list[WaveRecord]:
-        return [one async for one in answer_open_waves(self.client, self.version.study.study_id, self.follower(**how))]
+        return [
+            record async for record in answer_open_waves(self.client, self.version.study.study_id, self.follower(**how))
+        ]
 
     async def join(self, epsilon: float = 2.0) -> None:
         join(self.client, await find_study(self.client, self.version.study.study_id), epsilon, now=lambda: self.now)
@@ -75,7 +77,7 @@ class Scene:
 
 
 def briefly(records: Sequence[WaveRecord]) -> list[tuple[int, str, list[tuple[str, float]]]]:
-    return [(one.wave, one.state, [(a.state, a.local_epsilon) for a in one.answers]) for one in records]
+    return [(record.wave, record.state, [(a.state, a.local_epsilon) for a in record.answers]) for record in records]
 
 
 BOTH = [("answered", 1.0), ("answered", 1.0)]
@@ -101,22 +103,22 @@ async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Sce
     assert briefly(await scene.answer()) == [(2, "missed", []), (3, "answered", BOTH)]
     assert scene.client.spent.local_epsilon == 4.0
     (joined,) = scene.client.studies()
-    assert [one.version for one in joined.consents] == [1]
+    assert [consent.version for consent in joined.consents] == [1]
     assert joined.consents[0].hash == scene.version.study.hash.hex()
 
 
 async def test_it_waits_for_waves_by_the_calendar_and_ends_with_the_study(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
-    found = []
+    records = []
     async for record in follow(scene.client, "wellbeing", scene.follower()):
-        found.append(record)
+        records.append(record)
         if record.wave == 1:
             await scene.open(2)
             scene.now -= 3600.0  # it opens early
         elif record.wave == 2:
             scene.now += 14 * 86_400  # nobody opens the third
-    assert briefly(found) == [(1, "answered", BOTH), (2, "answered", BOTH), (3, "missed", [])]
+    assert briefly(records) == [(1, "answered", BOTH), (2, "answered", BOTH), (3, "missed", [])]
 
 
 async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -> None:
@@ -130,7 +132,7 @@ async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -
         if number == 1:
             await scene.join()
         (record,) = await scene.answer()
-        assert [(one.state, one.local_epsilon) for one in record.answers] == expected
+        assert [(answer.state, answer.local_epsilon) for answer in record.answers] == expected
     assert record.state == "abstained"
     assert "3.75" in record.answers[0].why
     assert scene.client.spent.local_epsilon == 3.5
@@ -147,11 +149,11 @@ async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> No
     (record,) = await scene.answer()
     assert (record.state, record.change, record.version) == ("new version", "A smaller budget.", 2)
     assert scene.client.spent.local_epsilon == 2.0
-    assert [one.state for one in await scene.answer(accept=False)] == ["new version"]
+    assert [record.state for record in await scene.answer(accept=False)] == ["new version"]
     assert briefly(await scene.answer(accept=True)) == [(2, "answered", BOTH)]
     assert scene.asked == [(first, scene.version.study)] * 2
     (joined,) = scene.client.studies()
-    assert [one.hash for one in joined.consents] == [first.hash.hex(), scene.version.study.hash.hex()]
+    assert [consent.hash for consent in joined.consents] == [first.hash.hex(), scene.version.study.hash.hex()]
 
 
 async def test_a_version_that_does_not_follow_is_refused(scene: Scene) -> None:
@@ -176,12 +178,12 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
     scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     await scene.join()
-    found = []
+    waves = []
     async for record in follow(scene.client, "wellbeing", scene.follower()):
-        found.append(record.wave)
+        waves.append(record.wave)
         scene.client.leave("wellbeing")
         assert scene.client.outbox.kept_series("") == {}
-    assert found == [1]
+    assert waves == [1]
     assert scene.client.studies() == []
     assert read_joined(scene.client.directory, "wellbeing") is None
     assert scene.client.spent.local_epsilon == 2.0

@@ -104,13 +104,13 @@ def test_the_mean_is_the_vector_and_the_variance_what_is_claimed(dimension: int,
     vector = np.zeros(dimension)
     vector[0] = length * clipping_norm
     reports = np.array([hemisphere(vector, clipping_norm, epsilon, source) for _ in range(count)], dtype=np.float64)
-    found = hemisphere_mean(reports.sum(axis=0), [(epsilon, count)], clipping_norm)
-    errors = (found.mean - vector) / found.standard_error
+    estimate = hemisphere_mean(reports.sum(axis=0), [(epsilon, count)], clipping_norm)
+    errors = (estimate.mean - vector) / estimate.standard_error
     # A coordinate of the mean direction varies a little less than the others; none varies more.
     assert float(errors @ errors) < chi2.ppf(1 - 1e-6, dimension)
     assert float(errors[1:] @ errors[1:]) > chi2.ppf(1e-6, dimension - 1)
     scale = clipping_norm * hemisphere_length(dimension) / math.tanh(epsilon / 2)
-    assert found.standard_error == pytest.approx(scale / math.sqrt(dimension * count))
+    assert estimate.standard_error == pytest.approx(scale / math.sqrt(dimension * count))
 
 
 def test_hemisphere_length_inverts_the_mean_of_a_coordinate() -> None:

@@ -53,12 +53,12 @@ async def take(browser: Browser, url: str, name: str, theme: str, size: tuple[in
         viewport={"width": size[0], "height": size[1]},
     )
     await page.goto(url)
-    found = page.get_by_text(ready, exact=True).first
-    await found.wait_for(timeout=120_000)
+    heading = page.get_by_text(ready, exact=True).first
+    await heading.wait_for(timeout=120_000)
     for what in ("The certificate in words", "The profile"):
         await page.get_by_text(f"{what} is being worked out").wait_for(state="hidden", timeout=120_000)
     if name == "profile":
-        await found.evaluate("heading => window.scrollTo(0, heading.getBoundingClientRect().top + scrollY)")
+        await heading.evaluate("heading => window.scrollTo(0, heading.getBoundingClientRect().top + scrollY)")
     picture = Image.open(io.BytesIO(await page.screenshot()))
     picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(DOCS / f"console-{name}.png", optimize=True)
     await page.close()

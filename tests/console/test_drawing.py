@@ -68,23 +68,25 @@ def test_the_bars_of_a_tier_share_one_scale_and_round_up() -> None:
 
 def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None:
     profile = privacy_profile({0.5: 30, 1.0: 20}, "rr", deltas=(1e-2, 1e-4, 1e-6))
-    found = curve(profile)
-    points = [tuple(map(float, point.split(","))) for point in found["certified"].split()]
-    tops = sorted(y for y, text in found["y_ticks"] if text in ("1e-2", "1e-4", "1e-6"))  # the largest delta first
+    drawing = curve(profile)
+    points = [tuple(map(float, point.split(","))) for point in drawing["certified"].split()]
+    tops = sorted(y for y, text in drawing["y_ticks"] if text in ("1e-2", "1e-4", "1e-6"))  # the largest delta first
     assert len(tops) == 3
-    assert found["beware"] == ""
+    assert drawing["beware"] == ""
     assert (points[0][1], points[-1][1]) == pytest.approx((tops[0], tops[-1]), abs=0.2)
     assert [x for x, _ in points] == sorted(x for x, _ in points)
     middle_x, middle_y = points[len(points) // 4]
     (left, low), (right, high) = points[0], next(point for point in points if point[1] >= tops[1])
     straight = low + (high - low) * (middle_x - left) / (right - left)
     assert middle_y < straight  # a larger delta than a straight line on this scale would claim
-    assert [row[0] for row in found["rows"]] == ["0.01", "0.0001", "1e-06"]
-    assert all(float(attack) <= float(certified) for _, certified, attack in found["rows"])
-    grades = {one["grade"].split(",")[0] for one in found["published"]}
+    assert [row[0] for row in drawing["rows"]] == ["0.01", "0.0001", "1e-06"]
+    assert all(float(attack) <= float(certified) for _, certified, attack in drawing["rows"])
+    grades = {bound["grade"].split(",")[0] for bound in drawing["published"]}
     assert grades <= {"CERTIFIED", "ASYMPTOTIC", "HEURISTIC"}
     assert all(
-        float(point.split(",")[0]) <= found["width"] for one in found["published"] for point in one["points"].split()
+        float(point.split(",")[0]) <= drawing["width"]
+        for bound in drawing["published"]
+        for point in bound["points"].split()
     )
 
 
@@ -94,11 +96,11 @@ def test_no_two_published_bounds_look_the_same_and_each_is_a_line() -> None:
     published = curve(profile)["published"]
     assert "protect anybody" in curve(profile)["beware"]  # 1e-2 among 1,000 people
     assert len(published) > 6
-    assert len({one["look"] for one in published}) == len(published)
-    assert all(len(one["at"]) > 1 for one in published)
+    assert len({bound["look"] for bound in published}) == len(published)
+    assert all(len(bound["at"]) > 1 for bound in published)
     sheet = (Path(drawing.__file__).parent / "static" / "console.css").read_text()
-    for one in published:
-        for name in one["look"].split():
+    for bound in published:
+        for name in bound["look"].split():
             assert f".{name} {{" in sheet
 
 

@@ -71,7 +71,7 @@ class Place:
         yield page
         assert await page.context.cookies() == []
         await page.context.close()
-        assert [one for one in said if "status of 404" not in one and "status of 422" not in one] == []
+        assert [message for message in said if "status of 404" not in message and "status of 422" not in message] == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -95,8 +95,8 @@ async def is_for_everybody(page: Page) -> None:
     for scheme, width, rules in LOOKS:
         await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         await page.set_viewport_size({"width": width, "height": 800})
-        found = await Axe().run(page, options=rules)
-        assert found.violations_count == 0, found.generate_report()
+        violations = await Axe().run(page, options=rules)
+        assert violations.violations_count == 0, violations.generate_report()
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         grounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(grounds) == 2

@@ -78,8 +78,8 @@ async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
     ],
 )
 async def test_on_loopback_a_request_names_this_machine(host: str, status: int) -> None:
-    found, headers = await asked(Listening(), host=host)
-    assert found == status
+    code, headers = await asked(Listening(), host=host)
+    assert code == status
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["cache-control"] == "no-store"

@@ -148,7 +148,7 @@ async def test_several_people_answer_once_each(tmp_path: Path) -> None:
         client = await enrolled(here, make())
         asked = await client.round()
         twice = await asyncio.gather(*(asked.submit(1, 0.6, person="ada", token=tokens[0]) for _ in range(2)))
-        assert [(one.person, one.local_epsilon, one.sealed_before) for one in twice] == [
+        assert [(receipt.person, receipt.local_epsilon, receipt.sealed_before) for receipt in twice] == [
             ("ada", 0.5, False),
             ("ada", 0.5, True),
         ]

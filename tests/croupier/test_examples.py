@@ -112,8 +112,8 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
         await be_offline_then_online(here, make, terms.round_id, tmp_path / "said.json")
         await here.finish(terms)
         with make() as client:
-            found = await asyncio.to_thread(lambda: client.round(terms.round_id).result())
-            assert found.num_reports == 24
+            result = await asyncio.to_thread(lambda: client.round(terms.round_id).result())
+            assert result.num_reports == 24
             done = await asyncio.to_thread(offline_device.next_step, client, terms.round_id, tmp_path / "said.json")
             assert done == "passed on by shuffler-1"
             assert (client.spent.local_epsilon, client.limits) == (2.0, croupier.Limits())

@@ -34,8 +34,8 @@ def run(*arguments: object, expect: int = 0, typed: str | bytes = "") -> str:
 
 
 def answer(*arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*arguments, "--json"))
-    return found
+    document: dict[str, Any] = json.loads(run(*arguments, "--json"))
+    return document
 
 
 @pytest.fixture
@@ -69,17 +69,17 @@ def points_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_certify_knows_every_randomizer(budgets: Path, arguments: tuple[Any, ...], low: float, high: float) -> None:
-    found = answer("certify", budgets, "--delta", "1e-6", "--randomizer", *arguments)
-    assert low < found["lower_bound"]["epsilon"] <= found["epsilon"] < high
-    assert "victim of local ε 1" in found["lower_bound"]["attack"]
-    assert (found["grade"], found["num_users"]) == ("CERTIFIED", 1000)
+    result = answer("certify", budgets, "--delta", "1e-6", "--randomizer", *arguments)
+    assert low < result["lower_bound"]["epsilon"] <= result["epsilon"] < high
+    assert "victim of local ε 1" in result["lower_bound"]["attack"]
+    assert (result["grade"], result["num_users"]) == ("CERTIFIED", 1000)
 
 
 def test_two_tiers_of_bits_are_certified_within_a_hundredth_of_the_attack(tmp_path: Path) -> None:
     path = tmp_path / "mixed.csv"
     path.write_text("epsilon,count\n0.5,9000\n2,1000\n")
-    found = answer("certify", path, "--delta", "1e-6", "--compare")
-    assert 0.056874 <= found["epsilon"] <= 0.0575
+    result = answer("certify", path, "--delta", "1e-6", "--compare")
+    assert 0.056874 <= result["epsilon"] <= 0.0575
     blanket = answer("certify", path, "--delta", "1e-6", "--bounds", "blanket")
     assert 0.0640 <= blanket["epsilon"] <= 0.0641
 
@@ -101,9 +101,9 @@ def test_budgets_are_read_as_spreadsheets_write_them(tmp_path: Path, budgets: Pa
 def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> None:
     path = tmp_path / "gaussian.csv"
     path.write_text("epsilon,delta,count\n1.0,1e-6,1000\n")
-    found = answer("certify", path, "--delta", "1e-5", "--randomizer", "gaussian")
-    assert 0 < found["lower_bound"]["epsilon"] <= found["epsilon"] < 0.1
-    alone = found["everyone_else_colludes"]
+    result = answer("certify", path, "--delta", "1e-5", "--randomizer", "gaussian")
+    assert 0 < result["lower_bound"]["epsilon"] <= result["epsilon"] < 0.1
+    alone = result["everyone_else_colludes"]
     assert (alone["epsilon"], alone["delta"], alone["grade"]) == (1.0, 1e-6, "CERTIFIED")
     assert "at its local δ = 1e-06" in run("certify", path, "--delta", "1e-5", "--randomizer", "gaussian")
     path.write_text("epsilon,delta,count\n1.0,5.000000000000001e-08,1000\n")  # as a sum that is rounded up can be
@@ -112,8 +112,8 @@ def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> Non
 
 
 def test_compare_judges_every_published_bound(even: Path) -> None:
-    found = answer("certify", even, "--delta", "1e-6", "--compare")
-    status = {bound["name"]: bound["status"] for bound in found["comparison"]}
+    result = answer("certify", even, "--delta", "1e-6", "--compare")
+    status = {bound["name"]: bound["status"] for bound in result["comparison"]}
     assert len(status) == 14
     assert status["GSPA Thm 2"] == "refuted"
     assert status["GSPA Thm 1"] == "valid"
@@ -160,12 +160,12 @@ def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path
     said = run("explain", file)
     assert said == run("explain", "-", typed=printed)
     assert max(map(len, said.splitlines())) <= 80
-    found = answer("explain", file)
-    assert found == explain(json.loads(printed)).to_json()
-    for section in found["sections"]:
+    result = answer("explain", file)
+    assert result == explain(json.loads(printed)).to_json()
+    for section in result["sections"]:
         for line in (section["title"], *section["paragraphs"], *section["points"]):
             assert line in " ".join(said.split())
-    assert f"right at most {percent(found['certified']['right_at_most'])} of the time" in " ".join(said.split())
+    assert f"right at most {percent(result['certified']['right_at_most'])} of the time" in " ".join(said.split())
     assert not re.search(r"\d\n *%|[εδ=≥]\n", said)
     assert said.endswith("\nThis explains what was read. It does not check who made it, or what was changed.\n")
 
@@ -181,8 +181,8 @@ def test_every_question_of_a_demo_is_explained(budgets: Path) -> None:
     assert said.count(alone.partition("\nThis explains")[0].strip()) == 2
     assert "# smokes\n" in said
     assert "\x1b" not in said
-    found = json.loads(run("explain", "-", "--json", typed=json.dumps(demo)))["questions"]
-    assert [one["certified"] for one in found] == [explain(document).to_json()["certified"]] * 2
+    questions = json.loads(run("explain", "-", "--json", typed=json.dumps(demo)))["questions"]
+    assert [question["certified"] for question in questions] == [explain(document).to_json()["certified"]] * 2
     refused = {"questions": [{"name": "smokes", "certificate": 1}]}
     assert "not a certificate" in run("explain", "-", typed=json.dumps(refused), expect=2)
 
@@ -191,7 +191,7 @@ def test_a_certificate_that_its_own_attack_refutes_is_not_explained(budgets: Pat
     """Reproduction: it was explained as CERTIFIED."""
     document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
     reached = document["lower_bound"]["epsilon"]
-    edited = document | {"epsilon": 0.001, "tiers": [one | {"epsilon": 0.001} for one in document["tiers"]]}
+    edited = document | {"epsilon": 0.001, "tiers": [tier | {"epsilon": 0.001} for tier in document["tiers"]]}
     said = run("explain", "-", typed=json.dumps(edited), expect=2)
     assert re.search(naming("ε = 0.001", "δ = 1e-06"), said)
     assert re.search(naming("ε", f"{reached:g} can", "δ = 1e-06"), said)
@@ -210,29 +210,29 @@ def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> Non
 
 
 def test_rounds_and_linkage(budgets: Path) -> None:
-    one = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")["epsilon"]
+    result = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")["epsilon"]
     five = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6", "--rounds", 5)
-    assert one < five["epsilon"] < 5 * one
+    assert result < five["epsilon"] < 5 * result
     assert parameters(five["method"], Method.COMPOSED_LOSSES) == {"rounds": 5}
-    assert answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6", "--linkage", "stratified")["epsilon"] > 2 * one
+    assert answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6", "--linkage", "stratified")["epsilon"] > 2 * result
 
 
 def test_curve_draws_what_it_prints(budgets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plot = tmp_path / "curve.png"
-    found = answer("curve", budgets, *DIRECTIONS, "--out", plot)
+    result = answer("curve", budgets, *DIRECTIONS, "--out", plot)
     assert plot.read_bytes().startswith(PNG)
-    epsilons = [point["epsilon"] for point in found["points"]]
+    epsilons = [point["epsilon"] for point in result["points"]]
     assert epsilons == sorted(epsilons)
-    for point in found["points"]:
+    for point in result["points"]:
         assert point["lower_bound"]["epsilon"] <= point["epsilon"]
     draw_points_only(monkeypatch)
     assert "drawn in" in run("curve", budgets, *DIRECTIONS, "--out", plot)
 
 
 def test_audit_searches_and_never_passes_the_certificate(even: Path) -> None:
-    found = answer("audit", even, "--seconds", "0.5")
-    assert found["lower_bound"]["epsilon"] == pytest.approx(1.69101, rel=1e-4)
-    assert 1 <= found["ratio"] < 1.02
+    result = answer("audit", even, "--seconds", "0.5")
+    assert result["lower_bound"]["epsilon"] == pytest.approx(1.69101, rel=1e-4)
+    assert 1 <= result["ratio"] < 1.02
     # Reproduction: the certified epsilon stood there without its delta.
     assert "CERTIFIED ε = 1.69" in (shown := " ".join(run("audit", even, "--seconds", "0").split()))
     assert shown.count("at δ = 1e-06") == 2
@@ -313,8 +313,8 @@ def test_no_epsilon_is_shown_at_a_delta_that_it_is_not_certified_at(tmp_path: Pa
     assert "CERTIFIED ε = 1 at δ = 1e-05" in said
     assert "at δ = 1e-05: " in said
     assert "1e-08" not in said
-    found = answer("audit", *of_noise, "--delta", "1e-8", "--seconds", 0.1)
-    assert found["lower_bound"]["delta"] == found["certificate"]["delta"] == 1e-5
+    result = answer("audit", *of_noise, "--delta", "1e-8", "--seconds", 0.1)
+    assert result["lower_bound"]["delta"] == result["certificate"]["delta"] == 1e-5
     points = answer("curve", *of_noise, "--out", tmp_path / "curve.png")["points"]
     assert [point["delta"] for point in points] == [1e-2, 1e-3, 1e-4, 1e-5]
     assert all(point["lower_bound"]["delta"] == point["delta"] for point in points)
@@ -322,9 +322,9 @@ def test_no_epsilon_is_shown_at_a_delta_that_it_is_not_certified_at(tmp_path: Pa
 
 def test_beside_a_delta_the_attack_is_one_on_delta(budgets: Path) -> None:
     """Reproduction: 'certify --epsilon 0.05' showed '≥ 0.05 LOWER_BOUND', below a δ that the attack does not reach."""
-    found = answer("certify", budgets, "--epsilon", "0.05")
+    result = answer("certify", budgets, "--epsilon", "0.05")
     shown = run("certify", budgets, "--epsilon", "0.05")
-    assert f"attack: δ ≥ {round_down(found['lower_bound']['delta'], 3)} at ε = 0.05" in shown
+    assert f"attack: δ ≥ {round_down(result['lower_bound']['delta'], 3)} at ε = 0.05" in shown
     assert "│ ≥" not in shown
 
 
@@ -359,10 +359,10 @@ def test_a_certified_number_in_a_line_or_curve_says_what_it_assumes(budgets: Pat
 
 
 def test_hop_noise_is_certified_planned_and_drawn(even: Path, tmp_path: Path) -> None:
-    found = answer("certify", even, "--hop-noise", 0.1)
-    assert (found["delta"], found["epsilon"] <= 0.1) == (1e-6, True)
-    assert found["one_honest_hop"]["epsilon"] == found["epsilon"]
-    assert [one["code"] for one in found["assumptions"]][-1] == Assumption.ONE_HONEST_HOP
+    result = answer("certify", even, "--hop-noise", 0.1)
+    assert (result["delta"], result["epsilon"] <= 0.1) == (1e-6, True)
+    assert result["one_honest_hop"]["epsilon"] == result["epsilon"]
+    assert [assumption["code"] for assumption in result["assumptions"]][-1] == Assumption.ONE_HONEST_HOP
     shown = run("certify", even, "--hop-noise", 0.1, "--hops", 3)
     assert "one honest hop" in shown
     rounds = answer("certify", even, "--hop-noise", 0.1, "--rounds", 10, "--delta", 1e-5)

@@ -46,10 +46,10 @@ def test_what_is_left_is_estimated_from_the_last_row() -> None:
 
 def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
     rounds: Any = [{**row(100), "ratio_to_floor": ratio, "users_per_s": 1000 * ratio} for ratio in (0.7, 0.5, 0.8, 0.6)]
-    found = median_row(rounds[:3])
-    assert found["ratio_to_floor"] == 0.7
-    assert found["all_ratios_to_floor"] == [0.5, 0.7, 0.8]
-    assert found["all_users_per_s"] == [500, 700, 800]
+    median = median_row(rounds[:3])
+    assert median["ratio_to_floor"] == 0.7
+    assert median["all_ratios_to_floor"] == [0.5, 0.7, 0.8]
+    assert median["all_users_per_s"] == [500, 700, 800]
     assert median_row(rounds)["ratio_to_floor"] == 0.6
     assert median_row(rounds[:1])["all_ratios_to_floor"] == [0.7]
     with pytest.raises(ValueError, match=naming("times", 0, "at least 1")):
@@ -87,13 +87,13 @@ def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path
             store.execute("INSERT INTO bodies VALUES (zeroblob(1000000))")
             needed.append(used().since(before).disk["hop"])
             store.execute("DELETE FROM bodies")
-    assert all(950_000 < one < 1_100_000 for one in needed)
+    assert all(950_000 < needed_users < 1_100_000 for needed_users in needed)
 
 
 @pytest.mark.asyncio
 async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bench ended where PostgreSQL was cleaning up by itself."""
-    monkeypatch.setattr(stores, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(stores, "AGAIN_S", 0.0)
     answers = [Refusal(Code.NOT_READY), Refusal(Code.NOT_READY), None, Refusal(Code.STORE_FAILED)]
 
     class Busy:
@@ -111,11 +111,11 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
 def test_everybody_who_answers_a_simulated_survey_is_counted(tmp_path: Path) -> None:
     """With processes, because what it measures is a deployment as operators start it, with a gateway before it."""
     sizes = ("--people", "10", "--questions", "2", "--hops", "1")
-    found = answer("lab", "bench-survey", *sizes, "--out", tmp_path)
-    assert (found["answered"], found["counted"]) == (10, [10, 10])
-    assert len(found["errors"]) == len(found["standard_errors"]) == 10
-    within = sum(abs(e) <= 6 * s for e, s in zip(found["errors"], found["standard_errors"], strict=True))
+    result = answer("lab", "bench-survey", *sizes, "--out", tmp_path)
+    assert (result["answered"], result["counted"]) == (10, [10, 10])
+    assert len(result["errors"]) == len(result["standard_errors"]) == 10
+    within = sum(abs(e) <= 6 * s for e, s in zip(result["errors"], result["standard_errors"], strict=True))
     assert within == 10
-    assert 0 < found["epsilon_together"] <= 5
-    assert json.loads((tmp_path / "survey.json").read_text()) == found
-    assert survey_lines(found)[0] == "10 people, 2 questions: 10 have answered, counted 10, 10"
+    assert 0 < result["epsilon_together"] <= 5
+    assert json.loads((tmp_path / "survey.json").read_text()) == result
+    assert survey_lines(result)[0] == "10 people, 2 questions: 10 have answered, counted 10, 10"

@@ -21,7 +21,7 @@ ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "expected"),
     [
         ({}, BudgetPrivacy(1.0, 1e-6)),
         ({"min_batch_size": 323}, None),
@@ -35,12 +35,12 @@ ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
     ],
 )
 def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
-    changed: dict[str, object], found: BudgetPrivacy | None
+    changed: dict[str, object], expected: BudgetPrivacy | None
 ) -> None:
     chosen = replace(ROUND, **changed)  # type: ignore[arg-type]
-    assert budget_privacy_of(chosen) == found
+    assert budget_privacy_of(chosen) == expected
     manifest = check_settings(chosen).manifest
-    assert manifest.HasField("budget_privacy") == (found is not None)
+    assert manifest.HasField("budget_privacy") == (expected is not None)
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def test_a_slow_scheduler_keeps_fewer_workers_busy_than_the_service_could() -> N
 
 
 def test_twice_the_users_need_twice_of_everything() -> None:
-    one, two = (needs(COST, FEED, users, 5.0, MACHINE) for users in (10**7, 2 * 10**7))
-    assert two.shares == pytest.approx({name: 2 * share for name, share in one.shares.items()})
-    assert needs(COST, FEED, 10**7, 10.0, MACHINE).worker_cores == pytest.approx(one.worker_cores / 2)
+    once, two = (needs(COST, FEED, users, 5.0, MACHINE) for users in (10**7, 2 * 10**7))
+    assert two.shares == pytest.approx({name: 2 * share for name, share in once.shares.items()})
+    assert needs(COST, FEED, 10**7, 10.0, MACHINE).worker_cores == pytest.approx(once.worker_cores / 2)
     assert needs(COST, FEED, 10**9, 5.0, MACHINE).machines == 1 + 6  # 55.6 cores, 10 a machine
 
 
@@ -106,8 +106,8 @@ def test_the_page_shows_what_the_function_says_of_the_measurements(tmp_path: Pat
     page.write_text("# A page\n<!-- capacity -->\nold\n<!-- end of capacity -->\nand more\n")
     said = answer("lab", "capacity", "--bench", bench, "--cluster", cluster, "--page", page)
     assert page.read_text() == f"# A page\n<!-- capacity -->{inside}<!-- end of capacity -->\nand more\n"
-    assert {one["users"] for one in said["rows"]} == {10**8, 10**9}
-    assert {one["service"] for one in said["rows"]} == set(costs)
+    assert {row["users"] for row in said["rows"]} == {10**8, 10**9}
+    assert {row["service"] for row in said["rows"]} == set(costs)
     page.write_text("# Another\n")
     options = ("lab", "capacity", "--bench", bench, "--cluster", cluster, "--page", page)
     assert "must have <!-- capacity -->" in refused(*options)

@@ -83,19 +83,19 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
     there = answer(*run, "--scheduler", cluster.address, *tls, "--out", tmp_path / "there", run=as_process)
     here = answer(*run, "--jobs", "1", "--out", tmp_path / "here")
     assert there == here
-    kept = {room: sorted(one.name for one in (tmp_path / room / "points").iterdir()) for room in ("there", "here")}
+    kept = {room: sorted(file.name for file in (tmp_path / room / "points").iterdir()) for room in ("there", "here")}
     assert kept["there"] == kept["here"]
 
 
 def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.bench.cluster._EMPTY_JOBS", 20)
+    monkeypatch.setattr("lab.bench.cluster.EMPTY_JOBS", 20)
     work, envelopes = envelopes_of(1500)
-    found = asyncio.run(open_on(cluster, work, envelopes))
-    own = found["items_per_s"], found["workers_cpu_s_per_item"], found["own_cpu_s_per_item"], found["own_cpu_s_per_job"]
+    costs = asyncio.run(open_on(cluster, work, envelopes))
+    own = costs["items_per_s"], costs["workers_cpu_s_per_item"], costs["own_cpu_s_per_item"], costs["own_cpu_s_per_job"]
     assert min(own) > 0  # the scheduler's CPU time has steps of 10 ms
-    assert found["workers_cpu_s_per_item"] > found["own_cpu_s_per_item"]
+    assert costs["workers_cpu_s_per_item"] > costs["own_cpu_s_per_item"]
     assert re.search(naming("least 1"), refused("lab", "bench-cluster", "--workers", "2,0"))
     assert "at least 1000" in refused("lab", "bench-cluster", "--items", "10")
     assert "whole numbers" in refused("lab", "bench-cluster", "--workers", "many")
@@ -127,7 +127,7 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
             stranger.submit(len, b"abc").result(WAIT_S)
         waiting = executor.submit(wait_until, tmp_path / "released")
         appears(tmp_path / "released.waits")
-        monkeypatch.setattr("croupier.runtime.cluster._PATIENCE_S", 0.5)
+        monkeypatch.setattr("croupier.runtime.cluster.PATIENCE_S", 0.5)
         os.kill(cluster.scheduler_pid, signal.SIGKILL)  # the last test that needs it
         with pytest.raises(Refusal, match=Code.CLUSTER_FAILED.message) as lost:
             waiting.result(WAIT_S)

@@ -16,10 +16,10 @@ from tests.support.messages import naming
 
 
 def command(*path: str) -> Any:
-    found: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     for name in path:
-        found = found.commands[name]
-    return found
+        command = command.commands[name]
+    return command
 
 
 def test_an_experiment_in_the_place_of_a_command_is_understood() -> None:
@@ -109,12 +109,12 @@ def test_the_version_is_printed_and_nothing_else() -> None:
 
 def commands(group: Any) -> Iterator[Any]:
     yield group
-    for one in getattr(group, "commands", {}).values():
-        yield from commands(one)
+    for command in getattr(group, "commands", {}).values():
+        yield from commands(command)
 
 
 def test_no_help_text_is_taken_for_markup() -> None:
     """Reproduction: "rows outside [low, high]" was shown as "rows outside "."""
-    for one in commands(command()):
-        for text in (one.help, *(getattr(parameter, "help", None) for parameter in one.params)):
-            assert "[" not in (text or ""), f"{one.name}: {text}"
+    for listed in commands(command()):
+        for text in (listed.help, *(getattr(parameter, "help", None) for parameter in listed.params)):
+            assert "[" not in (text or ""), f"{listed.name}: {text}"

@@ -26,8 +26,8 @@ def test_figures_are_medians_and_ratios_are_costs() -> None:
         {"speed": [50.0, "users/s"], "time": [6.0, "s"], "new": [7.0, "MB"]},
         {"speed": [60.0, "users/s"], "time": [1.0, "s"]},
     )
-    found = {one.name: (one.now, one.before, one.ratio) for one in compare(now, before)}
-    assert found == {"speed": (50.0, 100.0, 2.0), "time": (5.0, 4.0, 1.25), "new": (7.0, None, None)}
+    figures = {figure.name: (figure.now, figure.before, figure.ratio) for figure in compare(now, before)}
+    assert figures == {"speed": (50.0, 100.0, 2.0), "time": (5.0, 4.0, 1.25), "new": (7.0, None, None)}
     text = "\n".join(comparison_lines(now, before))
     assert "| speed | users/s | 100 | 50 | **2.00** |" in text
     assert "| new | MB |  | 7 |  |" in text

@@ -64,24 +64,24 @@ async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
         assert (await at.submit(terms, [Participant(value, 4.0) for value in values])).accepted == 300
         publication, certificate = await at.finish(terms)
     model = share_model(publication, certificate)
-    found = cross_table(model, PAIRS.name)
-    assert found["questions"] == ["smokes", "mood"]
-    for row, (cells, margin) in enumerate(zip(found["cells"], found["row_shares"], strict=True)):
+    cross = cross_table(model, PAIRS.name)
+    assert cross["questions"] == ["smokes", "mood"]
+    for row, (cells, margin) in enumerate(zip(cross["cells"], cross["row_shares"], strict=True)):
         assert sum(cells) == pytest.approx(margin["projected"])
         assert abs(margin["estimate"] - (0.4, 0.6)[row]) < 6 * margin["standard_error"]
-    for column, margin in enumerate(found["column_shares"]):
-        assert sum(row[column] for row in found["cells"]) == pytest.approx(margin["projected"])
-    bad = found["within_rows"][0][2]
+    for column, margin in enumerate(cross["column_shares"]):
+        assert sum(row[column] for row in cross["cells"]) == pytest.approx(margin["projected"])
+    bad = cross["within_rows"][0][2]
     assert abs(bad["projected"] - 2 / 3) < 6 * bad["standard_error"]
-    assert found["independence"]["degrees"] == 2
-    assert found["independence"]["p_value"] < 1e-3
-    lines = cross_table_lines(found)
+    assert cross["independence"]["degrees"] == 2
+    assert cross["independence"]["p_value"] < 1e-3
+    lines = cross_table_lines(cross)
     assert any(line.startswith("mood “bad” is less common with smokes “no” than with “yes”") for line in lines)
     assert "depend on" in lines[-1]
     total = sum_of(model, ["yes × bad", "no × bad"])
-    assert total["share"] == found["column_shares"][2]
+    assert total["share"] == cross["column_shares"][2]
     console = Console(record=True, width=120)
-    for shown in (*cross_tables(found), sums_table([total])):
+    for shown in (*cross_tables(cross), sums_table([total])):
         console.print(shown)
     assert "100.0" in console.export_text()
     with pytest.raises(ValueError, match="one of the categories"):

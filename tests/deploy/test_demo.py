@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import parse_budget_groups
+from croupier.deploy.local.columns import Rows
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo import PlannedRound, ask_about, plan_demo, submit_planned, unwatched
 from croupier.deploy.local.users import FleetReport
@@ -39,30 +40,30 @@ def planned(tmp_path: Path) -> PlannedRound:
     file.write_text("hours\n" + "\n".join(str(number % 9) for number in range(40)) + "\nmany\n")
     csv, questions = ask_about(file, ["hours:0:5"], None, None, None)
     groups = parse_budget_groups("0.5:54,1:37,2:9")
-    (only,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True).rounds
-    return only
+    (planned_round,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True).rounds
+    return planned_round
 
 
 def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "people.csv"
     file.write_text("mood,site\n" + "".join(f"{'good' if n % 3 else 'bad'},{n % 4}\n" for n in range(40)))
-    columns, read = list[str](), CsvFile._read
+    opened, rows = list[str](), CsvFile.rows
 
-    def noted(csv: CsvFile, name: str) -> list[tuple[str, str]]:
-        columns.append(name)
-        return read(csv, name)
+    def noted(csv: CsvFile) -> AbstractContextManager[Rows]:
+        opened.append(csv.name)
+        return rows(csv)
 
-    monkeypatch.setattr(CsvFile, "_read", noted)
+    monkeypatch.setattr(CsvFile, "rows", noted)
     csv, questions = ask_about(file, ["mood"], None, None, None)
     plan = plan_demo(csv, questions, parse_budget_groups("1"), group_by="site", delta=1e-6, clamp=True)
-    assert [len(one.population.participants) for one in plan.rounds] == [10] * 4
-    assert columns == ["mood", "site"]
+    assert [len(planned_round.population.participants) for planned_round in plan.rounds] == [10] * 4
+    assert len(opened) == 2  # once for "mood", once for "site"
 
 
 @pytest.mark.asyncio
 async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path: Path) -> None:
     """Reproduction: a second process read the file again, and drew other budgets than the plan's."""
-    only, moved = planned(tmp_path), list[tuple[str, int, int]]()
+    part, moved = planned(tmp_path), list[tuple[str, int, int]]()
 
     @contextmanager
     def watch(what: PlannedRound) -> Iterator[Callable[[int, int], None]]:
@@ -70,9 +71,9 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
 
     fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 40)
     (tmp_path / "people.csv").unlink()  # nothing reads it any more
-    report = await submit_planned(fleet, only, watch, make_kit().terms)
-    assert fleet.users == [only.population.participants]
-    assert fleet.users[0] is only.population.participants
+    report = await submit_planned(fleet, part, watch, make_kit().terms)
+    assert fleet.users == [part.population.participants]
+    assert fleet.users[0] is part.population.participants
     assert report.accepted == 40
     assert (moved[0], moved[-1], len(moved)) == (("hours", 1, 40), ("hours", 40, 40), 40)
 

@@ -105,12 +105,12 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
         assert isinstance(status, rpc.StatusResponse)
         assert status.rounds[0].num_items == 2, "the third key was not enrolled"
         await revoke(place, [BOB, EVE], [], transport)
-        assert [bool(one.revoked_at) for one in enrolled(place)] == [False, True, True]
+        assert [bool(client.revoked_at) for client in enrolled(place)] == [False, True, True]
         with pytest.raises(ValueError, match=naming("8139770e…", "(Bob)", "revoked")):
             await enrol(place, [mine, Enrolled(BOB, "Bob")], transport)
         # The list itself can be enrolled again, where a service has lost its store.
         text = (place / "operator" / "enrolled.csv").read_text()
-        again = [one for one in read_keys(lines(text), "enrolled.csv") if not one.revoked_at]
+        again = [key for key in read_keys(lines(text), "enrolled.csv") if not key.revoked_at]
         assert await enrol(place, again, transport) == 0
 
 

@@ -73,8 +73,8 @@ def test_every_experiment_is_expected() -> None:
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_verdict_of_every_claim(ran: Path, name: str) -> None:
-    found = document(ran, name)
-    assert [finding["verdict"] for finding in found["findings"]] == VERDICTS[name]
+    experiment = document(ran, name)
+    assert [finding["verdict"] for finding in experiment["findings"]] == VERDICTS[name]
 
 
 def on_the_page(name: str) -> list[str]:
@@ -113,8 +113,8 @@ def test_no_certificate_is_below_an_attack(ran: Path) -> None:
 
 def test_sentences_round_certificates_up_and_attacks_down(ran: Path) -> None:
     """Reproduction: "1.31e-06 is CERTIFIED" stood above a table that said 1.32e-06."""
-    found = document(ran, "krr-table1")
-    first, said = found["rows"][0], found["findings"][2]["evidence"]
+    experiment = document(ran, "krr-table1")
+    first, said = experiment["rows"][0], experiment["findings"][2]["evidence"]
     certified, attack = first["certified"]["krr"], first["attack"]["krr"]
     assert f"{certified:.3g}" != round_up(certified, 3)  # else nothing is shown here
     assert f"where {round_up(certified, 3)} is CERTIFIED" in said
@@ -170,7 +170,7 @@ def test_claims_about_mnist_are_judged_on_mnist(ran: Path) -> None:
         }
         for noisy, (name, accuracy) in enumerate(reached.items())
     ]
-    assert [one.verdict for one in figure.judge(rows)] == [
+    assert [verdict.verdict for verdict in figure.judge(rows)] == [
         "not reproduced",
         "reproduced",
         "reproduced",
@@ -196,9 +196,9 @@ def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Pa
     assert [entry["name"] for entry in listed] == list(VERDICTS)
     page = tmp_path / "page.md"
     options: tuple[str | Path, ...] = ("--quick", "--jobs", "1", "--out", ran, "--page", page)
-    found = answer("experiment", "run", "gspa-fig2", *options)["figures"]
-    assert [set(one) for one in found] == [{"name", "paper", "verdict", "reason"}]
-    assert found[0]["verdict"] == "partly reproduced"
+    result = answer("experiment", "run", "gspa-fig2", *options)["figures"]
+    assert [set(experiment) for experiment in result] == [{"name", "paper", "verdict", "reason"}]
+    assert result[0]["verdict"] == "partly reproduced"
     assert "**partly reproduced**" in page.read_text()
     assert (tmp_path / "page" / "gspa-fig2.svg").stat().st_size <= 60_000
     assert "gspa-fig2 (GSPA" in croupier("experiment", "run", "gspa-fig2", *options).stdout

@@ -46,10 +46,10 @@ def test_the_default_grid_follows_from_limit_and_minimum(mechanism: Mechanism) -
     """Reproduction: the form offered 4 by default, with which one person of twenty sank the round."""
     tops = []
     for people, limit in ((20, 0.3), (20, 1.0), (1000, 1.0)):
-        found = fit(asked(mechanism, min_batch_size=people, epsilon_max=limit))
-        assert (found.left_out, found.warning) == ((), "")
-        grid = found.settings.budget_grid
-        assert fit(found.settings) == found  # nothing of it is left out when it is given
+        fitted = fit(asked(mechanism, min_batch_size=people, epsilon_max=limit))
+        assert (fitted.left_out, fitted.warning) == ((), "")
+        grid = fitted.settings.budget_grid
+        assert fit(fitted.settings) == fitted  # nothing of it is left out when it is given
         assert len(grid) == 4
         assert limit * 0.99 <= grid[-1] <= 4.0
         tops.append(grid[-1])
@@ -58,11 +58,11 @@ def test_the_default_grid_follows_from_limit_and_minimum(mechanism: Mechanism) -
 
 
 def test_budgets_that_put_the_minimum_at_risk_are_left_out() -> None:
-    found = fit(asked(RandomizedResponse(), WIDE))
-    assert found.settings.budget_grid == (0.1, 0.25, 0.5, 1.0)
-    assert (found.left_out, found.largest, found.at_risk) == ((2.0, 4.0), 1.0, False)
-    assert re.search(naming(2, 4, "20 people"), found.warning)
-    assert re.search(naming(1, "ε"), found.warning)
+    fitted = fit(asked(RandomizedResponse(), WIDE))
+    assert fitted.settings.budget_grid == (0.1, 0.25, 0.5, 1.0)
+    assert (fitted.left_out, fitted.largest, fitted.at_risk) == ((2.0, 4.0), 1.0, False)
+    assert re.search(naming(2, 4, "20 people"), fitted.warning)
+    assert re.search(naming(1, "ε"), fitted.warning)
     kept = fit(asked(RandomizedResponse(), WIDE), at_risk=True)
     assert (kept.settings.budget_grid, kept.left_out, kept.at_risk) == (WIDE, (), True)
     assert "is destroyed" in kept.warning
@@ -87,11 +87,11 @@ def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
 
 def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
     here = ("--dir", str(tmp_path))
-    found = answer(*FEW, "--expected", "500", "--grid", "0.1,1,4", *here)
-    assert (found["grid"], found["left_out"], found["largest_budget"]) == ([0.1, 1.0], [4.0], 1.0)
-    assert [one["num_reports"] for one in found["forecasts"]] == [20, 500]
-    assert all(one["always_granted"] and one["ledger"] is None for one in found["forecasts"])
-    worst = [max(one["epsilon"] for one in part["outcomes"]) for part in found["forecasts"]]
+    result = answer(*FEW, "--expected", "500", "--grid", "0.1,1,4", *here)
+    assert (result["grid"], result["left_out"], result["largest_budget"]) == ([0.1, 1.0], [4.0], 1.0)
+    assert [forecast["num_reports"] for forecast in result["forecasts"]] == [20, 500]
+    assert all(forecast["always_granted"] and forecast["ledger"] is None for forecast in result["forecasts"])
+    worst = [max(outcome["epsilon"] for outcome in part["outcomes"]) for part in result["forecasts"]]
     assert worst[0] > worst[1] > 0
     said = croupier(*FEW, "--grid", "0.1,1,4", "--at-risk", "--min-tier-size", "5", *here)
     assert "everyone 4" in said.stdout
@@ -106,7 +106,7 @@ def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
 
 async def _crowd(operator: Operator, terms: RoundTerms, count: int, epsilon: float) -> None:
     sealed = await seal_all_of(operator, terms, [Participant(1, epsilon)] * count)
-    named = {str(index): one.submission for index, one in enumerate(sealed)}
+    named = {str(index): submission.submission for index, submission in enumerate(sealed)}
     async with operator.client_channel() as channel:
         assert set((await send(channel, terms.round_id, named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
 
@@ -130,7 +130,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         terms_of = ("--min-batch-size", "20", "--delta", "1e-4", "--epsilon-max", "1")
         opened = await ask("round", "open", "bit", "--grid", "0.5,1,2", "--at-risk", "--expected", "300", *terms_of)
         assert (opened["grid"], opened["at_risk"]) == ([0.5, 1.0, 2.0], True)
-        assert [one["always_granted"] for one in opened["forecasts"]] == [False, True]
+        assert [forecast["always_granted"] for forecast in opened["forecasts"]] == [False, True]
         round_id = opened["round_id"]
         shown = await say("round", "show", round_id)
         assert "over all rounds; after 0 rounds ε = 1.5 remains" in " ".join(shown.stdout.split())

@@ -50,7 +50,7 @@ def test_every_machine_gets_its_own_keys_and_no_other(run_with: str, tmp_path: P
         entry = deployment.service(name)
         certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert {str(one.value) for one in names} == {name, *entry.hosts}
+        assert {str(name.value) for name in names} == {name, *entry.hosts}
         asked = load_settings(machine / name / name)
         assert asked.listen == "0.0.0.0:7100"
         assert asked.insecure_admin_anywhere == (run_with == "compose")
@@ -120,20 +120,23 @@ async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:
     async with inside.operator() as operator:
         async with operator.client_channel() as channel, operator.client_channel("accountant") as accountant:
             terms = await operator.open_round(settings())
-            outbox, named = Outbox(tmp_path / "outbox.db"), {str(n): one for n, one in enumerate(people(BIT, 30, 1))}
+            outbox, named = (
+                Outbox(tmp_path / "outbox.db"),
+                {str(n): person for n, person in enumerate(people(BIT, 30, 1))},
+            )
             await run_fleet(channel, accountant, terms, named, outbox=outbox, pool=Threads(), enrol=operator.enrol)
             outbox.close()
         await operator.close_round(terms.round_id)
         publication, _ = await operator.result(terms.round_id, 60.0)
     assert publication.num_reports == 30
-    found = await examine(place, inside.transport, inside.clock)
-    (apart,) = [one for one in found if not one.is_well]
+    checks = await examine(place, inside.transport, inside.clock)
+    (apart,) = [check for check in checks if not check.is_well]
     assert (apart.check, apart.service) == ("keys apart", "operator")
     assert re.search(naming("shuffler-1", "shuffler-2"), apart.says)
     for name in ("operator", "shuffler-2", "accountant", "analyzer"):
         shutil.rmtree(place / name)
     shutil.rmtree(place / "machines")
-    here = {one.check: one.is_well for one in await examine(place, inside.transport, inside.clock)}
+    here = {check.check: check.is_well for check in await examine(place, inside.transport, inside.clock)}
     assert here["keys apart"] is True
     await inside.stop(*MACHINES.values())
 
@@ -161,10 +164,10 @@ def test_a_gateway_is_laid_out_where_it_is_asked_for(run_with: str, where: str, 
         assert (machine / "croupier-gateway.service").exists()
         assert (machine / "croupier@.service").exists() == (not url)
     else:
-        one = yaml.safe_load((machine / "compose.yaml").read_text())["services"]["gateway"]
-        assert "profiles" not in one
-        assert one["healthcheck"]["test"][-1] == f"http://{one['command'][-1]}"
-        assert one["network_mode"] == "host"
+        gateway = yaml.safe_load((machine / "compose.yaml").read_text())["services"]["gateway"]
+        assert "profiles" not in gateway
+        assert gateway["healthcheck"]["test"][-1] == f"http://{gateway['command'][-1]}"
+        assert gateway["network_mode"] == "host"
 
 
 def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         assert read.deployment == at.deployment.fingerprint
         assert read.round_id == survey.rounds[0].round_id
         listed = invited_people(where, survey.survey_id)
-        assert [one.label for one in listed] == ["Ada", "Bob", "Eve"]
+        assert [invitation.label for invitation in listed] == ["Ada", "Bob", "Eve"]
         assert listed[0].key == public_key_of(read.key(survey.hash)).hex()
         kept = (where / "operator" / "surveys" / "work-2026" / "invitations.csv").read_text()
         assert ada.partition("invitation=")[2][:22] not in kept
@@ -116,7 +116,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         gateway = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
         await reissue(where, survey.survey_id, ["Bob"], tmp_path / "again", **gateway)  # type: ignore[arg-type]
         listed = invited_people(where, survey.survey_id)
-        assert [(one.label, bool(one.revoked_at)) for one in listed] == [
+        assert [(invitation.label, bool(invitation.revoked_at)) for invitation in listed] == [
             ("Ada", False),
             ("Bob", True),
             ("Eve", True),
@@ -130,7 +130,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     place, out, people = tmp_path / "d", tmp_path / "out", tmp_path / "people.xlsx"
     write_book(people, [("label", "room"), ("Ada", 7), ("Bob", None)])
     file = tmp_path / "survey.toml"
-    questions = [one.model_dump(exclude_defaults=True) for one in survey_file().questions]
+    questions = [question.model_dump(exclude_defaults=True) for question in survey_file().questions]
 
     async def ask(*arguments: str | Path, expect: int = 0) -> Any:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)

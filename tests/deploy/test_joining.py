@@ -43,7 +43,7 @@ async def test_a_person_joins_answers_and_leaves(tmp_path: Path) -> None:
             told("enrol", str(tmp_path / "me.csv"))
             assert "mood: answered, local ε 0.5" in told("join", "wellbeing", "--answers", str(answers))
             (study,) = answer("joined", *where)["studies"]
-            assert [one["state"] for one in study["waves"]] == ["answered"]
+            assert [wave["state"] for wave in study["waves"]] == ["answered"]
             assert (study["next_wave"], study["consents"][0]["hash"]) == (2, version.study.hash.hex())
             assert answer("leave", "wellbeing", *where)["answered"] == 1
             assert "was not joined" in told("leave", "wellbeing", expect=2)

@@ -225,12 +225,12 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
         said = refused(command, "--tls-certificate", tmp_path / "tls.crt", *here)
         assert re.search(naming("127.0.0.1", "TLS", "--tls-certificate", "--tls-key"), said)
     # Reproductions: --value beside --csv, and options of a fleet without it, were ignored.
-    for one in ("--value=1", "--epsilon=1", "--enrol", "--gateway=https://gateway.example"):
-        said = refused("submit", "--csv", tmp_path / "people.csv", "--value-column", "x", one, *here)
-        assert re.search(naming(one.partition("=")[0], "--csv"), said)
-    for one in ("--value-column=x", "--budgets=1:1", "--limit=3", "--clamp"):
-        said = refused("submit", "--value", "1", "--epsilon", "1", one, *here)
-        assert said == f"croupier: {one.partition('=')[0]} is for a fleet, which needs --csv"
+    for option in ("--value=1", "--epsilon=1", "--enrol", "--gateway=https://gateway.example"):
+        said = refused("submit", "--csv", tmp_path / "people.csv", "--value-column", "x", option, *here)
+        assert re.search(naming(option.partition("=")[0], "--csv"), said)
+    for option in ("--value-column=x", "--budgets=1:1", "--limit=3", "--clamp"):
+        said = refused("submit", "--value", "1", "--epsilon", "1", option, *here)
+        assert said == f"croupier: {option.partition('=')[0]} is for a fleet, which needs --csv"
     (tmp_path / "value").write_text("1")
     said = refused("submit", "--value", "1", "--value-file", tmp_path / "value", "--epsilon", "1", *here)
     assert re.search(naming("--value", "--value-file"), said)
@@ -398,7 +398,7 @@ def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
     steps: tuple[list[str], ...] = ([], ["--activate"], ["--compromised"])
     done = [CliRunner().invoke(app, ["rotate", "analyzer", "--dir", str(tmp_path), *step]) for step in steps]
     first, second, third = (
-        " ".join(one.stdout.split()).split("services and clients fetch it")[1].strip() for one in done
+        " ".join(process.stdout.split()).split("services and clients fetch it")[1].strip() for process in done
     )
     assert first == ""
     assert re.search(naming("--compromised"), second)

@@ -132,7 +132,7 @@ def test_two_rotations_at_once_are_merged_by_name(tmp_path: Path) -> None:
     newest = read_deployment(homes["b"])
     assert newest.version == 3
     assert [len(entry.retired_identities) for entry in newest.services] == [1, 0, 1]
-    assert [one["version"] for one in answer("deployment", "log", "--dir", homes["b"])["versions"]] == [1, 2, 3]
+    assert [version["version"] for version in answer("deployment", "log", "--dir", homes["b"])["versions"]] == [1, 2, 3]
     first, *later = [load_deployment(homes["c"] / "versions" / f"{number}.toml") for number in (1, 2, 3)]
     assert follow(first, later) == newest
 
@@ -169,7 +169,7 @@ def test_a_service_is_handed_over_and_its_past_stays(tmp_path: Path) -> None:
     assert said["not_signed_by"] == []
     assert answer("deployment", "log", "--dir", homes["a"])["versions"][1]["objected"] == ["analyzer"]
     entry = read_deployment(homes["a"]).analyzer
-    assert [one.identity for one in entry.retired_identities] == [before.analyzer.identity]
+    assert [retired.identity for retired in entry.retired_identities] == [before.analyzer.identity]
     # With the former holder's agreement everybody follows.
     said = answer("deployment", "sign", proposal, "--dir", homes["c"])
     assert follow(before, [read_deployment(homes["c"])]).analyzer == entry

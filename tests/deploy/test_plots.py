@@ -18,7 +18,7 @@ from croupier.show.views.training import TrainingView
 
 def training(title: str, mode: str, unit: str, grade: str | None) -> TrainingView:
     epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
-    history = [one | {"grade": grade} if grade else one | {"grade": None, "epsilon": None} for one in epochs]
+    history = [epoch | {"grade": grade} if grade else epoch | {"grade": None, "epsilon": None} for epoch in epochs]
     setting = {"mode": mode, "unit": unit, "delta": 1e-5}
     shown = {"title": title, "setting": setting, "history": history, "noise_free_accuracy": []}
     return cast(TrainingView, shown)  # the keys that a plot reads
@@ -84,7 +84,7 @@ def asked(column: str, group: str | None, labels: list[str] | None, numbers: lis
         "labels": labels,
         "confidence_level": 0.95,
         "certificate": CERTIFICATE,
-        **(columns if labels else {name: found[0] for name, found in columns.items()}),
+        **(columns if labels else {name: values[0] for name, values in columns.items()}),
     }
 
 
@@ -143,7 +143,7 @@ def test_the_groups_of_a_question_share_a_panel(tmp_path: Path, monkeypatch: pyt
     letters = [asked("letter", month, ["a", "b"], [(0.3, 0.3), (0.7, 0.7)]) for month in months[:2]]
     axes = figure_of(letters, tmp_path / "letters.svg", monkeypatch).axes[0]
     shown = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
-    assert [one for one in shown if "month" in one] == ["month 1: a", "month 1: b", "month 2: a", "month 2: b"]
+    assert [text for text in shown if "month" in text] == ["month 1: a", "month 1: b", "month 2: a", "month 2: b"]
 
 
 def test_many_and_long_names_stand_beside_their_bars(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_many_and_long_names_stand_beside_their_bars(tmp_path: Path) -> None:
     labels = [f"category {number} of forty, whose names are very long" for number in range(40)]
     demo: Any = {"questions": [asked("letters", None, labels, [(0.025, 0.03)] * 40)]}
     plot_answers(demo, tmp_path / "answers.svg")
-    found = re.findall(r'<text[^>]*\by="([\d.]+)"[^>]*>(category \d+ of forty[^<]*)<', drawn(tmp_path / "answers.svg"))
-    assert [label for _, label in found] == [f"{label[:39]}…" for label in labels]
-    heights = [float(height) for height, _ in found]
+    texts = re.findall(r'<text[^>]*\by="([\d.]+)"[^>]*>(category \d+ of forty[^<]*)<', drawn(tmp_path / "answers.svg"))
+    assert [label for _, label in texts] == [f"{label[:39]}…" for label in labels]
+    heights = [float(height) for height, _ in texts]
     assert min(below - above for above, below in itertools.pairwise(heights)) > 8  # points; the letters have 8
     assert drawn(tmp_path / "answers.svg").count(">share<") == 1

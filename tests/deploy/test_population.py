@@ -78,8 +78,12 @@ def test_an_empty_cell_is_no_category(tmp_path: Path) -> None:
     file.write_text("smokes,mood,blank\n1,good,\n0, ,\n,bad,\n")
     for column, kind, empty in (("smokes", "rr", 4), ("mood", "krr", 3)):
         question = guess_question(CsvFile(file), column, None, None)
-        found = read_population(PopulationFile(CsvFile(file), column, GROUPS), question)
-        assert (question.mechanism.kind, len(found.participants), list(found.rejected)) == (kind, 2, [str(empty)])
+        population = read_population(PopulationFile(CsvFile(file), column, GROUPS), question)
+        assert (question.mechanism.kind, len(population.participants), list(population.rejected)) == (
+            kind,
+            2,
+            [str(empty)],
+        )
     with pytest.raises(ValueError, match=naming("'blank'")):
         guess_question(CsvFile(file), "blank", None, None)
 
@@ -109,7 +113,7 @@ def test_several_columns_are_several_questions(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("smokes,hours,a:0:9\n1,3,x\n0,30,y\n")
     asked = ask_about(file, ["smokes", "hours:0:24", "a:0:9"], None, None, None)[1]
-    assert [(one.column, one.question.mechanism.kind) for one in asked] == [
+    assert [(column.column, column.question.mechanism.kind) for column in asked] == [
         ("smokes", "rr"),
         ("hours", "onebit"),
         ("a:0:9", "krr"),
@@ -130,11 +134,17 @@ def test_groups_divide_the_rows_and_each_person_is_in_one(tmp_path: Path) -> Non
     file.write_text("hours,site\n1,north\n2, south \n3,north\n4,a=b\n9,north\n")
     groups = read_groups(CsvFile(file), "site")
     assert groups == [Rows("site", "a=b"), Rows("site", "north"), Rows("site", "south")]
-    found = [read_population(PopulationFile(CsvFile(file), "hours", GROUPS, where=group), HOURS) for group in groups]
-    assert [[one.value for one in part.participants.values()] for part in found] == [[4.0], [1.0, 3.0], [2.0]]
-    assert [list(part.rejected) for part in found] == [[], ["6"], []]
+    populations = [
+        read_population(PopulationFile(CsvFile(file), "hours", GROUPS, where=group), HOURS) for group in groups
+    ]
+    assert [[participant.value for participant in part.participants.values()] for part in populations] == [
+        [4.0],
+        [1.0, 3.0],
+        [2.0],
+    ]
+    assert [list(part.rejected) for part in populations] == [[], ["6"], []]
     everybody = read_population(PopulationFile(CsvFile(file), "hours", GROUPS), HOURS).participants
-    assert sorted(name for part in found for name in part.participants) == sorted(everybody)
+    assert sorted(name for part in populations for name in part.participants) == sorted(everybody)
     assert [Rows.parse(str(group)) for group in groups] == groups
     with pytest.raises(ValueError, match=naming("COLUMN=VALUE")):
         Rows.parse("north")

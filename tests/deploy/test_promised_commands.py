@@ -62,9 +62,9 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
         assert "is honest: about" in told
         assert "your own noise" in told
         await ask("round", "close", opened["round_id"])
-        found = await ask("round", "result", opened["round_id"])
-        assert found["certificate"]["one_honest_hop"]["epsilon"] <= 0.5
-        assert found["hop_influence"] > 0
+        result = await ask("round", "result", opened["round_id"])
+        assert result["certificate"]["one_honest_hop"]["epsilon"] <= 0.5
+        assert result["hop_influence"] > 0
 
 
 @pytest.mark.asyncio
@@ -188,7 +188,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
 async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -> None:
     terms = await fetch_terms(channel, operator.deployment, RoundId(round_id))
     crowd = await seal_all_of(operator, terms, [Participant(1, 1.0)] * 24)
-    named = {str(index): one.submission for index, one in enumerate(crowd)}
+    named = {str(index): person.submission for index, person in enumerate(crowd)}
     assert set((await send(channel, RoundId(round_id), named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 

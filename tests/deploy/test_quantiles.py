@@ -48,15 +48,15 @@ async def test_a_median_is_found_in_five_rounds(tmp_path: Path, hop_noise: float
         settings = RoundSettings(
             SETTINGS.question, (4.0,), min_batch_size=20, epsilon_max=4.0, delta=1e-4, hop_noise=hop_noise
         )
-        found = await search_with(play, search, people, settings, lambda step: seen.append(step.people))
+        outcome = await search_with(play, search, people, settings, lambda step: seen.append(step.people))
     assert sum(seen) == 500
-    assert found.quantile.interval[0] <= numbers[249] <= found.quantile.interval[1]
-    assert len(set(found.rounds)) == 5
-    assert found.guarantee.grade is Grade.CERTIFIED
-    assert 0 < found.guarantee.epsilon < 4.0
-    assert state(Assumption.DISJOINT_GROUPS, groups=5) in found.guarantee.assumptions
-    document = quantile_json(found.quantile, found.guarantee, found.rounds)
-    assert document["guarantee"]["epsilon"] == found.guarantee.epsilon
+    assert outcome.quantile.interval[0] <= numbers[249] <= outcome.quantile.interval[1]
+    assert len(set(outcome.rounds)) == 5
+    assert outcome.guarantee.grade is Grade.CERTIFIED
+    assert 0 < outcome.guarantee.epsilon < 4.0
+    assert state(Assumption.DISJOINT_GROUPS, groups=5) in outcome.guarantee.assumptions
+    document = quantile_json(outcome.quantile, outcome.guarantee, outcome.rounds)
+    assert document["guarantee"]["epsilon"] == outcome.guarantee.epsilon
     console = Console(record=True, width=140)
     console.print(steps_table(document))
     assert f"{seen[0]:,}" in console.export_text()

@@ -136,7 +136,7 @@ def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
     ):
         assert said in page.words
     assert len([svg for svg in page.all_of("svg") if svg["viewbox"] == "0 0 100 16"]) == 5
-    documents = {one["download"]: one["href"] for one in page.all_of("a")}
+    documents = {anchor["download"]: anchor["href"] for anchor in page.all_of("a")}
     assert set(documents) == {f"{name}.{kind}" for name in ("round-1", "r2", "r3") for kind in ("json", "csv")}
     kind, _, content = str(documents["r2.json"]).partition(";base64,")
     assert kind == "data:application/json"
@@ -163,7 +163,7 @@ def test_no_text_becomes_markup_and_nothing_is_loaded_or_run() -> None:
         assert href is None or re.match(r"data:(application/json|text/csv|application/octet-stream);base64,", href)
         assert "/" not in (attributes.get("download") or "")
     assert not re.search(r"url\(|@import", page.style)
-    (policy,) = (one["content"] for one in page.all_of("meta") if one.get("http-equiv") == "Content-Security-Policy")
+    (policy,) = (meta["content"] for meta in page.all_of("meta") if meta.get("http-equiv") == "Content-Security-Policy")
     digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -175,7 +175,7 @@ def test_groups_that_were_asked_the_same_are_compared() -> None:
         ReportRound(south, "South"),
         ReportRound(result_of(MOOD, SHARES, round_id="m"), "South"),
     )
-    assert [one["id"] for one in page.all_of("h2") if str(one["id"]).startswith("q")] == ["q1", "q2"]
+    assert [heading["id"] for heading in page.all_of("h2") if str(heading["id"]).startswith("q")] == ["q1", "q2"]
     assert "“yes”: North is higher than South by an estimated 29 points: North minus South is" in page.words
     # One person is in one group: South has two questions, North one.
     assert "All 2 questions together" in page.words
@@ -197,7 +197,7 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
     assert re.search(naming("TOO NOISY", "USE", "95 %"), page.words)
     assert "The accountant refused to certify this round, so that nothing was read: ε is above the limit" in page.words
     assert "its collector" in page.words
-    downloads = [one["download"] for one in page.all_of("a")]
+    downloads = [anchor["download"] for anchor in page.all_of("a")]
     assert downloads == ["round-1.json", "round-1.csv", "r2.json", "r3.json"]
     with pytest.raises(ValueError, match=naming("round")):
         report_of("Report", [])
@@ -230,7 +230,7 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
     page = Page(out.read_text(encoding="utf-8"))
     assert "deployment “local”" in page.words
     assert "Do you smoke?" in page.words
-    (signed,) = (one["href"] for one in page.all_of("a") if one["download"] == f"{round_id}.signed")
+    (signed,) = (anchor["href"] for anchor in page.all_of("a") if anchor["download"] == f"{round_id}.signed")
     kept = tmp_path / "kept.signed"
     kept.write_bytes(base64.b64decode(str(signed).partition(",")[2]))
     publication, _ = kept_result(place, round_id, kept)
@@ -280,19 +280,21 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(tmp_path
         where, how = at.inside.directory, at.inside.transport
         survey = await open_survey(where, read_survey_file(file), how)
         async with at.operator.client(tmp_path / "client") as client:
-            for one in await fetch_survey(client):
-                await at.submit(one.terms, people(one.terms.question, 30, 1))
+            for question_round in await fetch_survey(client):
+                await at.submit(question_round.terms, people(question_round.terms.question, 30, 1))
         await close_survey(where, survey, how)
         said: list[str] = []
-        found = await collect(["work-2026"], where, 60.0, how, None, said.append)
+        report = await collect(["work-2026"], where, 60.0, how, None, said.append)
         several = await collect(["North=work-2026-1", "work-2026-2"], where, 60.0, how, None, said.append)
         with pytest.raises(Refusal) as refusal:
             await collect(["nothing"], where, 60.0, how, None, said.append)
         assert refusal.value.code is Code.UNKNOWN_ROUND
-    assert (found.survey, found.fixed_terms, found.deployment) == (survey, True, "local")
-    assert found.title("de") == "Wie wir arbeiten"
+    assert (report.survey, report.fixed_terms, report.deployment) == (survey, True, "local")
+    assert report.title("de") == "Wie wir arbeiten"
     assert (several.survey, several.fixed_terms) == (None, False)
-    page = page_of(*found.rounds, introduction=found.introduction("de"), language="de", fixed_terms=found.fixed_terms)
+    page = page_of(
+        *report.rounds, introduction=report.introduction("de"), language="de", fixed_terms=report.fixed_terms
+    )
     for text in (
         "The works council asks.",
         "Wie zufrieden sind Sie?",
@@ -338,8 +340,8 @@ async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
         for scheme, width in (("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)):
             await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             await page.set_viewport_size({"width": width, "height": 800})
-            found = await Axe().run(page)
-            assert found.violations_count == 0, found.generate_report()
+            violations = await Axe().run(page)
+            assert violations.violations_count == 0, violations.generate_report()
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
         await browser.close()
     assert said == []

@@ -65,7 +65,7 @@ def both(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], Any]) -> tuple[An
 def without_texts(document: Any) -> Any:
     """A JSON document without its sentences."""
     if isinstance(document, list):
-        return [without_texts(one) for one in document]
+        return [without_texts(part) for part in document]
     if isinstance(document, dict):
         return {name: without_texts(value) for name, value in document.items() if name != "text"}
     return document
@@ -73,11 +73,16 @@ def without_texts(document: Any) -> Any:
 
 def numbers(certificate: Certificate | CertificateView | RoundCertificateView) -> Any:
     """The numbers of an explanation, and how much it says."""
-    found = explain(certificate)
-    promised = [found.certified, *found.tiers, found.everyone_else_colludes, *found.improvements]
+    explanation = explain(certificate)
+    promised = [
+        explanation.certified,
+        *explanation.tiers,
+        explanation.everyone_else_colludes,
+        *explanation.improvements,
+    ]
     return (
-        [one.to_json() for one in promised],
-        [(one.title, len(one.paragraphs), len(one.points)) for one in found.sections],
+        [assumption.to_json() for assumption in promised],
+        [(section.title, len(section.paragraphs), len(section.points)) for section in explanation.sections],
     )
 
 
@@ -110,19 +115,19 @@ CERTIFIED: dict[str, Callable[[], Certificate]] = {
 @pytest.mark.parametrize("name", CERTIFIED)
 def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def decide() -> Any:
-        found = CERTIFIED[name]()
-        document = json.loads(json.dumps(found.to_json()))
-        assert Certificate.from_json(document) == found
+        certificate = CERTIFIED[name]()
+        document = json.loads(json.dumps(certificate.to_json()))
+        assert Certificate.from_json(document) == certificate
         console = Console(file=io.StringIO(), width=200)
-        console.print(steps_table(found))
+        console.print(steps_table(certificate))
         return {
-            "certificate": found,
+            "certificate": certificate,
             "document": without_texts(document),
-            "steps": [[step.code for step in tier.steps] for tier in found.tiers],
+            "steps": [[step.code for step in tier.steps] for tier in certificate.tiers],
             "explained": numbers(document),
-            "profile": profile(found) if name in ("one after the other", "records") else None,
+            "profile": profile(certificate) if name in ("one after the other", "records") else None,
             "trust": assumptions_line(document),
-            "is local": why_not_smaller(found).startswith("This is the local budget: no bound"),
+            "is local": why_not_smaller(certificate).startswith("This is the local budget: no bound"),
             "rows": certificate_table(document).row_count,
         }
 
@@ -131,11 +136,11 @@ def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.M
 
 
 def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = CERTIFIED["bits"]()
-    document, round_document = found.to_json(), round_certificate_json(sequential())
+    certificate = CERTIFIED["bits"]()
+    document, round_document = certificate.to_json(), round_certificate_json(sequential())
     before = numbers(document), numbers(round_document)
     reword(monkeypatch)
-    assert Certificate.from_json(document) == found
+    assert Certificate.from_json(document) == certificate
     assert (numbers(document), numbers(round_document)) == before
 
 
@@ -147,7 +152,7 @@ def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.Monke
 
     def decide() -> list[bytes]:
         sent = [sequential().assumptions, sequential().method]
-        found = [message.SerializeToString() for statements in sent for message in statements]
+        messages = [message.SerializeToString() for statements in sent for message in statements]
         for terms in (manifest, refusing):
             for budgets in ({0.5: 40, 2.0: 20}, {2.0: 5}):
                 message, _ = certify_round(
@@ -157,10 +162,10 @@ def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.Monke
                     ReportsFound(60, Digest(b""), [], 60, {}),
                     60,
                 )
-                found.append(message.SerializeToString())
+                messages.append(message.SerializeToString())
             for outcome in forecast(parse_terms(canonical(terms)), 40, 60).outcomes:
-                found += [message.SerializeToString() for message in messages_of(outcome.refusals)]
-        return found
+                messages += [message.SerializeToString() for message in messages_of(outcome.refusals)]
+        return messages
 
     before, after = both(monkeypatch, decide)
     assert before == after
@@ -168,13 +173,13 @@ def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.Monke
 
 def test_refusals_are_read_back_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide() -> Any:
-        found = []
+        refusals = []
         for code in Code:
             details = Refusal(code, "a hint").details()
             refusal = refusal_of(grpc.aio.AioRpcError(code.status, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
             assert refusal is not None
-            found.append((refusal.code, refusal.hint, refusal.code.may_pass))
-        return found
+            refusals.append((refusal.code, refusal.hint, refusal.code.may_pass))
+        return refusals
 
     before, after = both(monkeypatch, decide)
     assert before == after
@@ -182,8 +187,10 @@ def test_refusals_are_read_back_as_they_were_given(monkeypatch: pytest.MonkeyPat
 
 
 def test_ledger_and_composition_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = CERTIFIED["bits"]()
-    entries = [Entry(one.local_epsilon, one.local_delta, one.count, one.epsilon, 1e-14) for one in found.tiers]
+    certificate = CERTIFIED["bits"]()
+    entries = [
+        Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, 1e-14) for tier in certificate.tiers
+    ]
 
     def decide() -> Any:
         with sa.create_engine("sqlite://").begin() as connection:
@@ -194,18 +201,20 @@ def test_ledger_and_composition_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
                 refused.append(ledger.refusal(RoundId(name), entries, limit))
                 ledger.enter(RoundId(name), Digest(name.encode()), entries)
             spent = [ledger.spent(1e-3, fixed_terms=fixed) for fixed in (False, True)]
-        total = [compose([found, found], delta=1e-2, fixed_terms=fixed) for fixed in (False, True)]
+        total = [compose([certificate, certificate], delta=1e-2, fixed_terms=fixed) for fixed in (False, True)]
         return refused, spent, total
 
     before, after = both(monkeypatch, decide)
     assert before == after
-    assert [one is None for one in before[0]] == [True, True, False]
+    assert [value is None for value in before[0]] == [True, True, False]
 
 
 def test_the_cost_of_a_training_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide() -> Any:
         conditions = Conditions("pca", simulated=True), Conditions(sequential=True, model_file=True)
-        users = [UserSpending(10, 1e-5, one).after([[Batch(((2.0, 60),), dishonest=3)]]) for one in conditions]
+        users = [
+            UserSpending(10, 1e-5, condition).after([[Batch(((2.0, 60),), dishonest=3)]]) for condition in conditions
+        ]
         return users, SiloSpending([(1.0, 1e-5)] * 2, 1e-5).after([()])
 
     before, after = both(monkeypatch, decide)

@@ -67,7 +67,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("question", EVERY, ids=lambda one: one.mechanism.kind)
+@pytest.mark.parametrize("question", EVERY, ids=lambda question: question.mechanism.kind)
 def test_what_a_participant_reads_of_every_mechanism(question: Question) -> None:
     said = read(terms_of(question))
     assert "randomizes your answer" not in said
@@ -177,8 +177,8 @@ def test_a_deadline_is_said_with_what_is_left(unix_s: float | None, said: str) -
 
 def status(**states: str) -> dict[str, pb.RoundStatus | None]:
     return {
-        name: None if one == "UNREACHABLE" else pb.RoundStatus(state=pb.RoundState.Value(f"ROUND_STATE_{one}"))
-        for name, one in states.items()
+        name: None if state == "UNREACHABLE" else pb.RoundStatus(state=pb.RoundState.Value(f"ROUND_STATE_{state}"))
+        for name, state in states.items()
     }
 
 
@@ -202,9 +202,9 @@ def status(**states: str) -> dict[str, pb.RoundStatus | None]:
     ],
 )
 def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
-    one = round_json(RoundId("r"), status(**states), terms_of())
-    assert one["stage"] == stage
-    said = rounds_text({"services": [], "rounds": [one]}, NOW, most=1, services=False).plain
+    row = round_json(RoundId("r"), status(**states), terms_of())
+    assert row["stage"] == stage
+    said = rounds_text({"services": [], "rounds": [row]}, NOW, most=1, services=False).plain
     assert said.startswith(f"r\n  {stage} · bit: 1 (yes) or 0 (no) (rr)\n")
     assert ("says why" in said) == (stage == "REFUSED")
     assert ("open until" in said) == (stage == "OPEN")
@@ -290,21 +290,21 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
 
         assert (await look())["rounds"] == []
         terms = await at.operator.open_round(settings(min_batch_size=3))
-        (one,) = (await look())["rounds"]
-        assert (one["stage"], one["num_reports"]) == ("OPEN", 0)
-        assert one["terms"] is not None
-        assert one["terms"]["min_batch_size"] == 3
+        (row,) = (await look())["rounds"]
+        assert (row["stage"], row["num_reports"]) == ("OPEN", 0)
+        assert row["terms"] is not None
+        assert row["terms"]["min_batch_size"] == 3
         await at.submit(terms, [Participant(1, 1.0)] * 3)
-        (one,) = (await look())["rounds"]
-        assert (one["stage"], one["num_reports"]) == ("OPEN", 3)
+        (row,) = (await look())["rounds"]
+        assert (row["stage"], row["num_reports"]) == ("OPEN", 3)
         await at.finish(terms)
         await at.inside.stop("accountant")
         gone = await look()
         assert [service["health"] == "UNREACHABLE" for service in gone["services"]] == [False, True, False]
-        (one,) = gone["rounds"]
-        assert one["stage"] == "PUBLISHED"
-        assert list(one["states"]) == ["shuffler-1", "accountant", "analyzer"]
-        assert one["states"]["accountant"] == "UNREACHABLE"
+        (row,) = gone["rounds"]
+        assert row["stage"] == "PUBLISHED"
+        assert list(row["states"]) == ["shuffler-1", "accountant", "analyzer"]
+        assert row["states"]["accountant"] == "UNREACHABLE"
         looks.put_nowait(False)
         assert await anext(seen, None) is None
 
@@ -324,15 +324,15 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
             (known, [("UNKNOWN · bit: 1 (yes) or 0 (no) (rr)",), ("unknown", "3 needed")]),
         ):
             seen = await overview(at.operator, before)
-            (one,) = seen["rounds"]
-            assert one["num_reports"] is None
+            (row,) = seen["rounds"]
+            assert row["num_reports"] is None
             lines = rounds_text(seen, NOW, most=1, services=False).plain.splitlines()
             assert lines[0] == terms.round_id
             for line, values in zip(lines[1:], named, strict=True):
                 assert re.fullmatch("  " + naming(*values), line)
         await at.inside.start("shuffler-1")
-        (one,) = (await overview(at.operator, known))["rounds"]
-        assert (one["num_reports"], one["problems"]) == (2, {})
+        (row,) = (await overview(at.operator, known))["rounds"]
+        assert (row["num_reports"], row["problems"]) == (2, {})
 
 
 @pytest.mark.parametrize(
@@ -376,9 +376,9 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
             for service in ours.services
         ]
         at.operator.deployment = ours.model_copy(update={"services": tuple(entries)})
-        (one,) = (await overview(at.operator, known))["rounds"]
-        assert one["terms"] is None
-        assert "signature" in one["problems"]["terms"]
+        (row,) = (await overview(at.operator, known))["rounds"]
+        assert row["terms"] is None
+        assert "signature" in row["problems"]["terms"]
         changed = at.operator.deployment
         write_deployment(place, signed_by(signed_here(changed, [place]), [stranger]))
         with pytest.raises(SignatureError):

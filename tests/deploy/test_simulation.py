@@ -30,28 +30,28 @@ def columns() -> dict[str, list[Any]]:
 @pytest.mark.parametrize("library", [pandas, polars], ids=lambda library: library.__name__)
 def test_a_frame_is_asked_what_a_deployment_would_ask(library: Any) -> None:
     frame = library.DataFrame(columns())
-    found = croupier.simulate(frame, ["smokes", "hours:0:10", "mood"], source=SeededRandomForTests(1))
-    assert [one.name for one in found.questions] == ["smokes", "hours", "mood"]
-    rows = found.rows()
+    simulation = croupier.simulate(frame, ["smokes", "hours:0:10", "mood"], source=SeededRandomForTests(1))
+    assert [question.name for question in simulation.questions] == ["smokes", "hours", "mood"]
+    rows = simulation.rows()
     assert [row["label"] for row in rows] == ["yes", "", "Poor", "Fair", "Good"]
     for row in rows:
         assert (row["grade"], 0 < row["epsilon"] < 0.5) == ("CERTIFIED", True)
         assert row["low"] <= row["estimate"] <= row["high"]
         assert abs(row["estimate"] - row["truth"]) < 0.1 * (10 if row["question"] == "hours" else 1)
-    assert "known scale" in found.assumed.replace("its order", "the order")
-    assert croupier.explain(found.questions[0].result).sections[0].title == "What was learned"
+    assert "known scale" in simulation.assumed.replace("its order", "the order")
+    assert croupier.explain(simulation.questions[0].result).sections[0].title == "What was learned"
     assert len(library.DataFrame(rows)) == 5
 
 
 def test_a_simulation_of_a_file_by_groups_makes_a_report(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     pandas.DataFrame(columns()).astype({"smokes": int}).to_csv(path, sep=";", decimal=",", index=False)
-    found = croupier.simulate(path, "smokes", group_by="site", budgets="1", source=SeededRandomForTests(2))
-    assert [one.group for one in found.questions] == ["north", "south"]
-    assert found.assumed == f"{path} is read with semicolons between the columns"
-    certified = croupier.certify([1.0] * found.questions[0].result["num_reports"], "rr", delta=1e-6)
-    assert found.questions[0].result["certificate"]["epsilon"] == certified.epsilon
-    page = found.report("Before we ask")
+    simulation = croupier.simulate(path, "smokes", group_by="site", budgets="1", source=SeededRandomForTests(2))
+    assert [question.group for question in simulation.questions] == ["north", "south"]
+    assert simulation.assumed == f"{path} is read with semicolons between the columns"
+    certified = croupier.certify([1.0] * simulation.questions[0].result["num_reports"], "rr", delta=1e-6)
+    assert simulation.questions[0].result["certificate"]["epsilon"] == certified.epsilon
+    page = simulation.report("Before we ask")
     for text in ("Before we ask", "This is a simulation", "Differences between groups", "semicolons", "not checked"):
         assert text in page
 

@@ -23,9 +23,9 @@ from tests.support.results import result_of
 
 def test_a_share_has_a_sentence_with_both_intervals() -> None:
     asked = Question("affair", RandomizedResponse(), (Wording("en", "Any affair?", choices=("No", "Yes, one")),))
-    found = statistic(result_of(asked, [(0.3138, (0.2826, 0.3451), (0.281, 0.3479))], people=6366))
-    assert (found.about, found.title) == ("the share of people who answered “Yes, one”", "Any affair?")
-    assert [found.sentence(one) for one in found.numbers] == [
+    shown = statistic(result_of(asked, [(0.3138, (0.2826, 0.3451), (0.281, 0.3479))], people=6366))
+    assert (shown.about, shown.title) == ("the share of people who answered “Yes, one”", "Any affair?")
+    assert [shown.sentence(number) for number in shown.numbers] == [
         "An estimated 31.4 % answered “Yes, one”: 28.2 to 34.6 % of the 6,366 people who took part, and 28.1 to 34.8 % "
         "of a population that they are a random sample of (95 % intervals)."
     ]
@@ -43,20 +43,20 @@ def test_a_histogram_has_captions_in_their_order_and_language() -> None:
         ),
     )
     document = result_of(asked, [(0.7, (0.6, 0.8), (0.5, 0.9)), (0.3, (0.2, 0.4), (0.1, 0.5))])
-    assert [one.label for one in statistic(document).numbers] == ["good", "bad"]
-    found = statistic(document, "de")
-    assert (found.question, [one.label for one in found.numbers]) == ("Wie geht es?", ["gut", "böse"])
+    assert [number.label for number in statistic(document).numbers] == ["good", "bad"]
+    shown = statistic(document, "de")
+    assert (shown.question, [number.label for number in shown.numbers]) == ("Wie geht es?", ["gut", "böse"])
     assert statistic(document, "fr").question == "How are you?"
 
 
 def test_a_mean_has_its_unit_and_its_ends_are_rounded_outwards() -> None:
     asked = Question("years", OneBit(0.0, 25.0), (Wording("en", "How long?", unit="years"),))
-    found = statistic(result_of(asked, [(8.961, (8.1401, 9.7801), (8.1, 9.8))]))
-    (number,) = found.numbers
-    assert found.about == "the mean answer, of numbers from 0 to 25 years"
-    assert found.sentence(number).startswith("The estimated mean is 9.0 years: 8.1 to 9.8 years for the 1,000 people")
+    shown = statistic(result_of(asked, [(8.961, (8.1401, 9.7801), (8.1, 9.8))]))
+    (number,) = shown.numbers
+    assert shown.about == "the mean answer, of numbers from 0 to 25 years"
+    assert shown.sentence(number).startswith("The estimated mean is 9.0 years: 8.1 to 9.8 years for the 1,000 people")
     moved = replace(number, estimate=0.0, moved=-0.31, participants=(0.0, 0.9))
-    assert re.search(naming("−0.31"), found.sentence(moved))
+    assert re.search(naming("−0.31"), shown.sentence(moved))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_a_document_that_is_not_a_result_is_refused(damage: dict[str, Any]) -> N
 
 def test_an_earlier_result_has_no_question_and_no_population() -> None:
     document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
-    found = statistic(document | {"asked": None, "population_interval": None})
-    assert (found.title, found.about, found.scale) == (document["round_id"], "the mean answer", None)
-    assert re.search(naming("0.20", "0.40", "1,000 people", "95 %"), found.sentence(found.numbers[0]))
+    shown = statistic(document | {"asked": None, "population_interval": None})
+    assert (shown.title, shown.about, shown.scale) == (document["round_id"], "the mean answer", None)
+    assert re.search(naming("0.20", "0.40", "1,000 people", "95 %"), shown.sentence(shown.numbers[0]))
 
 
 def test_intervals_of_differences_cover_the_truth() -> None:
@@ -91,13 +91,13 @@ def test_intervals_of_differences_cover_the_truth() -> None:
         law = SumLaw(people * other, people * (1 - 2 * other), variance, variance, 0.0)
         estimates = np.clip(law.estimate(sums), 0, 1)
         low, high = law.interval(sums, 0.95)
-        found = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
+        shown = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
         numbers = zip(estimates, np.minimum(low, estimates), np.maximum(high, estimates), strict=True)
-        sides.append([replace(found, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])
+        sides.append([replace(shown, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])
         truths.append(ones / people)
     truth, hits = truths[0] - truths[1], 0
-    for one, other_side in zip(*sides, strict=True):
-        (found_difference,) = differences([("a", one), ("b", other_side)])
+    for side, other_side in zip(*sides, strict=True):
+        (found_difference,) = differences([("a", side), ("b", other_side)])
         hits += found_difference.participants[0] <= truth <= found_difference.participants[1]
     assert 0.94 <= hits / repeats <= 0.975
 
@@ -127,7 +127,7 @@ def test_half_of_the_error_is_said_beside_every_result() -> None:
     assert re.search(naming(asked, "budgets"), line)
     grouped = Budgets.from_epsilons([0.5 + 0.001 * place for place in range(1000)])
     certificate = certify(grouped, "rr", delta=1e-6, attack=False)
-    assert any(one.grouped for one in certificate.tiers)
+    assert any(tier.grouped for tier in certificate.tiers)
     assert halving_lines(document | {"certificate": certificate.to_json()}) == [f"{asked}."]
     vectors = certify([1.0] * 1000, "hemisphere(d=20)", delta=1e-6, attack=False)
     (line,) = halving_lines(document | {"estimate": [], "certificate": vectors.to_json()})

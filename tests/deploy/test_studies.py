@@ -76,7 +76,7 @@ def test_every_wave_is_a_survey_that_the_study_fixes() -> None:
         survey, settings = plan_survey(version.file.survey(of_study.wave), None, of_study)
         assert survey.wave == version.study.wave(number)
         assert [*settings] == [f"wellbeing-w{number}-1", f"wellbeing-w{number}-2"]
-        assert {one.close_deadline_unix_s for one in settings.values()} == {of_study.wave.closes_unix_s}
+        assert {value.close_deadline_unix_s for value in settings.values()} == {of_study.wave.closes_unix_s}
 
 
 def test_a_version_keeps_the_limit() -> None:

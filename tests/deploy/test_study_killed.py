@@ -103,9 +103,9 @@ async def live(at: Table, clock: FileClock, until: Callable[[], bool]) -> None:
 
 
 def check(at: Table, away: int) -> None:
-    found = records(at)
-    assert [*found] == [*range(1, WAVES + 1)]
-    for number, record in found.items():
+    kept = records(at)
+    assert [*kept] == [*range(1, WAVES + 1)]
+    for number, record in kept.items():
         steps = [entry.step for entry in record.entries]
         if number == away:
             assert steps == ["missed"]
@@ -117,5 +117,5 @@ def check(at: Table, away: int) -> None:
         assert (outcome["outcome"], outcome["num_reports"]) == ("granted", PEOPLE)
     state = study_state(at.inside.directory, "wellbeing")
     assert len(state.costs) == WAVES - 1
-    rows = [one for one in (at.inside.directory / "operator" / "surveys").iterdir() if one.is_dir()]
+    rows = [folder for folder in (at.inside.directory / "operator" / "surveys").iterdir() if folder.is_dir()]
     assert len(rows) == WAVES - 1

@@ -39,7 +39,7 @@ def test_the_numbers_are_those_of_the_library() -> None:
     tier = plan.tiers[1]
     own = Budgets.from_tiers([(1.0, 1000)])
     certificate = certify(own, "rr", delta=1e-6, attack=False)
-    assert [one.certificate.epsilon for one in tier.questions] == [certificate.epsilon] * 2
+    assert [question.certificate.epsilon for question in tier.questions] == [certificate.epsilon] * 2
     assert tier.questions[0].margins == margins(own, "rr")
     wave, year, study = tier.totals
     assert (wave.waves, year.waves, study.waves) == (1, 10, 10)
@@ -75,14 +75,14 @@ def test_a_permanent_study_costs_its_local_budgets_once() -> None:
 def test_what_is_found_has_what_was_asked_for(given: dict[str, Any]) -> None:
     plan = plan_study(file(), None, 1000, **given)
     (tier,) = plan.tiers
-    worst = max(one.margins.population for one in tier.questions)
+    worst = max(question.margins.population for question in tier.questions)
     assert worst <= given.get("error", math.inf)
     total = tier.totals[-1].shuffle
     assert total is not None
     assert total.epsilon <= given.get("epsilon_total", math.inf)
     if "error" in given:
         smaller = plan_study(file(budgets=[0.98 * tier.budget]), None, 1000).tiers[0]
-        assert max(one.margins.population for one in smaller.questions) > 0.1
+        assert max(question.margins.population for question in smaller.questions) > 0.1
     if plan.solved == ("budget", "waves"):
         assert tier.waves_borne == plan.waves
         more = plan_study(file(budgets=[tier.budget], epsilon_total=0.5), None, 1000, waves=plan.waves + 1)
@@ -109,11 +109,11 @@ def test_what_cannot_be_planned_is_said(given: dict[str, Any], named: tuple[str,
 def test_releases_compose_to_less_than_their_sum() -> None:
     """1,000 times randomized response of 0.1 is about Gaussian with mu = tanh(0.05) 2 sqrt(1000) = 3.16, ε = 18.5."""
     local = certify({0.1: 10}, "rr", delta=1e-6, attack=False).everyone_else_colludes
-    one = Release(local, count=1000)
-    total = compose_releases([one], delta=1e-5)
+    release = Release(local, count=1000)
+    total = compose_releases([release], delta=1e-5)
     assert total is not None
     assert 18.4 < total.epsilon < 25.0
-    alone = compose_releases([replace(one, count=1)], delta=1e-5)
+    alone = compose_releases([replace(release, count=1)], delta=1e-5)
     assert alone is not None
     assert alone.epsilon <= 0.1
     assert alone.grade is Grade.CERTIFIED
@@ -150,7 +150,7 @@ def test_differences_know_the_noise_and_the_sampling() -> None:
     assert first["p_value"] == pytest.approx(0.0184, abs=1e-4)  # z = 2.357
     assert first["population_p_value"] == pytest.approx(0.1573, abs=1e-4)  # z = 1.414
     assert first["low"] == pytest.approx(0.1 - 1.95996 * 0.042426, abs=1e-5)
-    assert [one["against"] for one in differences_between(rows, "first")] == [1, 1]
+    assert [difference["against"] for difference in differences_between(rows, "first")] == [1, 1]
     lines = study_csv(rows).splitlines()
     assert len(lines) == 5
     assert lines[2].startswith("2,0,ill,,missed,,")

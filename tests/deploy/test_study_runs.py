@@ -84,8 +84,8 @@ async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) 
             assert 0 <= opened.at - wave.opens_unix_s < 5
             assert 0 <= closed.at - wave.closes_unix_s < 5
             (end,) = [entry for entry in record.entries if entry.step == "published"]
-            assert [one["outcome"] for one in end.about["outcomes"]] == ["granted"]
-            assert {one["num_reports"] for one in end.about["outcomes"]} == {4}
+            assert [outcome["outcome"] for outcome in end.about["outcomes"]] == ["granted"]
+            assert {outcome["num_reports"] for outcome in end.about["outcomes"]} == {4}
         assert re.search(naming("wave 3", "1 of 1 questions"), played.said[-1])
 
 
@@ -110,7 +110,7 @@ async def test_a_wave_with_too_few_people_ends_without_a_result(tmp_path: Path) 
         await played.play()
         assert steps(played) == {1: WHOLE}
         outcomes = played.records()[1].entries[-1].about["outcomes"]
-        assert [one["outcome"] for one in outcomes] == ["too few"]
+        assert [outcome["outcome"] for outcome in outcomes] == ["too few"]
 
 
 @pytest.mark.asyncio
@@ -150,7 +150,7 @@ async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path:
         await played.play()
         assert steps(played) == {1: WHOLE, 2: WHOLE, 3: WHOLE}
         versions = [kept_rounds(played.directory, f"wellbeing-w{n}")[0].survey for n in (1, 2, 3)]
-        assert [one.wave.study.version for one in versions if one and one.wave] == [1, 2, 2]
+        assert [version.wave.study.version for version in versions if version and version.wave] == [1, 2, 2]
 
 
 @pytest.mark.asyncio
@@ -247,8 +247,8 @@ def check_waves(played: Played, waves: int) -> None:
         assert record.entries[-1] is ends[0]
         (opened,) = {entry.about.get("version", 1) for entry in record.entries if entry.step == "open"}
         assert opened == 1
-        assert [one["outcome"] for one in ends[0].about["outcomes"]] == ["granted"]
-        assert {one["num_reports"] for one in ends[0].about["outcomes"]} == {4}
+        assert [outcome["outcome"] for outcome in ends[0].about["outcomes"]] == ["granted"]
+        assert {outcome["num_reports"] for outcome in ends[0].about["outcomes"]} == {4}
 
 
 @pytest.mark.asyncio
@@ -261,8 +261,8 @@ async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) ->
         for number in (1, 2):
             of_study = version.of_study(number)
             _, settings = plan_survey(version.file.survey(of_study.wave), at.deployment, of_study)
-            ((round_id, one),) = settings.items()
-            terms = await at.operator.open_round(one, round_id)
+            ((round_id, round_settings),) = settings.items()
+            terms = await at.operator.open_round(round_settings, round_id)
             await at.submit(terms, [Participant(0, 1.0)] * 4)
             await at.operator.close_round(round_id)
             async with at.peer_channel("shuffler-1", OPERATOR) as channel:  # also where it was held
@@ -271,7 +271,7 @@ async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) ->
             granted.append(certificate.granted)
         assert granted == [True, False]
         refusals = read_messages(RefusalReason, certificate.refusals)
-        (limit,) = [one for one in refusals if one.code is RefusalReason.STUDY_LIMIT]
+        (limit,) = [refusal for refusal in refusals if refusal.code is RefusalReason.STUDY_LIMIT]
         assert (limit["epsilon"], limit["delta"]) == (1.5, 1e-3)
 
 

@@ -205,15 +205,15 @@ async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_pat
 
 @pytest_asyncio.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Table]:
-    async with table(tmp_path, 1) as found:
-        yield found
+    async with table(tmp_path, 1) as deployment:
+        yield deployment
 
 
 def asked_for(refusal: str) -> tuple[float, ...]:
     """Returns what a refusal says is requested of the ledger, what remains in it, and the difference."""
-    found = re.search(r"requested ε = ([\d.]+), remaining ([\d.]+), difference ([\d.]+), at δ = 0.001", refusal)
-    assert found is not None, refusal
-    return tuple(map(float, found.groups()))
+    numbers = re.search(r"requested ε = ([\d.]+), remaining ([\d.]+), difference ([\d.]+), at δ = 0.001", refusal)
+    assert numbers is not None, refusal
+    return tuple(map(float, numbers.groups()))
 
 
 LIMIT = "[privacy_limit]\ntotal_epsilon = {epsilon}\ntotal_delta = 1e-3\n"
@@ -241,9 +241,9 @@ async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path:
         # What is open counts, although nothing is in the ledger yet; the survey itself is not counted twice.
         assert (await forecast_survey(where, fits, 0, how))[0].refusal == ""
         second = read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 3]").replace("work-2026", "again"))
-        (found,) = await forecast_survey(where, second, 0, how)
-        assert re.search(naming("3 people", "3 rounds"), found.refusal)
-        assert asked_for(found.refusal) == pytest.approx((3, 2.5, 0.5), rel=1e-3)
+        (forecast,) = await forecast_survey(where, second, 0, how)
+        assert re.search(naming("3 people", "3 rounds"), forecast.refusal)
+        assert asked_for(forecast.refusal) == pytest.approx((3, 2.5, 0.5), rel=1e-3)
 
 
 @pytest.mark.asyncio
@@ -258,8 +258,12 @@ async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path:
         for terms in kept_rounds(where, "work-2026"):
             await at.submit(terms, [Participant(0, 4.0)] * 3)
         await at.finish(other)
-        found = await forecast_closing(where, survey, how)
-        assert [all(not outcome.refusals for outcome in found[name].outcomes) for name in found] == [True, False, False]
+        forecasts = await forecast_closing(where, survey, how)
+        assert [all(not outcome.refusals for outcome in forecasts[name].outcomes) for name in forecasts] == [
+            True,
+            False,
+            False,
+        ]
         closed = await close_survey(where, survey, how)
         assert [state_name(status.state) for status in closed.values()] == ["CLOSED", "OPEN", "OPEN"]
         assert [status.num_clients for status in closed.values()] == [3, 3, 3]
@@ -300,7 +304,7 @@ async def test_an_opening_that_was_cut_short_goes_on(
         assert [terms.id for terms in rounds] == ["work-2026-1", "work-2026-2", "work-2026-3"]
     with pytest.raises(ValueError, match=naming("'work-2026'", "terms")):
         await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 2, 5]")), how)
-    document = survey_json([(one.terms, one.state) for one in rounds])
+    document = survey_json([(round_.terms, round_.state) for round_ in rounds])
     assert [budget["epsilon"] for budget in document["budgets"]] == [1.0, 2.0, 6.0]
     assert document["one_honest_hop"] is None
     text = survey_text(document, 0.0).plain

@@ -77,14 +77,14 @@ def test_the_headline_says_which_parties_must_be_honest(added: list[Statement[As
         LaplaceMechanism(lattice=100),
         HemisphereMechanism(dimension=3),
     ],
-    ids=lambda one: str(one.kind),
+    ids=lambda case: str(case.kind),
 )
 def test_a_certificate_says_which_randomizer_it_is_for(randomizer: Randomizer) -> None:
     """It stood in --json alone, and of a round among its assumptions."""
-    found = certify({1.0: 100}, randomizer, delta=1e-3)
-    text = " ".join(shown(found.to_json()).split())
-    assert f" {randomizer.name}: {joined(found.method)}; numerical slack" in text
-    assert " unknown randomizer: " in shown(found.to_json() | {"randomizer": ""})  # of an earlier version
+    certificate = certify({1.0: 100}, randomizer, delta=1e-3)
+    text = " ".join(shown(certificate.to_json()).split())
+    assert f" {randomizer.name}: {joined(certificate.method)}; numerical slack" in text
+    assert " unknown randomizer: " in shown(certificate.to_json() | {"randomizer": ""})  # of an earlier version
 
 
 def test_the_document_of_a_rounds_certificate_names_the_manifest() -> None:
@@ -183,8 +183,8 @@ def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     text = str(console.file.getvalue())  # type: ignore[attr-defined]
     assert "no bound; --delta 2.01e-06 gives one" in text
     assert "│ no bound   " in text
-    assert [one["enough_delta"] for one in document["spent"]] == [2.0000001e-6, None, None]
-    assert [one["grade"] for one in document["spent"]] == [None, None, "CERTIFIED"]
+    assert [row["enough_delta"] for row in document["spent"]] == [2.0000001e-6, None, None]
+    assert [row["grade"] for row in document["spent"]] == [None, None, "CERTIFIED"]
 
 
 def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> None:

@@ -25,9 +25,9 @@ HOURS = Question("hours", OneBit(0.0, 24.0))
 
 
 def values_of(file: Columns, question: Question = HOURS) -> list[float]:
-    found = read_population(PopulationFile(file, question.name, parse_budget_groups("1")), question)
-    assert found.rejected == {}
-    return [float(one.value) for one in found.participants.values()]
+    population = read_population(PopulationFile(file, question.name, parse_budget_groups("1")), question)
+    assert population.rejected == {}
+    return [float(participant.value) for participant in population.participants.values()]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_workbook(tmp_path: Path) -> None:
     book.save(path := tmp_path / "people.xlsx")
     file = open_table(path)
     assert values_of(file) == [3.5, 8.0, 2.0]
-    assert [one[1] for one in file.column("smokes")] == ["1", "0", "0"]
-    assert [one[0] for one in file.column("mood")] == ["2", "3", "5"]  # the lines of the sheet
+    assert [cell[1] for cell in file.column("smokes")] == ["1", "0", "0"]
+    assert [cell[0] for cell in file.column("mood")] == ["2", "3", "5"]  # the lines of the sheet
     assert guess_question(file, "smokes", None, None).mechanism.kind == "rr"
     assert (file.names, file.assumed) == (("hours", "smokes", "mood"), "")
     book.create_sheet("notes")
@@ -122,7 +122,7 @@ def test_categories_are_in_the_order_of_their_scale(tmp_path: Path) -> None:
     assert in_order(["red", "blue"]) == (("blue", "red"), "")
     (path := tmp_path / "people.csv").write_text("often,size,site\nAlways,L,n\nNever,S,s\nSometimes,L,n\n")
     file, asked = ask_about(path, ["often", "size", "site"], None, None, None, ["S;M;L"])
-    assert [one.question.mechanism.categories for one in asked] == [
+    assert [column.question.mechanism.categories for column in asked] == [
         ("Never", "Sometimes", "Always"),
         ("S", "M", "L"),  # M, too, which nobody has chosen
         ("n", "s"),

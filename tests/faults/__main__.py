@@ -49,9 +49,9 @@ async def _main(arguments: argparse.Namespace) -> int:
     seed = arguments.seed or secrets.randbelow(1 << 31) + 1
     runs = range(arguments.runs)
 
-    def share(of: int, number: int) -> int:
+    def share(total: int, number: int) -> int:
         runs: int = arguments.runs
-        return of // runs + (number < of % runs)
+        return total // runs + (number < total % runs)
 
     sys.stdout.write(f"seed {seed}: {arguments.schedules} schedules, {arguments.process_schedules} with processes\n")
     codes = await asyncio.gather(

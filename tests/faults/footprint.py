@@ -42,14 +42,14 @@ def footprint() -> Footprint:
 
 
 def _descriptors() -> list[str]:
-    found = []
+    targets = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
             target = str(entry.readlink())
         except FileNotFoundError:  # the one of this very listing
             continue
-        found.append(target.partition(":[")[0])
-    return found
+        targets.append(target.partition(":[")[0])
+    return targets
 
 
 class Ceiling:

@@ -124,14 +124,14 @@ def check_counted(
     accepted = [attempt for attempt in attempts if attempt.accepted]
     num_clients = len({attempt.client for attempt in attempts})
     expected = Counter(attempt.letter for attempt in accepted)
-    found: Counter[int] = Counter()
+    counted: Counter[int] = Counter()
     for letter, value in enumerate(publication.values):
         count = value.estimate * publication.num_reports
         if abs(count - round(count)) > 1e-3:
             raise Violation(f"letter {letter} was counted {count} times")
-        found[letter] = round(count)
-    if +found != expected:
-        raise Violation(f"lost: {sorted(expected - found)}; counted without or twice: {sorted(found - expected)}")
+        counted[letter] = round(count)
+    if +counted != expected:
+        raise Violation(f"lost: {sorted(expected - counted)}; counted without or twice: {sorted(counted - expected)}")
     if not publication.num_reports == certificate.num_users == len(accepted):
         raise Violation(
             f"{len(accepted)} acknowledged, {publication.num_reports} reports, {certificate.num_users} users"
@@ -143,7 +143,7 @@ def check_counted(
         raise Violation(f"{certificate.dishonest} taken for dishonest, {lost} have tickets and sent nothing")
     if certificate.num_tickets > num_clients:
         raise Violation(f"{certificate.num_tickets} were given tickets, of {num_clients} clients")
-    fakes = [one.num_fakes for one in read_chain(certificate) if one.lane == pb.LANE_REPORT]
+    fakes = [commitment.num_fakes for commitment in read_chain(certificate) if commitment.lane == pb.LANE_REPORT]
     if certificate.fake_tickets and list(certificate.fake_tickets) != fakes:
         raise Violation(f"hops were given {list(certificate.fake_tickets)} tickets for fakes, and added {fakes}")
     for lane, included in enumerate(lists):

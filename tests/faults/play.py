@@ -81,7 +81,8 @@ class Game:
         """Has operator and clients connect with the deployment file of now; calls under way go on as they are."""
         self.operator = await self.connections.enter_async_context(Operator(self.world.desk, self.world.transport))
         ways_in = [
-            self.world.entrance(of) for of in (self.world.deployment.shufflers[0], self.world.deployment.accountant)
+            self.world.entrance(service)
+            for service in (self.world.deployment.shufflers[0], self.world.deployment.accountant)
         ]
         self.clients, self.accountant = [
             await self.connections.enter_async_context(self.world.transport.public_channel(entry)) for entry in ways_in
@@ -175,7 +176,7 @@ class Game:
 
     async def at_once(self, *work: Awaitable[None], patiently: bool = False) -> None:
         """Starts calls, waits for them a little, or until they end, and restarts services that die meanwhile."""
-        tasks = {asyncio.ensure_future(one) for one in work}
+        tasks = {asyncio.ensure_future(coroutine) for coroutine in work}
         self.calls |= tasks
         _, waiting = await asyncio.wait(tasks, timeout=_STEP_S)
         while patiently and waiting:
@@ -247,14 +248,14 @@ class Game:
         self.back_in[fault.service] = fault.down
         self.world.order(fault.service, trap=Trap(number, fault.point, fault.action, fault.nth))
 
-    def tampered(self, of: Attempt, part: str, bit: int) -> Attempt:
+    def tampered(self, original: Attempt, part: str, bit: int) -> Attempt:
         submission = pb.Submission()
-        if of.submission is not None:
-            submission.CopyFrom(of.submission)
+        if original.submission is not None:
+            submission.CopyFrom(original.submission)
         content = bytearray(getattr(submission, part))
         content[bit // 8 % len(content)] ^= 1 << bit % 8
         setattr(submission, part, bytes(content))
-        attempt = Attempt(of.client, len(self.attempts), of.prepared, submission, authentic=False)
+        attempt = Attempt(original.client, len(self.attempts), original.prepared, submission, authentic=False)
         self.attempts.append(attempt)
         return attempt
 
@@ -327,16 +328,16 @@ class Game:
         Raises:
             Violation: a service has given the round up.
         """
-        found: dict[str, pb.RoundState.ValueType] = {}
+        states: dict[str, pb.RoundState.ValueType] = {}
         for name, status in zip(
             self.world.deployment.chain, await self.operator.status(self.terms.round_id), strict=True
         ):
-            found[name] = pb.ROUND_STATE_UNSPECIFIED
+            states[name] = pb.ROUND_STATE_UNSPECIFIED
             if isinstance(status, rpc.StatusResponse):
-                found[name] = status.rounds[0].state
+                states[name] = status.rounds[0].state
                 if status.rounds[0].state in self.given_up:
                     raise Violation(f"{name}: the round is {pb.RoundState.Name(status.rounds[0].state)}")
-        return found
+        return states
 
     async def until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
         deadline = asyncio.get_running_loop().time() + self.world.bound_s

@@ -459,12 +459,12 @@ def schedules(max_steps: int = 14, *, hop_noise: bool = False) -> st.SearchStrat
 
     def steps(hops: int) -> st.SearchStrategy[list[Event]]:
         """Half of them close the round on the way, so that what follows meets it while it is mixed and certified."""
-        some = st.lists(_steps(hops, kind), max_size=max_steps // 2)
+        steps = st.lists(_steps(hops, kind), max_size=max_steps // 2)
         closing: st.SearchStrategy[list[Event]] = st.builds(
             lambda before, faults, after: [*before, Submit(2), *faults, Close(), *after],
-            some,
+            steps,
             st.lists(_faults(hops, kind), max_size=3),
-            some,
+            steps,
         )
         return st.one_of(st.lists(_steps(hops, kind), max_size=max_steps), closing)
 

@@ -66,7 +66,9 @@ class SequentialGame(Game):
         self.connections.callback(outbox.close)
         self.connections.callback(pool.close)
         self.connections.enter_context(mock.patch.object(submission, "sign_answer", self.sign))
-        users = {name: Participant(None, _LOCAL_EPSILON, PrivateKey(one.key)) for name, one in self.people.items()}
+        users = {
+            name: Participant(None, _LOCAL_EPSILON, PrivateKey(person.key)) for name, person in self.people.items()
+        }
         fleet = await run_fleet(
             self.clients,
             self.accountant,
@@ -89,7 +91,7 @@ class SequentialGame(Game):
 
     async def take(self, outbox: Outbox) -> SequentialAnswers:
         """Attends for all people, and again wherever that ends without a report."""
-        attendees = {name: one.attendee for name, one in self.people.items()}
+        attendees = {name: person.attendee for name, person in self.people.items()}
         over = asyncio.get_running_loop().time() + _BOUND_S
         while True:
             try:
@@ -142,11 +144,11 @@ class SequentialGame(Game):
 
     def check_model(self, publication: pb.Publication) -> None:
         """The model has learnt once from each of this number of answers."""
-        found = np.frombuffer(publication.vector, dtype="<f4")
+        vector = np.frombuffer(publication.vector, dtype="<f4")
         step = _LEARNING_RATE * hemisphere_mean(np.ones(DIMENSION), [(_LOCAL_EPSILON, 1)], 1.0).mean[0]
         reports = [np.frombuffer(report, dtype="<f4") for report in self.made.values()]
-        for some in itertools.combinations(reports, publication.num_reports):
-            if np.allclose(found, -step * np.sum(some, axis=0), rtol=1e-4, atol=1e-6):
+        for subset in itertools.combinations(reports, publication.num_reports):
+            if np.allclose(vector, -step * np.sum(subset, axis=0), rtol=1e-4, atol=1e-6):
                 return
         raise Violation(f"the model is not the sum of {publication.num_reports} of {len(reports)} answers")
 

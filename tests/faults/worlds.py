@@ -101,9 +101,9 @@ class World(abc.ABC):
             sign_again(site, self.directory)
         await asyncio.gather(*(self.start(name) for name in entries))
 
-    def entrance(self, of: ServiceEntry) -> ServiceEntry:
+    def entrance(self, entry: ServiceEntry) -> ServiceEntry:
         """Returns a service as clients reach it."""
-        return of.model_copy(update={"public_address": self.links[CLIENTS, of.name].address})
+        return entry.model_copy(update={"public_address": self.links[CLIENTS, entry.name].address})
 
     async def rotate(self, name: str) -> None:
         """Changes the keys of a service as its operator does: pending everywhere first, and then in use."""
@@ -113,7 +113,10 @@ class World(abc.ABC):
             sites = [self.site(other) for other in self.deployment.chain]
             for directory in (self.desk, *sites):
                 deployment = load_deployment(directory / DEPLOYMENT_FILE)
-                entries = (one.model_copy(update=changed if one.name == name else {}) for one in deployment.services)
+                entries = (
+                    service.model_copy(update=changed if service.name == name else {})
+                    for service in deployment.services
+                )
                 write_deployment(directory, deployment.model_copy(update={"services": tuple(entries)}))
                 sign_again(directory, *sites)
             self.deployment = load_deployment(self.desk / DEPLOYMENT_FILE)

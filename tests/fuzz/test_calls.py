@@ -194,7 +194,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
             rpc.ForecastRequest(manifest=terms.payload, num_reports=3),
         ],
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
-        "Grant": [pb.GrantRequest(round_id=here, certificate=one, release_private_key=bytes(32)) for one in grants],
+        "Grant": [pb.GrantRequest(round_id=here, certificate=grant, release_private_key=bytes(32)) for grant in grants],
         "GetResult": [rpc.GetResultRequest(round_id=here)],
         "Attend": [
             pb.AttendRequest(round_id=here),
@@ -204,7 +204,10 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "Relay": [pb.RelayRequest(round_id=here, ciphertext=bytes(300))],
         "EndSequential": [pb.EndSequentialRequest(round_id=here, report=signed_end)],
     }
-    return {name: [request.SerializeToString() for request in found] for name, found in requests.items()}
+    return {
+        name: [request.SerializeToString() for request in requests_of_call]
+        for name, requests_of_call in requests.items()
+    }
 
 
 async def prepare(at: Table, stack: AsyncExitStack) -> Target:
@@ -226,8 +229,8 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
     seeds: dict[str, list[bytes]] = {}
     for terms in (open_round, done, turns):
         row = await shuffler.run("look", lambda tx: tx.round(terms.round_id))  # noqa: B023
-        for name, found in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
-            seeds.setdefault(name, []).extend(found)
+        for name, requests_of_call in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
+            seeds.setdefault(name, []).extend(requests_of_call)
     keys = open_round.manifest.accountant
     words = Vocabulary(
         ("open", "done", "sequential", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key)

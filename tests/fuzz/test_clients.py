@@ -127,7 +127,7 @@ class World:
         self.words = Vocabulary((self.terms.round_id, *chain), (self.terms.hash, self.terms.payload))
 
     def hostile(self, seed: int, message: Descriptor, *seeds: Any) -> bytes:
-        return hostile(Random(seed), message, [one.SerializeToString() for one in seeds], self.words)
+        return hostile(Random(seed), message, [seed.SerializeToString() for seed in seeds], self.words)
 
 
 @pytest.fixture(scope="module")
@@ -143,20 +143,20 @@ SEEDS = st.integers(0, 2**63)
 def test_what_hop_1_says_of_a_round(world: World, seed: int) -> None:
     good = [rpc.GetRoundResponse(manifest=world.manifest, state=state) for state in (2, 99)]  # type: ignore[arg-type]
     raw = world.hostile(seed, rpc.GetRoundResponse.DESCRIPTOR, *good)
-    found = outcome(fetch_round(Says(raw), world.deployment, patience_s=0))  # type: ignore[arg-type]
-    if found is not None:
-        assert found[0].payload == world.terms.payload
-        assert state_name(found[1]) in ("UNKNOWN", *(name[12:] for name in pb.RoundState.keys()))  # noqa: SIM118
+    fetched = outcome(fetch_round(Says(raw), world.deployment, patience_s=0))  # type: ignore[arg-type]
+    if fetched is not None:
+        assert fetched[0].payload == world.terms.payload
+        assert state_name(fetched[1]) in ("UNKNOWN", *(name[12:] for name in pb.RoundState.keys()))  # noqa: SIM118
 
 
 @effort(4000)
 @hypothesis.given(SEEDS, st.lists(st.sampled_from(CODES), max_size=3))
 def test_codes_for_submissions(world: World, seed: int, codes: list[Any]) -> None:
     raw = world.hostile(seed, pb.SubmitResponse.DESCRIPTOR, pb.SubmitResponse(codes=codes))
-    found = outcome(send(Says(raw), "round", {"a": b"", "b": b""}, 0))  # type: ignore[arg-type]
-    if found is not None:
-        assert set(found) == {"a", "b"}
-        assert all(pb.SubmissionCode.Name(code) for code in found.values())
+    answered = outcome(send(Says(raw), "round", {"a": b"", "b": b""}, 0))  # type: ignore[arg-type]
+    if answered is not None:
+        assert set(answered) == {"a", "b"}
+        assert all(pb.SubmissionCode.Name(code) for code in answered.values())
 
 
 @effort(2000)
@@ -165,10 +165,10 @@ def test_tickets(world: World, seed: int, codes: list[Any]) -> None:
     good = pb.GetTicketsResponse(codes=codes, report_evaluations=bytes(96), parameter_evaluations=bytes(96))
     raw = world.hostile(seed, pb.GetTicketsResponse.DESCRIPTOR, good)
     user = {"user": Participant(1, 1.0)}
-    found = outcome(seal_participants(Says(raw), world.terms, user, 0))  # type: ignore[arg-type]
-    if found is not None:
-        assert not found.sealed  # nobody here has the keys that tickets are made with
-        assert pb.SubmissionCode.Name(found.refused["user"])
+    sealing = outcome(seal_participants(Says(raw), world.terms, user, 0))  # type: ignore[arg-type]
+    if sealing is not None:
+        assert not sealing.sealed  # nobody here has the keys that tickets are made with
+        assert pb.SubmissionCode.Name(sealing.refused["user"])
 
 
 @effort(4000)
@@ -179,8 +179,8 @@ def test_lists_of_a_hop(world: World, seed: int, num_out: int) -> None:
     raw = world.hostile(
         seed, rpc.GetInclusionResponse.DESCRIPTOR, rpc.GetInclusionResponse(hashes=bytes(32), total=2**63)
     )
-    found = missing_at_hop(Says(raw), world.terms, chain, 1, {"user": bytes(64)})  # type: ignore[arg-type]
-    assert outcome(found) is None
+    missing = missing_at_hop(Says(raw), world.terms, chain, 1, {"user": bytes(64)})  # type: ignore[arg-type]
+    assert outcome(missing) is None
 
 
 @effort(4000)
@@ -197,9 +197,9 @@ def test_results(world: World, seed: int, grade: str) -> None:
     document = analyzer.signed(Kind.PUBLICATION, raw)
     noted()
     try:
-        found = read_publication(document, world.deployment)
-        json.dumps(publication_json(*found))
-        RoundResult.read(*found)
+        publication = read_publication(document, world.deployment)
+        json.dumps(publication_json(*publication))
+        RoundResult.read(*publication)
     except CroupierError:
         return
 
@@ -230,7 +230,7 @@ def test_streams_of_hop_1(attended: tuple[World, dict[str, Attendee], Outbox], s
         pb.AttendResponse(ask=pb.Ask(client_key=key)),
         pb.AttendResponse(finished=pb.SequentialReport()),
     ]
-    raws = [one.SerializeToString() for one in good]
+    raws = [message.SerializeToString() for message in good]
     raws[dice.randrange(5)] = world.hostile(seed, pb.AttendResponse.DESCRIPTOR, *good)
     outcome(answer_sequentially(Says(*raws), world.terms, world.deployment, users, outbox=outbox, patience_s=0))  # type: ignore[arg-type]
 

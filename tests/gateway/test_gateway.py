@@ -84,8 +84,8 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
             await client.round("never")
         await client.close()
         with croupier.connect(here.inside.directory, gateway=url) as waiting:
-            found = await asyncio.to_thread(waiting.round, terms.round_id)
-            assert found.terms.hash == terms.hash
+            terms_seen = await asyncio.to_thread(waiting.round, terms.round_id)
+            assert terms_seen.terms.hash == terms.hash
 
 
 @pytest.mark.asyncio
@@ -118,8 +118,8 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         assert "one-use token" in " ".join(said.stderr.split())
         await here.finish(terms)
         assert (await run("round", "result", terms.round_id, "--json")).stdout.startswith("{")
-        found = (await run("verify", terms.round_id)).stdout
-        assert found.splitlines() == ["shuffler-1: 0 of 1 missing", "shuffler-2: 0 of 1 missing"]
+        output = (await run("verify", terms.round_id)).stdout
+        assert output.splitlines() == ["shuffler-1: 0 of 1 missing", "shuffler-2: 0 of 1 missing"]
 
 
 @pytest.mark.asyncio
@@ -263,8 +263,8 @@ async def test_bodies_that_do_not_arrive_hold_no_more_than_their_budget(director
     done, waiting = await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
     assert done == {silent[0]}  # the oldest makes room
     assert said(silent[0].result()).startswith("OVERLOADED")
-    for one in waiting:
-        one.cancel()
+    for task in waiting:
+        task.cancel()
 
 
 def stub_at(url: str) -> stubs.ShufflerAsyncStub:

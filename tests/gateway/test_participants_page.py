@@ -70,7 +70,7 @@ async def test_the_page_and_the_keys_are_served_with_strict_headers(tmp_path: Pa
         document = await get(app, "/participate/deployment.json")
         read = json.loads(document.body)
         assert document_hash(Kind.DEPLOYMENT, read["statement"].encode()) == at.deployment.fingerprint
-        assert {one["signer"] for one in read["signatures"]} == set(at.deployment.chain)
+        assert {signature["signer"] for signature in read["signatures"]} == set(at.deployment.chain)
         assert (await get(app, "/participate", "GET")).headers["location"] == "/participate/"
         for path in ("/participate/..", "/participate/other", "/participate//"):
             assert (await get(app, path)).status == 404
@@ -92,8 +92,10 @@ async def test_as_many_versions_are_served_as_the_page_reads(tmp_path: Path, mon
     first = make_deployment(tmp_path / "d", "clinic", 1)
     versions = [first.model_copy(update={"version": number}) for number in range(1, 11)]
     whole = versions_document(versions)
-    assert [json.loads(one["statement"]).get("version", 1) for one in json.loads(whole)["versions"]] == [*range(1, 11)]
-    monkeypatch.setattr(participants, "_MOST_BYTES", len(whole) // 2)
+    assert [json.loads(signed["statement"]).get("version", 1) for signed in json.loads(whole)["versions"]] == [
+        *range(1, 11)
+    ]
+    monkeypatch.setattr(participants, "MOST_BYTES", len(whole) // 2)
     cut = versions_document(versions)
     assert len(whole) // 4 < len(cut) <= len(whole) // 2
     assert json.loads(cut)["versions"] == json.loads(whole)["versions"][-len(json.loads(cut)["versions"]) :]
@@ -125,7 +127,7 @@ async def test_the_gateway_follows_a_rotation(tmp_path: Path, writable: bool) ->
                         break
                     await asyncio.sleep(1)
             answers = [await ask(app, "/croupier.protocol.v1.Shuffler/GetRound") for app in gateways]
-            assert [json.loads(one.body)["message"].partition(":")[0] for one in answers] == [
+            assert [json.loads(answer.body)["message"].partition(":")[0] for answer in answers] == [
                 "NO_OPEN_ROUND",
                 "NOT_READY",
             ]

@@ -61,15 +61,15 @@ async def answer(ends: Ends, path: str) -> bytes:
 async def test_idle_connections_of_one_address_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 of them stopped a gateway: every request was answered with 503 as long as they lasted."""
     monkeypatch.setattr(listening, "CONNECTIONS", 16)
-    monkeypatch.setattr(listening, "_KEPT", 12)
+    monkeypatch.setattr(listening, "KEPT_CONNECTIONS", 12)
     async with serving() as connect:
         idle = [await connect("127.0.0.66") for _ in range(40)]
         waiting = {asyncio.create_task(reader.read()) for reader, _ in idle}
-        while sum(one.done() for one in waiting) < 28:
-            await asyncio.wait([one for one in waiting if not one.done()], return_when=asyncio.FIRST_COMPLETED)
+        while sum(task.done() for task in waiting) < 28:
+            await asyncio.wait([task for task in waiting if not task.done()], return_when=asyncio.FIRST_COMPLETED)
         assert await answer(await connect("127.0.0.1"), "/small") == b"HTTP/1.1 200 OK\r\n"
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 @pytest.mark.parametrize("said", ["", "GET /small HTTP/1.1\r\nHost: 127.0.0.1\r\n"])

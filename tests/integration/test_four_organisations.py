@@ -107,7 +107,7 @@ class Study:
     def answered(self, question: str) -> None:
         """Both participants answer an open round at the services' addresses, and its result is published."""
         rounds = json.loads(self.play("B", "croupier round list --dir study --json"))
-        (round_id,) = [one["round_id"] for one in rounds["rounds"] if one["terms"]["question"] == question]
+        (round_id,) = [round_["round_id"] for round_ in rounds["rounds"] if round_["terms"]["question"] == question]
         for host in PARTICIPANTS:
             self.machines[host].run(*SUBMIT, "--round", round_id)
         self.play("B", f"croupier round close {round_id} --dir study")
@@ -167,7 +167,11 @@ def _follow_the_page(study: Study) -> None:
     study.everybody_has(2, "ABC")
     until("C", "croupier deployment sign")  # and in use
     study.everybody_has(3, "ABC")
-    assert [len(one.retired_identities) for one in read_deployment(study.of["B"].home / "study").services] == [1, 0, 1]
+    assert [len(service.retired_identities) for service in read_deployment(study.of["B"].home / "study").services] == [
+        1,
+        0,
+        1,
+    ]
 
     study.stop("A")  # A on its new host
     new = study.machines["a2.example"]

@@ -94,7 +94,7 @@ async def test_late_reports_of_clients_with_tickets_end_the_risk(tmp_path: Path)
         await waits(deployment, terms, "held")
         now = await forecast_now(deployment.operator, terms.round_id)
         assert (now.num_reports, now.num_tickets) == (40, 80)
-        least, most = (max(one.epsilon for one in part) for part in (now.without_stragglers, now.outcomes))
+        least, most = (max(outcome.epsilon for outcome in part) for part in (now.without_stragglers, now.outcomes))
         assert least < most
         await deployment.admit(terms, crowd[40:])
         publication, certificate = await deployment.operator.result(terms.round_id, 60.0)
@@ -146,7 +146,7 @@ async def test_only_operator_and_hop_1_are_told_a_forecast(tmp_path: Path) -> No
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(at_risk(deployment))
         request = rpc.ForecastRequest(round_id=terms.round_id, num_reports=20)
-        peers = {name: one.service.peers for name, one in deployment.inside.running.items()}
+        peers = {name: running.service.peers for name, running in deployment.inside.running.items()}
         for name, allowed in (("shuffler-1", True), ("shuffler-2", False), ("analyzer", False)):
             call = stubs.AccountantStub(peers[name].channel_to("accountant")).Forecast(request)
             if allowed:
@@ -176,7 +176,7 @@ async def test_a_forecast_asks_the_ledger(tmp_path: Path) -> None:
             assert certificate.granted
         after = await forecast_opening(deployment.operator, plan, 20)
         (outcome,) = after.outcomes
-        assert [one.code for one in outcome.refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
+        assert [refusal.code for refusal in outcome.refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
         assert (after.ledger.num_rounds, after.ledger.num_shown) == (2, 2)
         assert before.outcomes[0].epsilon < after.ledger.spent_epsilon < 0.5
         assert is_granted(await forecast_opening(deployment.operator, replace(plan, budget_grid=(0.05,)), 20))
@@ -191,9 +191,9 @@ async def test_a_sequential_round_is_forecast_as_it_is_granted(tmp_path: Path) -
 
     async with arena(tmp_path, 1, more=LIMIT) as deployment:
         plan = replace(settings(task()), budget_grid=(0.5, 2.0))
-        found = await forecast_opening(deployment.operator, plan, 40)
-        assert not is_granted(found)
-        assert {one.code for outcome in found.outcomes for one in outcome.refusals} == {
+        forecast = await forecast_opening(deployment.operator, plan, 40)
+        assert not is_granted(forecast)
+        assert {refusal.code for outcome in forecast.outcomes for refusal in outcome.refusals} == {
             str(RefusalReason.LEDGER_EXCEEDED)
         }
 
@@ -248,12 +248,12 @@ async def test_a_round_that_is_closing_counts_until_it_is_withdrawn(tmp_path: Pa
         assert 0 < refused.ledger.committed_epsilon < 0.5
         due = int(deployment.inside.clock.now() + 5)
         terms = await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), RoundId("third"))
-        for one in (*others, terms):
-            await deployment.admit(one, await deployment.seal(one, 20, max_local_epsilon=0.5))
+        for round_terms in (*others, terms):
+            await deployment.admit(round_terms, await deployment.seal(round_terms, 20, max_local_epsilon=0.5))
         assert is_granted(await forecast_now(deployment.operator, terms.round_id))  # nothing closes before it yet
         await deployment.inside.stop("shuffler-2")
-        for one, hold in zip(others, (True, False), strict=True):  # one by the forecast, one whatever it is
-            closing = await deployment.operator.close_round(one.round_id, hold_at_risk=hold)
+        for round_terms, hold in zip(others, (True, False), strict=True):  # one by the forecast, one whatever it is
+            closing = await deployment.operator.close_round(round_terms.round_id, hold_at_risk=hold)
             assert closing.state == pb.ROUND_STATE_CLOSED
         await waits(deployment, terms, "held")
         await deployment.inside.stop("accountant")
@@ -276,7 +276,7 @@ async def test_a_forecast_counts_the_rounds_that_are_planned_with_it(tmp_path: P
         assert 0 < with_one.outcomes[0].remaining_epsilon < alone.outcomes[0].remaining_epsilon
         others = dict.fromkeys(ids[1:], plan)
         all_of_them = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with=others)
-        assert [one.code for one in all_of_them.outcomes[0].refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
+        assert [refusal.code for refusal in all_of_them.outcomes[0].refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
         await operator.open_round(plan, ids[1])  # one that is open already is not counted twice
         again = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with={ids[1]: plan})
         assert again.outcomes == with_one.outcomes

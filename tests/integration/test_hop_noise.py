@@ -54,8 +54,8 @@ def plain(question: Question) -> RoundSettings:
 
 
 def report_commitments(certificate: pb.Certificate) -> list[pb.Commitment]:
-    read = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
-    return [one for one in read if one.lane == pb.LANE_REPORT]
+    read = [pb.Commitment.FromString(commitment.payload) for commitment in certificate.commitments]
+    return [commitment for commitment in read if commitment.lane == pb.LANE_REPORT]
 
 
 @pytest.mark.asyncio
@@ -80,7 +80,7 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     assert certificate.epsilon < NOISE
     assert codes(certificate.assumptions)[-1] == Assumption.ONE_HONEST_HOP
     assert Assumption.HONEST_ACCOUNTANT not in codes(certificate.assumptions)
-    fakes = [one.num_fakes for one in report_commitments(certificate)]
+    fakes = [commitment.num_fakes for commitment in report_commitments(certificate)]
     assert list(certificate.fake_tickets) == fakes
     assert all(0 < count <= law.most for count in fakes)
     assert all(count == law.most for count in fakes) or not law.is_paired
@@ -129,7 +129,7 @@ async def test_a_hop_that_crashes_while_it_mixes_shows_one_draw(
         _, certificate = await at.finish(terms)
     assert certificate.granted
     assert len(set(asked)) == 1
-    assert list(certificate.fake_tickets) == [one.num_fakes for one in report_commitments(certificate)]
+    assert list(certificate.fake_tickets) == [commitment.num_fakes for commitment in report_commitments(certificate)]
     assert (certificate.num_reports, certificate.dishonest) == (20, 0)
     assert not crashes_left[0] or crash is not StoreStep.KEEP_MIXED_PART
 
@@ -157,7 +157,7 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
             await at.operator.open_round(plain(BIT))
         await at.inside.stop("shuffler-2")
         await at.inside.start("shuffler-2")
-        first, second, accountant, _ = [status_json(one) for one in await at.operator.status()]  # type: ignore[arg-type]
+        first, second, accountant, _ = [status_json(status) for status in await at.operator.status()]  # type: ignore[arg-type]
         assert "noise_spent" not in accountant
         spent = {"epsilon": 2.0, "delta": 2e-6, "rounds": 2}
         assert second["noise_spent"] == {**spent, "most_epsilon": 2.0, "most_delta": 1e-5}
@@ -173,8 +173,8 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
         assert at_hop["shuffler-2"] == second["noise_spent"]
         assert noise_line("shuffler-2", at_hop["shuffler-2"]).startswith(said)
         assert re.search(naming("noise_limit"), noise_line("shuffler-1", at_hop["shuffler-1"]))
-        found = await examine(at.inside.directory, at.inside.transport, at.inside.clock)
-        checked = {one.service: one for one in found if one.check == "noise limit"}
+        checks = await examine(at.inside.directory, at.inside.transport, at.inside.clock)
+        checked = {check.service: check for check in checks if check.check == "noise limit"}
         assert [checked[name].is_well for name in ("shuffler-1", "shuffler-2")] == [True, False]
         assert checked["shuffler-2"].says.startswith(said)
         with pytest.raises(Refusal, match="spent 2 in 2 rounds"):

@@ -34,7 +34,7 @@ async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: P
     async with in_memory(tmp_path / "d", 1) as inside, inside.operator() as operator:
 
         async def states() -> list[list[str]]:
-            answers = [one for one in await operator.status() if isinstance(one, rpc.StatusResponse)]
+            answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]
             return [[pb.RoundState.Name(row.state) for row in answer.rounds] for answer in answers]
 
         with pytest.raises(ValueError, match=naming("epsilon", "50.0")):
@@ -61,8 +61,8 @@ async def test_a_server_with_another_certificate_is_named_at_once(
         make_deployment(tmp_path / "other", "local", 1)
         ours, theirs = read_deployment(tmp_path / "real"), read_deployment(tmp_path / "other")
         wrong = tuple(
-            one.model_copy(update={"tls_certificate": other.tls_certificate})
-            for one, other in zip(ours.services, theirs.services, strict=True)
+            service.model_copy(update={"tls_certificate": other.tls_certificate})
+            for service, other in zip(ours.services, theirs.services, strict=True)
         )
         write_deployment(tmp_path / "real", ours.model_copy(update={"services": wrong}))
         sign_again(tmp_path / "real")
@@ -88,7 +88,7 @@ def test_no_port_is_chosen_that_an_outgoing_connection_may_be_given() -> None:
     first = int(given.read_text().split()[0]) if given.exists() else 49152
     chosen = free_addresses(100)
     assert len(set(chosen)) == 100
-    assert all(int(one.rpartition(":")[2]) < first for one in chosen)
+    assert all(int(address.rpartition(":")[2]) < first for address in chosen)
     with pytest.raises(RuntimeError, match=naming(40000)):
         free_addresses(40_000)
 

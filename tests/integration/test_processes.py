@@ -88,8 +88,8 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
         expect=6,  # two rows are left out
     )
     assert (fleet["round_id"], fleet["accepted"], fleet["rejected"]) == (round_id, 200, 2)
-    one = answer("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
-    assert (one["code"], one["local_epsilon"]) == ("ACCEPTED", 0.5)
+    receipt = answer("submit", "--dir", up, "--round", round_id, "--value", "1", "--epsilon", "0.6", "--enrol")
+    assert (receipt["code"], receipt["local_epsilon"]) == ("ACCEPTED", 0.5)
     rounds = answer("status", "--dir", up)["services"][0]["rounds"]
     assert (rounds[0]["state"], rounds[0]["num_items"]) == ("OPEN", 201)
     assert answer("round", "close", round_id, "--dir", up)["state"] == "CLOSED"
@@ -277,8 +277,8 @@ def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", expect=6)
     croupier("round", "close", round_id, "--dir", up)
     assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204
-    found = answer("canary", round_id, "--check", "--dir", up)
-    assert found == {"canaries": 3, "missing": {"shuffler-1": 0, "shuffler-2": 0}}
+    result = answer("canary", round_id, "--check", "--dir", up)
+    assert result == {"canaries": 3, "missing": {"shuffler-1": 0, "shuffler-2": 0}}
 
 
 def test_certify(tmp_path: Path) -> None:
@@ -363,16 +363,16 @@ def test_demo_prints_what_others_script_against(survey: Path, tmp_path: Path) ->
         result = json.loads(process.stdout.readline())
         with urlopen(url) as page:  # is there after the end, too
             assert "PUBLISHED" in page.read().decode()
-    assert [(one["name"], one["group"]) for one in result["questions"]] == [
+    assert [(question["name"], question["group"]) for question in result["questions"]] == [
         ("mood, smokes=0", "0"),
         ("mood, smokes=1", "1"),
     ]
-    assert sum(one["certificate"]["num_users"] for one in result["questions"]) == 200
+    assert sum(question["certificate"]["num_users"] for question in result["questions"]) == 200
     for question in result["questions"]:
         assert sum(question["truth"]) == pytest.approx(1.0)
         assert len(question["estimate"]) == len(question["standard_error"]) == 3
         assert question["certificate"]["grade"] == "CERTIFIED"
-    together, epsilons = result["together"], [one["certificate"]["epsilon"] for one in result["questions"]]
+    together, epsilons = result["together"], [question["certificate"]["epsilon"] for question in result["questions"]]
     assert (together["group_by"], together["rounds"], together["ledger_rounds"]) == ("smokes", 1, 2)
     assert together["person"]["epsilon"] == pytest.approx(max(epsilons), rel=1e-6)
     assert max(epsilons) < together["ledger"]["epsilon"] <= sum(epsilons) * (1 + 1e-9)

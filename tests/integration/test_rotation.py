@@ -80,18 +80,18 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
             following = await operator.open_round(settings())
             # All that was signed before the change stays valid: rounds, results, what was kept of one.
             seen = await overview(operator, {})
-            assert [one["problems"] for one in seen["rounds"]] == [{}, {}, {}]
-            assert all(one["terms"] for one in seen["rounds"])
+            assert [row["problems"] for row in seen["rounds"]] == [{}, {}, {}]
+            assert all(row["terms"] for row in seen["rounds"])
         async with public_channel(deployment.shufflers[0]) as channel:
             assert (await fetch_terms(channel, deployment, following.round_id)).round_id == following.round_id
             with pytest.raises(SignatureError, match="is wrong"):
                 await fetch_terms(channel, old, following.round_id)
-            found = await fetch_terms(channel, deployment, earlier.round_id)
+            fetched = await fetch_terms(channel, deployment, earlier.round_id)
         async with public_channel(deployment.analyzer) as channel:
             await fetch_publication(channel, deployment, terms.round_id, 5.0)
             publication, certificate = await fetch_publication(channel, deployment, earlier.round_id, 5.0)
         assert kept_result(directory, earlier.round_id, kept) == (publication, certificate)
-        assert len(certified_chain(certificate, found, deployment)) == 2
+        assert len(certified_chain(certificate, fetched, deployment)) == 2
 
 
 @pytest.mark.asyncio

@@ -86,7 +86,7 @@ async def are_answered(at: Table, questions: Sequence[Question], seed: int) -> N
             assert abs(value.estimate - truth) < 6 * value.standard_error
     for answer in await at.operator.status():
         assert isinstance(answer, rpc.StatusResponse)
-        assert {one.problem for one in answer.rounds} == {""}
+        assert {round_.problem for round_ in answer.rounds} == {""}
 
 
 @pytest.mark.asyncio
@@ -108,8 +108,8 @@ async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) 
 async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr("croupier.shuffler.batch_mixer._HELD_BYTES", held)
-    monkeypatch.setattr("croupier.shuffler.batch_mixer._WINDOW_BYTES", 10_000)
+    monkeypatch.setattr("croupier.shuffler.batch_mixer.HELD_BYTES", held)
+    monkeypatch.setattr("croupier.shuffler.batch_mixer.WINDOW_BYTES", 10_000)
     monkeypatch.setattr("croupier.runtime.lane_sender.CHUNK_BYTES", 2_000)
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
@@ -211,8 +211,8 @@ async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path:
         for _ in range(2):
             answer = await at.operator.close_round(disposed.round_id)
             assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_DISPOSED, 19)
-        one = await seal_and_send(at, held, Participant(1, 1.0))
-        assert one == pb.SUBMISSION_CODE_ACCEPTED
+        code = await seal_and_send(at, held, Participant(1, 1.0))
+        assert code == pb.SUBMISSION_CODE_ACCEPTED
         publication, _ = await at.finish(held)
         assert publication.num_reports == 20
 
@@ -360,7 +360,7 @@ async def test_one_client_with_a_rare_budget_neither_stops_a_round_nor_is_shown(
             if few == 1:
                 assert tiers == [(1.0, 21), (2.0, 20)]
         assert named == {1: (False, False), 5: (True, True)}
-        assert {one.tier for one in spent(at.inside.directory, 1e-3)} == {ANY_TIER}
+        assert {spending.tier for spending in spent(at.inside.directory, 1e-3)} == {ANY_TIER}
         for rare, refusing in (2.0, chosen), (0.3711, replace(chosen, small_tiers="refuse")):
             terms = await at.operator.open_round(refusing)
             await at.submit(terms, [Participant(1, rare)] + [Participant(0, 1.0)] * 20)
@@ -385,8 +385,8 @@ async def test_what_is_not_blinded_gets_its_own_answer_and_no_entry(tmp_path: Pa
 
         async def asked(*blinded: bytes) -> pb.GetTicketsResponse:
             signed = [
-                sign_submission(terms.hash, one, user.key, purpose="tickets")
-                for one, user in zip(blinded, users, strict=True)
+                sign_submission(terms.hash, request, user.key, purpose="tickets")
+                for request, user in zip(blinded, users, strict=True)
             ]
             request = pb.GetTicketsRequest(round_id=terms.round_id, requests=signed)
             return await stubs.AccountantStub(at.accountant).GetTickets(request)
@@ -444,7 +444,9 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
         liars = [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)]
         liar, wild = submissions_of(await seal_prepared(at.operator, terms, liars))
         bad = {"noise": noise, "liar": liar, "wild": wild}
-        codes = await send(at.channel, terms.round_id, {name: one.SerializeToString() for name, one in bad.items()})
+        codes = await send(
+            at.channel, terms.round_id, {name: submission.SerializeToString() for name, submission in bad.items()}
+        )
         assert set(codes.values()) == {pb.SUBMISSION_CODE_ACCEPTED}
         publication, certificate = await at.finish(terms)
         assert (certificate.num_users, certificate.invalid_budgets, certificate.dishonest) == (31, 1, 0)

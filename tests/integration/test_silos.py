@@ -149,7 +149,7 @@ async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: 
         terms = await at.operator.open_round(settings(Question("arrow", Hemisphere(vector=task))))
         await at.submit(terms, [Participant(np.array([1.0, 0.0]), 2.0)] * 60)
         liars = await seal_prepared(at.operator, terms, [crafted(terms, bytes(8), 2.0) for _ in range(60)])
-        await send(at.channel, terms.round_id, {str(i): one.submission for i, one in enumerate(liars)})
+        await send(at.channel, terms.round_id, {str(i): submission.submission for i, submission in enumerate(liars)})
         publication, certificate = await at.finish(terms)
     assert (certificate.num_users, publication.num_reports) == (120, 60)
     assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 60)]

@@ -74,20 +74,20 @@ class Study:
     async def everybody_has(self, number: int, machines: str = "ABC") -> None:
         """Waits until the services have fetched a version that one of them has."""
         async with asyncio.timeout(WAIT_S):
-            while any(self.running[one].service.peers.deployment.version != number for one in machines):  # noqa: ASYNC110
+            while any(self.running[machine].service.peers.deployment.version != number for machine in machines):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     async def answered(self, participant: Path) -> tuple[RoundTerms, pb.Publication]:
         """Two people with one file answer the open round, and its result is published."""
         async with Operator(self.homes["B"] / "study") as operator, AsyncClient(participant) as client:
-            found = await client.round()
+            joined = await client.round()
             for number in range(2):
                 key = bytes([number + 1]) * 32
                 await operator.enrol([public_key_of(PrivateKey(key))])
-                await found.submit(1, 1.0, person=str(number), key=key)
-            await operator.close_round(found.id)
-            publication, _ = await operator.result(found.id, WAIT_S)
-            return found.terms, publication
+                await joined.submit(1, 1.0, person=str(number), key=key)
+            await operator.close_round(joined.id)
+            publication, _ = await operator.result(joined.id, WAIT_S)
+            return joined.terms, publication
 
 
 def secrets_of(home: Path) -> set[bytes]:
@@ -97,7 +97,7 @@ def secrets_of(home: Path) -> set[bytes]:
 @pytest.mark.asyncio
 async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over TLS on loopback, because the page's commands are those of the command line."""
-    monkeypatch.setattr(croupier.deploy.node.versions, "_EVERY_S", 0.1)
+    monkeypatch.setattr(croupier.deploy.node.versions, "EVERY_S", 0.1)
     study, participant = Study(tmp_path), tmp_path / "participant"
     participant.mkdir()
     todo = list(steps(PAGE))
@@ -109,7 +109,10 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
             said = await study.play(machine, line)
             times -= (machine, line.startswith(beginning[1])) == (beginning[0], True)
             if "deployment diff" in line:
-                assert {one.partition(":")[0] for one in said.split("\n") if ":" in one} == {"shuffler-1", "analyzer"}
+                assert {line.partition(":")[0] for line in said.split("\n") if ":" in line} == {
+                    "shuffler-1",
+                    "analyzer",
+                }
 
     await until("B", "croupier deployment sign signed.toml")
     assert {study.version(name).version for name in "ABC"} == {1}
@@ -130,7 +133,7 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
     await study.everybody_has(2)
     await until("C", "croupier deployment sign")  # and in use
     await study.everybody_has(3)
-    assert [len(one.retired_identities) for one in study.version("B").services] == [1, 0, 1]
+    assert [len(service.retired_identities) for service in study.version("B").services] == [1, 0, 1]
 
     await study.stop("A")
     await until("C", "croupier deployment sign")  # A on its new host

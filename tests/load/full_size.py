@@ -211,16 +211,16 @@ async def unfinished_messages(hop: Hop1) -> str:
             async with asyncio.timeout(30.0):
                 await caller.over(stream)
             answered += stream in caller.with_data
-    for one in attacking:
-        one.cancel()
+    for task in attacking:
+        task.cancel()
     await asyncio.gather(*attacking, return_exceptions=True)
     return f"{answered} of 70 calls of two packets answered"
 
 
 def forged(hop: Hop1, number: int) -> pb.SubmitRequest:
-    one = sign_submission(hop.terms.hash, bytes(Onion(hop.terms).joint.sealed_size), PrivateKey(os.urandom(32)))
-    one.signature = bytes(len(one.signature))
-    return pb.SubmitRequest(round_id=hop.terms.round_id, submissions=[one] * number)
+    submission = sign_submission(hop.terms.hash, bytes(Onion(hop.terms).joint.sealed_size), PrivateKey(os.urandom(32)))
+    submission.signature = bytes(len(submission.signature))
+    return pb.SubmitRequest(round_id=hop.terms.round_id, submissions=[submission] * number)
 
 
 async def forged_signatures(hop: Hop1) -> str:
@@ -239,8 +239,8 @@ async def forged_signatures(hop: Hop1) -> str:
         attacking = [asyncio.create_task(stranger(stubs.ShufflerStub(channel))) for _ in range(40)]
         await asyncio.sleep(5.0)
         seen = await honest_calls(hop, 25, lambda to: to.Submit(small, timeout=60.0), 0.5)
-        for one in attacking:
-            one.cancel()
+        for task in attacking:
+            task.cancel()
         await asyncio.gather(*attacking, return_exceptions=True)
     return f"40 calls of {most} forged signatures; {seen}"
 
@@ -271,8 +271,8 @@ async def _attack(local: LocalDeployment, names: list[str]) -> None:
     vectors = Hemisphere(vector=VectorTask(MAX_DIMENSION, 1.0, "mean", parameters))
     asked = (Question("bit", RandomizedResponse()), Question("large", vectors))
     async with Operator(local.directory) as operator:
-        settings = [RoundSettings(one, (1.0,), epsilon_max=1.0, min_batch_size=2) for one in asked]
-        hop = Hop1(local, *[await operator.open_round(one) for one in settings])
+        settings = [RoundSettings(question, (1.0,), epsilon_max=1.0, min_batch_size=2) for question in asked]
+        hop = Hop1(local, *[await operator.open_round(round_settings) for round_settings in settings])
         for attack in ATTACKS:
             if not names or attack.__name__ in names:
                 hop.forget_peak()

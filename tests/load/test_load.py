@@ -45,7 +45,7 @@ async def good_client(at: Table, terms: RoundTerms, raw: bytes) -> int:
 
 async def many(at: Table, terms: RoundTerms) -> None:
     sealed = await seal_all_of(at.operator, terms, [Participant(number % 2, 1.0) for number in range(NUM_GOOD)])
-    codes = await asyncio.gather(*(good_client(at, terms, one.submission) for one in sealed))
+    codes = await asyncio.gather(*(good_client(at, terms, submission.submission) for submission in sealed))
     assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
@@ -57,10 +57,10 @@ async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path:
             bad = [asyncio.create_task(kind()) for kind in islice(cycle(bad_peers(there, terms).values()), NUM_BAD)]
             try:
                 await many(at, terms)
-                assert not [one for one in bad if one.done()]  # every one of them was there until the end
+                assert not [task for task in bad if task.done()]  # every one of them was there until the end
             finally:
-                for one in bad:
-                    one.cancel()
+                for task in bad:
+                    task.cancel()
                 await asyncio.gather(*bad, return_exceptions=True)
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
@@ -72,14 +72,14 @@ async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tm
     async with table(tmp_path, 1, over_tls=True) as at:
         terms = await at.operator.open_round(settings())
         sealed = await seal_all_of(at.operator, terms, [Participant(number % 2, 1.0) for number in range(300)])
-        submissions = {number: one.submission for number, one in enumerate(sealed)}
+        submissions = {number: submission.submission for number, submission in enumerate(sealed)}
         seen = await simulated_clients(at.deployment, terms.round_id, submissions, at_once=300, bad=60)
         assert seen.codes == dict.fromkeys(range(300), pb.SUBMISSION_CODE_ACCEPTED)
         assert seen.connections == len(seen.first_s) == len(seen.submit_s) == 300
         assert not seen.gave_up
         assert set(seen.failures) <= {"OVERLOADED"}  # each with a reason, and repeated
         await at.operator.close_round(terms.round_id)
-        hashes = {str(number): one.inclusion_hashes for number, one in enumerate(sealed)}
+        hashes = {str(number): submission.inclusion_hashes for number, submission in enumerate(sealed)}
         async with at.operator.client_channel("analyzer") as analyzer:
             missing = await missing_by_hop(at.channel, analyzer, terms, at.deployment, hashes, WAIT_S)
         assert missing == {"shuffler-1": []}
@@ -154,7 +154,11 @@ def forget_peak(pid: int) -> int:
 
 
 def resident_bytes(pid: int, kind: str = "VmRSS") -> int:
-    (line,) = (one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith(kind))
+    (line,) = (
+        line_of_status
+        for line_of_status in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line_of_status.startswith(kind)
+    )
     return int(line.split()[1]) * 1024
 
 
@@ -174,9 +178,9 @@ async def test_strangers_that_never_finish_hold_no_more_than_their_budget(tmp_pa
             return taken
 
     strangers = [asyncio.create_task(stranger()) for _ in range(8)]
-    while not all(one.done() for one in strangers):
+    while not all(stranger.done() for stranger in strangers):
         await asyncio.wait(strangers, timeout=0.1)
         peak = max(peak, resident_bytes(pid))
-    assert sum(one.result() for one in strangers) > BUDGET_BYTES // 8  # they did try
+    assert sum(stranger.result() for stranger in strangers) > BUDGET_BYTES // 8  # they did try
     assert peak - before < BUDGET_BYTES
     assert await asyncio.to_thread(local.down) == ["shuffler-1"]

@@ -52,8 +52,8 @@ async def connect(port: int, address: str) -> Ends:
     return reader, writer
 
 
-async def close_all(some: Sequence[Ends]) -> None:
-    for _, writer in some:
+async def close_all(ends: Sequence[Ends]) -> None:
+    for _, writer in ends:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
@@ -78,8 +78,8 @@ async def test_the_newest_connections_of_an_address_beyond_its_limit_are_ended()
         more = [await connect(port, "127.0.0.66") for _ in range(3)]
         honest = [await connect(port, f"127.0.0.{number}") for number in range(1, 6)]
         assert watch.look() == 2
-        assert [await one[0].readline() for one in more[1:]] == [b"", b""]
-        assert [await answers(one) for one in (*first[1:], more[0], *honest, *elsewhere)] == [True] * 13
+        assert [await connection[0].readline() for connection in more[1:]] == [b"", b""]
+        assert [await answers(connection) for connection in (*first[1:], more[0], *honest, *elsewhere)] == [True] * 13
         assert watch.look() == 0
         await close_all((*first, *more, *honest, *elsewhere))
 
@@ -90,8 +90,8 @@ def test_to_look_at_sockets_gives_up_no_lock(tmp_path: Path) -> None:
     with file.open("w") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
         ConnectionWatch([1], limit=1).look()
-        found = subprocess.run([sys.executable, "-c", _LOCK, file], capture_output=True, text=True, check=True)
-        assert found.stdout == "locked\n"
+        process = subprocess.run([sys.executable, "-c", _LOCK, file], capture_output=True, text=True, check=True)
+        assert process.stdout == "locked\n"
 
 
 @pytest.mark.asyncio
@@ -104,7 +104,7 @@ async def test_a_port_that_is_nearly_full_loses_those_of_who_has_most() -> None:
         assert watch.look() == 5
         late = await connect(port, "127.9.0.2")
         assert watch.look() == 1
-        assert [await answers(one) for one in (client, late)] == [True, True]
+        assert [await answers(connection) for connection in (client, late)] == [True, True]
         kept = [await answers(stranger) for stranger in strangers]
         assert sorted(sum(kept[at : at + 3]) for at in range(0, 12, 3)) == [1, 1, 2, 2]  # equal ones in any order
         await close_all((client, late, *strangers))

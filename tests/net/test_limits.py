@@ -73,7 +73,7 @@ class Waiting:
 
     async def begin(self, *addresses: str, amount: int = 1) -> None:
         for address in addresses:
-            name = f"{address} {sum(one.get_name().startswith(address) for one in self.tasks)}"
+            name = f"{address} {sum(task.get_name().startswith(address) for task in self.tasks)}"
             task = asyncio.create_task(waits(self.budget, client(address), amount), name=name)
             task.add_done_callback(lambda task: self.gone.append(task.get_name()))
             self.tasks.append(task)
@@ -101,7 +101,9 @@ async def test_who_holds_most_makes_room_with_its_oldest_call_that_waits() -> No
         await waiting.begin(A, B, C, D)
     assert f"{E} 0" not in waiting.gone
     ended = await asyncio.gather(*waiting.tasks, return_exceptions=True)
-    assert all(isinstance(one, Refusal) and one.code is Code.OVERLOADED for one in ended)  # none waits for ever
+    assert all(
+        isinstance(outcome, Refusal) and outcome.code is Code.OVERLOADED for outcome in ended
+    )  # none waits for ever
 
 
 @pytest.mark.asyncio
@@ -124,7 +126,7 @@ async def test_a_crowd_of_equals_keeps_what_it_has_begun() -> None:
     waiting = Waiting(Budget(16, newest_first=True))
     crowd = [f"192.{number}.2.1" for number in range(20)]
     await waiting.begin(*crowd)
-    assert waiting.gone == [f"{one} 0" for one in crowd[16:]]
+    assert waiting.gone == [f"{client} 0" for client in crowd[16:]]
     for task in waiting.tasks:
         task.cancel()
 

@@ -34,8 +34,8 @@ def test_the_largest_network_and_its_largest_caller_come_first() -> None:
     assert list(held.largest_first(newest_first=True)) == ["b2 again", "b2", "b1", "a1"]
     held.set("b2", ("b", "2"), 1)
     assert list(held.largest_first()) == ["a1", "b1", "b2", "b2 again"]  # equal ones as they came
-    for one in ("b1", "b2", "b2 again", "b2 again", "never"):
-        held.remove(one)
+    for name in ("b1", "b2", "b2 again", "b2 again", "never"):
+        held.remove(name)
     assert (held.total, held.held_by(("b",)), list(held.largest_first())) == (5, 0, ["a1"])
     assert list(held._root.parts) == ["a"]  # and nothing of the others stays in memory
 

@@ -104,7 +104,7 @@ async def test_no_message_outlives_its_call_whatever_the_answer(caplog: pytest.L
                         assert status is None
                     except grpc.aio.AioRpcError as error:
                         assert error.code() is status  # noqa: PT017 (most calls raise nothing)
-            contexts = [one for one in gc.get_objects() if type(one).__name__ == "_ServicerContext"]
+            contexts = [instance for instance in gc.get_objects() if type(instance).__name__ == "_ServicerContext"]
             assert (len(Message.alive), len(contexts)) == (0, 0)
 
 

@@ -143,7 +143,7 @@ async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again(
         refused: list[BaseException | None] = []
         while len(refused) < 14:  # six of the 24 slots for clients are one client's
             done, calls_left = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=30)
-            refused += [one.exception() for one in done]
+            refused += [task.exception() for task in done]
             calls = list(calls_left)
         for error in refused:
             assert isinstance(error, grpc.aio.AioRpcError)

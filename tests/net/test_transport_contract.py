@@ -261,7 +261,7 @@ async def test_a_stream_goes_both_ways_until_one_side_ends_it(tmp_path: Path, tr
             yield pb.AttendRequest(round_id="three")
             yield pb.AttendRequest(round_id="four")
 
-        assert [one.challenge async for one in stub.Attend(requests(), timeout=20)] == [b"three", b"four"]
+        assert [reply.challenge async for reply in stub.Attend(requests(), timeout=20)] == [b"three", b"four"]
 
         dropped = stub.Attend(timeout=20)
         await dropped.write(pb.AttendRequest(round_id="five"))

@@ -23,5 +23,5 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDeployment]
 @pytest_asyncio.fixture
 async def operator(local: LocalDeployment) -> AsyncIterator[Operator]:
     """Its operator."""
-    async with Operator(local.directory) as one:
-        yield one
+    async with Operator(local.directory) as operator:
+        yield operator

@@ -59,11 +59,11 @@ async def seal(operator: Operator, terms: RoundTerms, count: int) -> dict[str, p
     """Returns the submissions of people who are enrolled."""
     users = [Participant(number % 2, 1.0) for number in range(count)]
     submissions = submissions_of(await seal_all_of(operator, terms, users))
-    return {str(number): one for number, one in enumerate(submissions)}
+    return {str(number): submission for number, submission in enumerate(submissions)}
 
 
 async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Submission]) -> set[int]:
-    raw = {name: one.SerializeToString() for name, one in submissions.items()}
+    raw = {name: submission.SerializeToString() for name, submission in submissions.items()}
     async with public_channel(operator.deployment.shufflers[0]) as channel:
         return set((await send(channel, RoundId(round_id), raw, patience_s=0)).values())
 
@@ -104,10 +104,10 @@ async def health(channel: grpc.aio.Channel, service: str = "") -> str:
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
-async def admin_health(directory: Path, service: str, of: str = "") -> str:
+async def admin_health(directory: Path, service: str, asked: str = "") -> str:
     """Asks at the admin port."""
     async with grpc.aio.insecure_channel(settings_of(directory, service).admin_listen or "") as channel:
-        return await health(channel, of)
+        return await health(channel, asked)
 
 
 @contextmanager
@@ -131,19 +131,19 @@ async def status_of(operator: Operator, service: str, round_id: str) -> pb.Round
 
 def spellings(secret: bytes) -> set[bytes]:
     """Returns how pieces of a secret look in a text: raw, hexadecimal, base64 at each alignment, as Python prints."""
-    found: set[bytes] = set()
+    forms: set[bytes] = set()
     for start in {0, max(0, len(secret) // 2 - PIECE // 2), max(0, len(secret) - PIECE)}:
         piece = secret[start : start + PIECE]
         printed = repr(piece)[2:-1]
-        found |= {piece, piece.hex().encode(), piece.hex().upper().encode(), printed.encode()}
-        found.add(json.dumps(printed)[1:-1].encode())
-        found.add(json.dumps(piece.decode("latin-1"))[1:-1].encode())
+        forms |= {piece, piece.hex().encode(), piece.hex().upper().encode(), printed.encode()}
+        forms.add(json.dumps(printed)[1:-1].encode())
+        forms.add(json.dumps(piece.decode("latin-1"))[1:-1].encode())
         for shift in range(3):
             # Characters that depend on what stands before and after the piece are left out.
             for encode in (base64.b64encode, base64.urlsafe_b64encode):
                 whole = encode(bytes(shift) + piece)
-                found.add(whole[-(-8 * shift // 6) : (shift + PIECE) * 8 // 6])
-    return found
+                forms.add(whole[-(-8 * shift // 6) : (shift + PIECE) * 8 // 6])
+    return forms
 
 
 def leaks(text: bytes, secrets: Iterable[bytes]) -> list[bytes]:

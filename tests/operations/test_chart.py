@@ -49,16 +49,16 @@ def deployment(directory: Path) -> Deployment:
 
 def rendered(values: Mapping[str, Any]) -> dict[str, dict[str, Document]]:
     """Returns what Helm renders, by kind and name."""
-    found: dict[str, dict[str, Document]] = {}
+    documents: dict[str, dict[str, Document]] = {}
     with helm_python.Chart.load(CHART) as chart:
         chart.validate_schema(dict(values))
         for file, content in chart.render(dict(values), name="clinic", namespace="croupier").items():
             if not file.endswith(".txt"):
                 for document in filter(None, yaml.safe_load_all(content)):
-                    of_kind = found.setdefault(document["kind"], {})
+                    of_kind = documents.setdefault(document["kind"], {})
                     assert document["metadata"]["name"] not in of_kind
                     of_kind[document["metadata"]["name"]] = document
-    return found
+    return documents
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_clients_keep_their_addresses_on_their_way_to_a_service(
 
 def allowed(kinds: dict[str, dict[str, Document]], direction: str, peer: str) -> set[tuple[str, str, int]]:
     """Returns (caller, callee, port) for everything that the policies of one direction let pass between components."""
-    found = set()
+    ports = set()
     for policy in kinds["NetworkPolicy"].values():
         here = policy["spec"]["podSelector"].get("matchLabels", {}).get("app.kubernetes.io/component", "any")
         for rule in policy["spec"].get(direction) or []:
@@ -222,8 +222,8 @@ def allowed(kinds: dict[str, dict[str, Document]], direction: str, peer: str) ->
                 there = source.get("ipBlock", {}).get("cidr", there)
                 for port in rule["ports"]:
                     pair = (there, here) if direction == "ingress" else (here, there)
-                    found.add((*pair, port["port"]))
-    return found
+                    ports.add((*pair, port["port"]))
+    return ports
 
 
 def calls(deployment: Deployment) -> set[tuple[str, str, int]]:

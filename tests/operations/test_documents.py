@@ -208,8 +208,8 @@ def test_the_victims_of_laplace_noise_are_certified_as_it_says() -> None:
     for budget, epsilon in ((float(narrow), wide), (float(largest), broad)):
         around = Budgets.from_epsilons([budget] + [float(largest)] * int(few))
         tiers = certify(around, "laplace", delta=1e-4, attack=False).tiers
-        (found,) = (tier.epsilon for tier in tiers if tier.local_epsilon == budget)
-        assert float(round_up(found, 3)) == float(epsilon)
+        (certified,) = (tier.epsilon for tier in tiers if tier.local_epsilon == budget)
+        assert float(round_up(certified, 3)) == float(epsilon)
     ((alone, others),) = re.findall(r"is certified ([\d.]+), and the others ([\d.]+);", mathematics)
     small, large = certify(Budgets.from_tiers([(0.5, 1), (2.0, 1000)]), "laplace", delta=1e-6, attack=False).tiers
     assert (round_up(small.epsilon, 3), round_up(large.epsilon, 3)) == (alone, others)

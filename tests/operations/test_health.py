@@ -187,8 +187,8 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     assert all(sample["croupier_sent_bytes_total",] > 1000 for sample in (first, second))
     assert first["croupier_submissions_waiting",] == first["croupier_rounds_stuck", "waiting"] == 0
 
-    secrets = [one.client_key for one in [*people.values(), *others.values(), somebody]]
-    secrets += [hashlib.sha256(one.envelope).digest() for one in [*people.values(), *others.values()]]
+    secrets = [person.client_key for person in [*people.values(), *others.values(), somebody]]
+    secrets += [hashlib.sha256(person.envelope).digest() for person in [*people.values(), *others.values()]]
     for name in operator.deployment.chain:
         text = scrape_text(local.directory, name)
         assert leaks(text.encode(), secrets) == []
@@ -240,7 +240,9 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeplo
     await until(stopped)
     lines = (local.directory / "shuffler-1" / "service.log").read_text().splitlines()
     (line,) = [
-        one for one in map(json.loads, lines) if (one["level"], one.get("round_id")) == ("ERROR", terms.round_id)
+        record
+        for record in map(json.loads, lines)
+        if (record["level"], record.get("round_id")) == ("ERROR", terms.round_id)
     ]
     assert line["code"] == "SHORT_BATCH"
 
@@ -258,7 +260,7 @@ async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> No
         address = settings_of(local.directory, "shuffler-1").admin_listen or ""
         async with grpc.aio.insecure_channel(address) as admin:
             answer = await reflect(admin)
-            names = {one.name.rpartition(".")[2] for one in answer.list_services_response.service}
+            names = {service.name.rpartition(".")[2] for service in answer.list_services_response.service}
             assert names == {"RoundControl", "Delivery", "Shuffler", "Health", "ServerReflection"}
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stubs.RoundControlStub(admin).Status(rpc.StatusRequest())

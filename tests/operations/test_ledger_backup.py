@@ -43,7 +43,7 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
             rounds += 1
             backup = tmp_path / f"ledger-{rounds}.json"
             assert await asyncio.to_thread(backup_ledger, directory, backup) == rounds
-        numbers = at.inside.running["accountant"]._metrics.registry
+        numbers = at.inside.running["accountant"].metrics.registry
         assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "refused"}) == 1
         assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "granted"}) == rounds
         before = spent(directory, 3e-4)
@@ -91,8 +91,8 @@ async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path)
             shutil.copy2(kept / file, own / file)
         assert restore_ledger(directory, kept / "ledger.json") == 1
         await at.inside.start("accountant")
-        found = await examine(directory, at.inside.transport)
-        assert [one for one in found if not one.is_well and one.check != "clock"] == []
+        checks = await examine(directory, at.inside.transport)
+        assert [check for check in checks if not check.is_well and check.check != "clock"] == []
         assert (await play(at, "after")).granted
         assert {tier.rounds for tier in spent(directory, 3e-4)} == {2}
 
@@ -165,8 +165,8 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def one_round_of_records(round_id: str) -> str:
     entry = {"local_epsilon": 1.0, "local_delta": 0.0, "count": 9, "epsilon": 0.5, "delta": 1e-6, "profile": []}
-    one = {"round_id": round_id, "batch_digest": "00", "entries": [entry], "one_record": True}
-    return json.dumps({"deployment": "clinic", "rounds": [one]})
+    record = {"round_id": round_id, "batch_digest": "00", "entries": [entry], "one_record": True}
+    return json.dumps({"deployment": "clinic", "rounds": [record]})
 
 
 def test_a_round_that_is_entered_during_a_backup_is_there_as_it_is_or_not(
@@ -180,14 +180,14 @@ def test_a_round_that_is_entered_during_a_backup_is_there_as_it_is_or_not(
 
     def meanwhile(ledger: Ledger) -> set[RoundId]:
         monkeypatch.undo()
-        found = ledger.record_rounds()
+        records = ledger.record_rounds()
         file.write_text(one_round_of_records("second"))
         restore_ledger(directory, file)
-        return found
+        return records
 
     monkeypatch.setattr(Ledger, "record_rounds", meanwhile)
     backup_ledger(directory, backup)
-    assert all(one["one_record"] for one in json.loads(backup.read_text())["rounds"])
+    assert all(record["one_record"] for record in json.loads(backup.read_text())["rounds"])
 
 
 def test_what_root_writes_belongs_to_the_user_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,27 +19,27 @@ IMAGE = {"python_version": "3.11", "python_full_version": "3.11.0", "sys_platfor
 def pins(text: str) -> dict[str, tuple[str, list[str]]]:
     """Returns version and hashes by name."""
     lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
-    found = [re.fullmatch(r"([\w.\-\[\]]+)==(\S+)((?: +--hash=sha256:[0-9a-f]{64})*)", line) for line in lines]
-    assert all(found), lines
-    return {canonicalize_name(one[1]): (one[2], one[3].split()) for one in found if one}
+    pins = [re.fullmatch(r"([\w.\-\[\]]+)==(\S+)((?: +--hash=sha256:[0-9a-f]{64})*)", line) for line in lines]
+    assert all(pins), lines
+    return {canonicalize_name(pin[1]): (pin[2], pin[3].split()) for pin in pins if pin}
 
 
 def needed(requirements: list[str]) -> set[str]:
     """Returns the names of all packages that the image needs, as the installed ones say."""
-    found, left = set[tuple[str, str]](), [Requirement(requirement) for requirement in requirements]
+    known, left = set[tuple[str, str]](), [Requirement(requirement) for requirement in requirements]
     while left:
-        one = left.pop()
-        name = canonicalize_name(one.name)
-        for extra in ("", *one.extras):
-            if (name, extra) in found:
+        requirement = left.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in ("", *requirement.extras):
+            if (name, extra) in known:
                 continue
-            found.add((name, extra))
+            known.add((name, extra))
             environments = [{**IMAGE, "platform_machine": machine, "extra": extra} for machine in ("x86_64", "aarch64")]
             more = (Requirement(line) for line in requires(name) or ())
             left += [
                 each for each in more if not each.marker or any(each.marker.evaluate(where) for where in environments)
             ]
-    return {name for name, _ in found} - {"croupier"}
+    return {name for name, _ in known} - {"croupier"}
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ def test_the_image_installs_nothing_without_a_hash() -> None:
     text = (COMPOSE / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     installs = re.findall(r"pip install ([^&\n]*)", text)
     assert len(installs) == 2
-    assert all("--require-hashes" in one for one in installs)
+    assert all("--require-hashes" in line for line in installs)
     assert [line for line in text.splitlines() if line.startswith("FROM ")] == [
         "FROM $PYTHON_IMAGE AS build",
         "FROM $PYTHON_IMAGE",

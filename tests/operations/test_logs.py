@@ -97,9 +97,9 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
             await submit(operator, f"nowhere-{index}", people)
 
     everybody = [*people.values(), stranger, second, reused, unknown]
-    secrets = [one.client_key for one in everybody] + tokens
-    secrets += [hashlib.sha256(one.envelope).digest() for one in everybody]
-    secrets += [one.envelope for one in everybody] + inner
+    secrets = [person.client_key for person in everybody] + tokens
+    secrets += [hashlib.sha256(person.envelope).digest() for person in everybody]
+    secrets += [person.envelope for person in everybody] + inner
     events, states = set(), {}
     for name in operator.deployment.chain:
         log = local.directory / name / "service.log"
@@ -147,8 +147,8 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
         ):
             command = [sys.executable, "-m", "croupier.deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-            *before, line = [json.loads(one) for one in done.stderr.splitlines()]
-            assert [one["event"] for one in before] in ([], ["starting"])
+            *before, line = [json.loads(line) for line in done.stderr.splitlines()]
+            assert [record["event"] for record in before] in ([], ["starting"])
             assert message in line["event"]
             assert (line["level"], done.returncode) == ("CRITICAL", code)
 

@@ -45,12 +45,12 @@ def unit(tmp_path: Path) -> Path:
 
 
 def directives() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    arguments: dict[str, list[str]] = {}
     for line in UNIT.read_text().splitlines():
         if line and not line.startswith(("#", "[")):
             name, _, value = line.partition("=")
-            found.setdefault(name, []).append(value)
-    return found
+            arguments.setdefault(name, []).append(value)
+    return arguments
 
 
 def test_the_unit_is_hardened_and_gets_its_key_as_a_credential() -> None:
@@ -147,19 +147,19 @@ def test_systemd_finds_nothing_wrong_with_the_unit_of_the_gateway(tmp_path: Path
 
 def rules() -> list[dict[str, Any]]:
     (group,) = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
 
 
 def shown() -> dict[str, dict[str, set[str]]]:
     """Returns the names of all series that a fresh service shows, with the values of their labels."""
-    found: dict[str, dict[str, set[str]]] = {}
+    labels_of: dict[str, dict[str, set[str]]] = {}
     for family in PrometheusMetrics().registry.collect():
         for sample in family.samples:
-            labels = found.setdefault(sample.name, {})
+            labels = labels_of.setdefault(sample.name, {})
             for name, value in sample.labels.items():
                 labels.setdefault(name, set()).add(value)
-    return found
+    return labels_of
 
 
 OF_STUDIES = {f"croupier_study_{name}": {"study": {"wellbeing"}} for name, _, _ in GAUGES}
@@ -168,14 +168,14 @@ OF_STUDIES = {f"croupier_study_{name}": {"study": {"wellbeing"}} for name, _, _ 
 
 def selectors(expression: str) -> list[Any]:
     """Returns every selector of series in an expression."""
-    found: list[Any] = []
+    nodes: list[Any] = []
 
     def visit(node: Any) -> None:
         if isinstance(node, promql_parser.VectorSelector):
-            found.append(node)
+            nodes.append(node)
 
     promql_parser.walk(promql_parser.parse(expression), visit)
-    return found
+    return nodes
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
@@ -185,9 +185,9 @@ def test_every_alert_is_about_something_that_the_services_show(rule: dict[str, A
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
     series = shown() | OF_STUDIES | {"up": {"job": {"croupier"}}}
-    found = selectors(rule["expr"])
-    assert found
-    for selector in found:
+    selected = selectors(rule["expr"])
+    assert selected
+    for selector in selected:
         assert selector.name in series, f"{selector.name} is shown by no service"
         for matcher in selector.matchers.matchers:
             values = matcher.value.split("|")
@@ -230,7 +230,7 @@ def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
     text = RUNBOOK.read_text()
     arguments = {"canary": ["r", "--check"], "revoke": ["00" * 32], "round close": ["r"], "round withdraw": ["r"]}
     pattern = r"`croupier ((?:round )?[a-z]+)[^`]*`"
-    assert {found[1] for found in re.finditer(pattern, text)} <= {*ON_CALL, *arguments}
+    assert {match[1] for match in re.finditer(pattern, text)} <= {*ON_CALL, *arguments}
     for command, more in arguments.items():
         said = croupier(*command.split(), *more, "--dir", tmp_path, expect=2).stderr
         assert re.search(naming("operator"), said)
@@ -256,11 +256,11 @@ QUERIES = [
 @pytest.mark.parametrize(("title", "query"), QUERIES)
 def test_every_panel_asks_for_what_the_services_show(title: str, query: str) -> None:
     series = shown() | {"up": {}, "ALERTS": {}}
-    for selector in (found := selectors(query)):
+    for selector in (selected := selectors(query)):
         assert selector.name in series, f"{title!r} asks for {selector.name}, which no service shows"
     for label in re.findall(r"by \(([^)]*)\)", query):
         for name in label.replace(" ", "").split(","):
-            of_services = {"instance"} | {one for selector in found for one in series[selector.name]}
+            of_services = {"instance"} | {label for selector in selected for label in series[selector.name]}
             assert name in of_services, f"{title!r} groups by {name}, a label that it has not"
 
 
@@ -289,10 +289,10 @@ def missing_in(back: Any, ours: Any, where: str = "") -> list[str]:
     if isinstance(ours, dict) and isinstance(back, dict):
         lost = [f"{where}.{name}" for name in ours if name not in back]
         kept = [name for name in ours if name in back]
-        return lost + [one for name in kept for one in missing_in(back[name], ours[name], f"{where}.{name}")]
+        return lost + [loss for name in kept for loss in missing_in(back[name], ours[name], f"{where}.{name}")]
     if isinstance(ours, list) and isinstance(back, list) and len(ours) == len(back):
         pairs = enumerate(zip(back, ours, strict=True))
-        return [one for number, (theirs, own) in pairs for one in missing_in(theirs, own, f"{where}.{number}")]
+        return [loss for number, (theirs, own) in pairs for loss in missing_in(theirs, own, f"{where}.{number}")]
     return [] if ours == back else [where]
 
 

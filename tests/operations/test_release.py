@@ -39,6 +39,6 @@ def test_the_bill_of_materials_lists_every_package_with_its_hashes() -> None:
         f"{component['name']}=={component['version']}": component["hashes"] for component in document["components"]
     }
     assert set(listed) == {line.split(" ")[0] for line in requirements.splitlines() if "==" in line}
-    hashes = [one["content"] for several in listed.values() for one in several]
+    hashes = [file["content"] for several in listed.values() for file in several]
     assert len(hashes) == requirements.count("--hash=sha256:") > len(listed)
     assert RELEASE["bill_of_materials"]("0.1.0", requirements, 10**9) == json.dumps(document, indent=2) + "\n"

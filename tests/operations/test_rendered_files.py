@@ -74,8 +74,8 @@ def test_compose_files_meet_the_schema_of_compose() -> None:
 
 
 def services(file: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text())["services"]
-    return found
+    listed: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text())["services"]
+    return listed
 
 
 def test_containers_are_hardened_and_have_what_they_need(tmp_path: Path) -> None:
@@ -84,16 +84,16 @@ def test_containers_are_hardened_and_have_what_they_need(tmp_path: Path) -> None
     seen = set()
     for host, places in layout.hosts.items():
         machine = tmp_path / "d" / "machines" / host
-        found = services(machine / "compose.yaml")
-        assert set(found) == {place.service for place in places}
+        rendered = services(machine / "compose.yaml")
+        assert set(rendered) == {place.service for place in places}
         for place in places:
-            one = found[place.service]
-            assert one["command"] == ["croupier", "serve", place.service, "--dir", "/var/lib/croupier"]
-            assert (one["user"], one["read_only"], one["cap_drop"]) == ("10001:10001", True, ["ALL"])
-            assert one["security_opt"] == ["no-new-privileges:true"]
-            assert one["mem_limit"] == one["memswap_limit"]
+            service = rendered[place.service]
+            assert service["command"] == ["croupier", "serve", place.service, "--dir", "/var/lib/croupier"]
+            assert (service["user"], service["read_only"], service["cap_drop"]) == ("10001:10001", True, ["ALL"])
+            assert service["security_opt"] == ["no-new-privileges:true"]
+            assert service["mem_limit"] == service["memswap_limit"]
             settings = load_settings(machine / place.service / place.service)
-            ports = dict(port.rsplit(":", 1) for port in one["ports"])
+            ports = dict(port.rsplit(":", 1) for port in service["ports"])
             inside = {"peers": settings.listen, "metrics": settings.metrics_listen}
             outside = {"peers": place.address, "metrics": f"127.0.0.1:{place.metrics_port}"}
             if place.public_address:
@@ -104,9 +104,9 @@ def test_containers_are_hardened_and_have_what_they_need(tmp_path: Path) -> None
             }
             assert ports == expected
             seen |= set(ports)
-            assert one["healthcheck"]["test"][-1] == settings.admin_listen
-            assert one["networks"] == [place.service]
-            (secret,) = one["secrets"]
+            assert service["healthcheck"]["test"][-1] == settings.admin_listen
+            assert service["networks"] == [place.service]
+            (secret,) = service["secrets"]
             assert settings.storage_key == f"file:{secret['target']}"
     assert seen == {"7100", "7101", "7110", "7111", "127.0.0.1:7103", "127.0.0.1:7113"}
 
@@ -119,8 +119,8 @@ def instructions() -> list[tuple[str, list[str]]]:
 
 
 def test_the_image_runs_without_root_and_names_the_ports_of_the_services() -> None:
-    found = instructions()
-    last_stage = found[[number for number, (name, _) in enumerate(found) if name == "FROM"][-1] :]
+    lines = instructions()
+    last_stage = lines[[number for number, (name, _) in enumerate(lines) if name == "FROM"][-1] :]
     assert ("USER", [f"{EXAMPLE.limits.user_id}:{EXAMPLE.limits.user_id}"]) in last_stage
     assert ("EXPOSE", ["7100", "7101"]) in last_stage
     assert re.search(r"HEALTHCHECK .*deploy\.node\.probe", (COMPOSE / "Containerfile").read_text(), re.DOTALL)
@@ -155,7 +155,7 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
     refused = [*pip, *install[1:], "--force-reinstall"]
     done = subprocess.run(refused, env=elsewhere({}), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "DO NOT MATCH THE HASHES" in done.stderr
-    libraries = [one for one in sys.path if one.endswith("site-packages")]
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
     (site,) = home.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text("\n".join(libraries))
     for name in ("messages.proto", "services.proto"):
@@ -173,11 +173,11 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
         text = re.sub(rf"(0\.0\.0\.0|127\.0\.0\.1):710{number}", address, text)
     key = machine / "storage-keys" / "shuffler-1.storage-key"
     (own / "service.toml").write_text(text.replace("/run/secrets/croupier/storage.key", str(key)))
-    one = services(machine / "compose.yaml")["shuffler-1"]
+    service = services(machine / "compose.yaml")["shuffler-1"]
     moved = {"/var/lib/croupier": str(machine / "shuffler-1"), "127.0.0.1:7102": ports[2]}
     environment = elsewhere({"PATH": f"{home / 'bin'}:{os.environ['PATH']}"})
-    command = [moved.get(word, word) for word in one["command"]]
-    probe = [moved.get(word, word) for word in one["healthcheck"]["test"][1:]]
+    command = [moved.get(word, word) for word in service["command"]]
+    probe = [moved.get(word, word) for word in service["healthcheck"]["test"][1:]]
     assert subprocess.run(probe, env=environment, cwd=tmp_path, check=False).returncode == 1
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
         try:

@@ -65,10 +65,10 @@ def started_by(root: int) -> dict[int, tuple[int, str]]:
             listed[int(place.name)] = int(parent), int(session), (place / "cmdline").read_text()
         except OSError:  # it has just ended
             continue
-    found = [root]
-    for known in found:
-        found += [process for process, (parent, *_) in listed.items() if parent == known]
-    return {process: listed[process][1:] for process in found[1:]}
+    processes = [root]
+    for known in processes:
+        processes += [process for process, (parent, *_) in listed.items() if parent == known]
+    return {process: listed[process][1:] for process in processes[1:]}
 
 
 def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The admin ports were silent meanwhile: closing the store held up the whole process."""
-    monkeypatch.setattr(serve, "_GRACE_S", 0.1)
+    monkeypatch.setattr(serve, "GRACE_S", 0.1)
     (address,) = free_addresses(1)
 
     def settings_of(name: str) -> str:
@@ -187,7 +187,9 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
 
     async with in_process(tmp_path, 1, settings_of=settings_of) as inside, inside.operator() as operator:
         terms = await operator.open_round(settings())
-        first, second = ({name: one.SerializeToString()} for name, one in (await seal(operator, terms, 2)).items())
+        first, second = (
+            {name: submission.SerializeToString()} for name, submission in (await seal(operator, terms, 2)).items()
+        )
         async with operator.client_channel() as channel:
             assert set((await send(channel, terms.round_id, first)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
             running, held = inside.running.pop("shuffler-1"), threading.Event()
@@ -208,8 +210,8 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
             assert await holding
             await stopping
             await inside.start("shuffler-1")
-            for one in (first, second):
-                assert set((await send(channel, terms.round_id, one)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+            for request in (first, second):
+                assert set((await send(channel, terms.round_id, request)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
         assert (await operator.close_round(terms.round_id)).num_clients == 2
 
 

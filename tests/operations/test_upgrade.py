@@ -57,9 +57,9 @@ def url_of(file: Path) -> str:
 def tables(url: str) -> dict[str, list[str]]:
     engine = sa.create_engine(url)
     inspector = sa.inspect(engine)
-    found = {name: [column["name"] for column in inspector.get_columns(name)] for name in inspector.get_table_names()}
+    columns = {name: [column["name"] for column in inspector.get_columns(name)] for name in inspector.get_table_names()}
     engine.dispose()
-    return found
+    return columns
 
 
 def change(url: str, statement: str) -> None:
@@ -185,15 +185,18 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
             assert isinstance(hop, rpc.StatusResponse)
             assert isinstance(accountant, rpc.StatusResponse)
             assert (hop.num_revoked, accountant.num_revoked) == (1, 1)
-            assert {one.round_id for one in hop.rounds} == set(TOLD["publications"])
+            assert {round_.round_id for round_ in hop.rounds} == set(TOLD["publications"])
             backup_ledger(place, backup)
             old = json.loads((OLD / "ledger.json").read_text())
             assert rounds_of(backup) == [as_now(earlier) for earlier in old["rounds"]]
-            tiers = {one.tier: one.guarantee for one in spent(place, 3e-4)}
+            tiers = {spending.tier: spending.guarantee for spending in spent(place, 3e-4)}
             assert all(tiers[tier] is not None for tier, _, _ in TOLD["spent"])
 
             terms = await operator.open_round(settings(), RoundId("third"))
-            outbox, named = Outbox(tmp_path / "outbox.db"), {str(n): one for n, one in enumerate(people(BIT, 40, 1))}
+            outbox, named = (
+                Outbox(tmp_path / "outbox.db"),
+                {str(n): person for n, person in enumerate(people(BIT, 40, 1))},
+            )
             async with operator.client_channel() as channel, operator.client_channel("accountant") as tickets:
                 await run_fleet(channel, tickets, terms, named, outbox=outbox, pool=Threads(), enrol=operator.enrol)
             outbox.close()
@@ -218,6 +221,6 @@ def rounds_of(backup: Path) -> Any:
 def test_an_old_backup_of_the_ledger_is_restored(tmp_path: Path) -> None:
     make_deployment(tmp_path / "d", "local", 1)
     assert restore_ledger(tmp_path / "d", OLD / "ledger.json") == 2
-    kept = {one.tier: one.rounds for one in spent(tmp_path / "d", 3e-4)}
+    kept = {spending.tier: spending.rounds for spending in spent(tmp_path / "d", 3e-4)}
     assert kept == {tier: rounds for tier, rounds, _ in TOLD["spent"]}
     assert read_deployment(tmp_path / "d").name == "local"

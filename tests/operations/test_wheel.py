@@ -42,8 +42,8 @@ def urls_of_wheel(root: Path, out: Path, **addresses: str) -> list[str]:
     (wheel,) = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         (described,) = {name.partition("/")[0] for name in file.namelist() if ".dist-info/" in name}
-        found = importlib.metadata.PathDistribution(zipfile.Path(file, f"{described}/"))
-        return found.metadata.get_all("Project-URL", [])
+        distribution = importlib.metadata.PathDistribution(zipfile.Path(file, f"{described}/"))
+        return distribution.metadata.get_all("Project-URL", [])
 
 
 def test_the_urls_of_a_wheel_follow_from_the_address_of_its_repository(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_wheel_has_one_package_with_every_file_of_it(wheel: Path, tmp_path: Pa
             f"croupier-{importlib.metadata.version('croupier')}.dist-info",
         }
     expected = {f"croupier/{file.name}" for file in (ROOT / "croupier").iterdir() if file.is_file()}
-    for room in (one for one in (ROOT / "croupier").iterdir() if one.is_symlink()):
+    for room in (folder for folder in (ROOT / "croupier").iterdir() if folder.is_symlink()):
         files = (file for file in room.resolve().rglob("*") if file.is_file() and "__pycache__" not in file.parts)
         expected |= {f"croupier/{file.relative_to(ROOT)}" for file in files}
     expected |= {f"croupier/protocol/v1/{name}.proto" for name in ("messages", "services")}
@@ -156,7 +156,7 @@ def installed(wheel: Path, tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
     (site,) = home.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as file:
         file.extractall(site)
-    libraries = [one for one in sys.path if one.endswith("site-packages")]  # instead of an index
+    libraries = [path for path in sys.path if path.endswith("site-packages")]  # instead of an index
     (site / "libraries.pth").write_text("\n".join(libraries))
     for name in FOLDERS:
         (traps / name).mkdir(parents=True)

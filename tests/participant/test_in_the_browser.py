@@ -44,8 +44,8 @@ SLEEP = Question("sleep", OneBit(0.0, 24.0), (Wording("en", "How long did you sl
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    async with place(tmp_path_factory.mktemp("participant"), origins=("null",)) as found:
-        yield found
+    async with place(tmp_path_factory.mktemp("participant"), origins=("null",)) as running:
+        yield running
 
 
 async def opened(here: Place, question: Question = BIT, **changes: Any) -> RoundTerms:
@@ -233,8 +233,8 @@ async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
         await tab.get_by_role("button", name="Randomize, seal and send").click()
         await expect(tab.get_by_role("alert")).to_be_visible()
     assert here.called.count("GetTickets") == 1
-    for one in (terms, other):
-        await here.at.operator.withdraw(one.round_id)
+    for round_terms in (terms, other):
+        await here.at.operator.withdraw(round_terms.round_id)
 
 
 async def test_another_invitation_does_not_answer_twice(here: Place) -> None:

@@ -23,8 +23,8 @@ CALENDAR = {"first": "2030-01-01T08:00:00"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    async with place(tmp_path_factory.mktemp("studies")) as found:
-        yield found
+    async with place(tmp_path_factory.mktemp("studies")) as running:
+        yield running
 
 
 async def opened(here: Place, version: StudyVersion, number: int) -> Survey:

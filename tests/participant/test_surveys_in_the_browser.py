@@ -32,8 +32,8 @@ SENT = "Your answers are on their way"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    async with place(tmp_path_factory.mktemp("surveys")) as found:
-        yield found
+    async with place(tmp_path_factory.mktemp("surveys")) as running:
+        yield running
 
 
 async def opened(here: Place, name: str, **changes: object) -> Survey:
@@ -83,7 +83,7 @@ async def counted(here: Place, survey: Survey) -> list[int]:
     await close_survey(inside.directory, survey, inside.transport)
     results = await survey_results(inside.directory, survey.survey_id, 60.0, inside.transport)
     assert results.together is not None
-    return [one.publication.num_reports for one in results.questions]
+    return [question.publication.num_reports for question in results.questions]
 
 
 async def test_a_survey_is_answered_by_keyboard(here: Place) -> None:
@@ -152,7 +152,7 @@ async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> No
         async with page.expect_download() as download:
             await page.get_by_role("button", name="Save the receipt for all answers").click()
         receipts = json.loads(await asyncio.to_thread((await (await download.value).path()).read_text))
-        assert [one["round_id"] for one in receipts] == ["work-1", "work-3"]
+        assert [receipt["round_id"] for receipt in receipts] == ["work-1", "work-3"]
         assert not {"very", "7"} & set(json.dumps(receipts).split('"'))
 
         await others_answer(here, survey)
@@ -423,14 +423,14 @@ async def test_a_survey_by_the_documented_commands(tmp_path: Path, people: int) 
         await asyncio.gather(*(play(person, link) for person, link in zip(who, links, strict=True)))
         assert (await ask("invite", "status", "how-we-work"))["answered"] == answered
         assert all(
-            one["always_granted"]
-            for one in (await ask("survey", "close", "how-we-work", "--forecast"))["rounds"].values()
+            forecast["always_granted"]
+            for forecast in (await ask("survey", "close", "how-we-work", "--forecast"))["rounds"].values()
         )
         closed = await ask("survey", "close", "how-we-work")
-        assert {one["state"] for one in closed["rounds"].values()} == {"CLOSED"}
+        assert {round_document["state"] for round_document in closed["rounds"].values()} == {"CLOSED"}
         results = await ask("survey", "results", "how-we-work")
         counted = [answered, answered, answered - 1, answered, answered]
-        assert [one["result"]["num_reports"] for one in results["questions"]] == counted
+        assert [result["result"]["num_reports"] for result in results["questions"]] == counted
         report = tmp_path / "report.html"
         await ask("report", "how-we-work", "--out", report)
         async with here.person() as context:

@@ -150,35 +150,37 @@ def is_refused(manifest: bytes) -> bool:
 
 
 def manifests() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    cases: list[dict[str, Any]] = [
         {"what": what, "manifest": signed(question), "accepted": otherwise or True}
         for what, (question, otherwise) in GOOD.items()
     ]
     question, _ = GOOD["categories with captions"]
-    found.append({"what": "hop noise", "manifest": signed(question, hop_noise(1.0, 1e-6)), "accepted": True})
+    cases.append({"what": "hop noise", "manifest": signed(question, hop_noise(1.0, 1e-6)), "accepted": True})
     for smallest, accepted in ((0.5, True), (8.5, "Distrust")):  # the page offers no budget above 8
         document = signed(question, hop_noise_beside(smallest, 9.0))
         assert not is_refused(document.payload)
-        found.append({"what": f"hop noise, budgets from {smallest}", "manifest": document, "accepted": accepted})
+        cases.append({"what": f"hop noise, budgets from {smallest}", "manifest": document, "accepted": accepted})
     for what, change in BAD.items():
         document = signed(question, change)
         assert is_refused(document.payload), what
-        found.append({"what": what, "manifest": document, "accepted": "Distrust"})
+        cases.append({"what": what, "manifest": document, "accepted": "Distrust"})
     unknown = signed(question, unknown=bytes.fromhex("a00601"))
-    found.append({"what": "a field that nobody knows", "manifest": unknown, "accepted": "Distrust"})
-    return [one | {"manifest": one["manifest"].SerializeToString().hex(), "deployment": deployment()} for one in found]
+    cases.append({"what": "a field that nobody knows", "manifest": unknown, "accepted": "Distrust"})
+    return [
+        case | {"manifest": case["manifest"].SerializeToString().hex(), "deployment": deployment()} for case in cases
+    ]
 
 
 def points(source: random.Random) -> list[dict[str, Any]]:
     """Reports of many categories, made by Python's client from draws that are given."""
-    found = []
+    cases = []
     for k, q, epsilon in ((7, 2, 1.0), (1024, 3, 0.5), (300, 19, 3.0), (5000, 5, 2.0)):
         question = Question("word", ProjectiveResponse(k, (), q))
         for _ in range(20):
             category, drawn = source.randrange(k), [source.randrange(2**64) for _ in range(2)]
             report = randomize(question, category, epsilon, Scripted(*drawn))
-            found.append({"k": k, "q": q, "category": category, "epsilon": epsilon, "drawn": drawn, "report": report})
-    return [one | {"drawn": [str(draw) for draw in one["drawn"]]} for one in found]
+            cases.append({"k": k, "q": q, "category": category, "epsilon": epsilon, "drawn": drawn, "report": report})
+    return [case | {"drawn": [str(draw) for draw in case["drawn"]]} for case in cases]
 
 
 def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
@@ -199,8 +201,14 @@ def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
             for e, k in drawn
         ],
         "positions": [
-            {"value": x, "low": low, "high": high, "numerator": str(one.numerator), "denominator": str(one.denominator)}
-            for (x, low, high), one in zip(positions, exact, strict=True)
+            {
+                "value": x,
+                "low": low,
+                "high": high,
+                "numerator": str(fraction.numerator),
+                "denominator": str(fraction.denominator),
+            }
+            for (x, low, high), fraction in zip(positions, exact, strict=True)
         ],
         "points": points(source),
         "manifests": manifests(),

@@ -49,12 +49,15 @@ def one_report_less(chain: list[pb.Commitment]) -> None:
 
 
 def sign(chain: list[pb.Commitment]) -> list[pb.Signed]:
-    return [HOPS[f"shuffler-{1 + i // 2}"].signed(Kind.COMMITMENT, canonical(one)) for i, one in enumerate(chain)]
+    return [
+        HOPS[f"shuffler-{1 + i // 2}"].signed(Kind.COMMITMENT, canonical(commitment))
+        for i, commitment in enumerate(chain)
+    ]
 
 
 def test_an_honest_chain_is_accepted() -> None:
     chain = read_commitments(sign(honest(TERMS)), TERMS, PINNED, 2)
-    assert [one.num_out for one in chain[pb.LANE_REPORT]] == [9, 8]
+    assert [commitment.num_out for commitment in chain[pb.LANE_REPORT]] == [9, 8]
     assert read_commitments(sign(honest(TERMS))[:2], TERMS, PINNED, 1)[pb.LANE_PARAMETER][0].hop == 1
 
 
@@ -84,7 +87,7 @@ def test_a_bent_chain_is_refused(bend: Callable[[list[pb.Commitment]], object], 
 
 def test_each_hop_signs_its_own() -> None:
     chain = honest(TERMS)
-    forged = [HOPS["shuffler-1"].signed(Kind.COMMITMENT, canonical(one)) for one in chain]
+    forged = [HOPS["shuffler-1"].signed(Kind.COMMITMENT, canonical(commitment)) for commitment in chain]
     with pytest.raises(SignatureError):
         read_commitments(forged, TERMS, PINNED, 2)
 

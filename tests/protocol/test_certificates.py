@@ -40,8 +40,8 @@ GRADES = st.sampled_from(["CERTIFIED", "ASYMPTOTIC", "HEURISTIC", "LOWER_BOUND"]
 MAYBE = st.none() | NUMBERS
 
 
-def stated(of: Any) -> st.SearchStrategy[list[pb.Statement]]:
-    return st.lists(statements(of), max_size=3).map(messages_of)
+def stated(codes_: Any) -> st.SearchStrategy[list[pb.Statement]]:
+    return st.lists(statements(codes_), max_size=3).map(messages_of)
 
 
 TIERS = st.builds(
@@ -63,13 +63,15 @@ BOUNDS = st.builds(
     notes=stated(Note),
 )
 DROPS = st.dictionaries(WORDS, COUNTS, max_size=2).map(
-    lambda found: [pb.Drop(reason=reason, count=count) for reason, count in found.items()]
+    lambda counts: [pb.Drop(reason=reason, count=count) for reason, count in counts.items()]
 )
 SIGNED = st.builds(
     pb.Signed,
     payload=st.binary(max_size=9),
     signatures=st.dictionaries(WORDS, st.binary(max_size=9), max_size=2).map(
-        lambda found: [pb.Signature(signer=signer, signature=signature) for signer, signature in found.items()]
+        lambda signatures: [
+            pb.Signature(signer=signer, signature=signature) for signer, signature in signatures.items()
+        ]
     ),
 )
 GUARANTEES = st.builds(
@@ -162,12 +164,12 @@ def test_nothing_is_lost_between_message_and_json(message: pb.Certificate) -> No
     ],
 )
 def test_what_is_certified_is_read_back_from_both_forms(randomizer: Any, more: dict[str, Any]) -> None:
-    found = certify([(0.5, 30, 1e-6), (1.0, 20, 1e-6)], randomizer, **{"delta": 1e-3} | more)
-    sent = pb.Certificate.FromString(found.to_message().SerializeToString())
-    assert Certificate.from_message(sent) == found
+    certificate = certify([(0.5, 30, 1e-6), (1.0, 20, 1e-6)], randomizer, **{"delta": 1e-3} | more)
+    sent = pb.Certificate.FromString(certificate.to_message().SerializeToString())
+    assert Certificate.from_message(sent) == certificate
     for steps in (False, True):
-        document = json.loads(json.dumps(found.to_json(steps=steps), allow_nan=False))
-        assert Certificate.from_json(document) == found
+        document = json.loads(json.dumps(certificate.to_json(steps=steps), allow_nan=False))
+        assert Certificate.from_json(document) == certificate
         VALID.validate(document)
         assert all(tier.get("steps", []) for tier in document["tiers"]) == steps
 
@@ -258,8 +260,8 @@ def test_what_commands_print_is_as_the_schema_says(
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     printed = document["points"] if command == "curve" else [document.get("certificate", document)]
-    for one in printed:
-        VALID.validate(one)
+    for printed_document in printed:
+        VALID.validate(printed_document)
 
 
 @pytest.mark.asyncio

@@ -77,8 +77,8 @@ def test_the_size_of_a_sealed_result_tells_nothing() -> None:
     ):
         terms = terms_for(key.public, question)
         sizes = {
-            len(seal_result(one, terms).sealed_result)
-            for one in (
+            len(seal_result(result, terms).sealed_result)
+            for result in (
                 published(terms, 0.1, num_values, label),
                 published(terms, 0.0, num_values, label),
                 pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash),

@@ -157,8 +157,8 @@ def test_a_service_is_warned_of_keys_that_are_not_pinned(tmp_path: Path, caplog:
     entry = make_deployment(tmp_path, "local", 1).service("analyzer")
     secrets = load_secrets(tmp_path / "analyzer")
     other = entry.model_copy(update={"identity": "00" * 32})
-    for one in (entry, other.model_copy(update={"pending_identity": entry.identity})):
-        warn_of_unpinned(one, secrets)
+    for service in (entry, other.model_copy(update={"pending_identity": entry.identity})):
+        warn_of_unpinned(service, secrets)
     assert not caplog.records
     warn_of_unpinned(other, secrets)
     assert caplog.messages == ["identity.key is not what deployment.toml pins: others do not accept this service"]

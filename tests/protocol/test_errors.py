@@ -20,6 +20,6 @@ def test_a_code_has_a_sentence_that_goes_on_with_the_callers_value(code: Code) -
     assert Refusal(code, "'x'", log_only="a secret").details() == f"{code.name}: {code.message}: 'x'"
 
 
-@pytest.mark.parametrize("code", [one for one in Code if one is not Code.INTERNAL], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [member for member in Code if member is not Code.INTERNAL], ids=lambda code: code.name)
 def test_a_sentence_says_whether_to_try_again(code: Code) -> None:
     assert ("again" in code.message) == code.may_pass

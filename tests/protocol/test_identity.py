@@ -112,8 +112,8 @@ def test_a_key_of_small_order_signs_nothing() -> None:
     Ed25519PublicKey.from_public_bytes(identity).verify(for_all, b"any message")
     neutral = identity + bytes(32)  # a naive check takes it for every eighth message at least
     for key in SMALL_ORDER:
-        for one in (key, key[:-1] + bytes([key[-1] | 0x80])):
-            forged = Submission(client_key=one, signature=neutral)
+        for encoding in (key, key[:-1] + bytes([key[-1] | 0x80])):
+            forged = Submission(client_key=encoding, signature=neutral)
             assert not any(submission_is_authentic(Digest(bytes([k]) * 32), forged) for k in range(50))
 
 

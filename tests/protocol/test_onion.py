@@ -52,7 +52,7 @@ def test_the_chain_peels_an_envelope(hops: int, suite: str) -> None:
         report = peel(kit, Lane.LANE_REPORT, hop, f"shuffler-{hop}", report)
         parameter = peel(kit, Lane.LANE_PARAMETER, hop, f"shuffler-{hop}", parameter)
         passed_on += [report, parameter]
-    assert hashes == b"".join(hashlib.sha256(one).digest() for one in passed_on)
+    assert hashes == b"".join(hashlib.sha256(sealed).digest() for sealed in passed_on)
     assert len(report) == onion.arriving_size(Lane.LANE_REPORT, HOP_ANALYZER)
     held = peel(kit, Lane.LANE_REPORT, HOP_ANALYZER, "analyzer", report)
     assert split_report(held) == (tickets[0], sealed)

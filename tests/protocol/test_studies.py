@@ -36,7 +36,7 @@ def utc(unix_s: int) -> str:
 
 def test_waves_open_at_the_same_local_time_after_clocks_change() -> None:
     waves = list(STUDY.waves())
-    assert [utc(one.opens_unix_s) for one in waves] == [
+    assert [utc(wave.opens_unix_s) for wave in waves] == [
         "2026-03-23T07:00:00+00:00",
         "2026-03-30T06:00:00+00:00",  # summer time began on the 29th
         "2026-04-06T06:00:00+00:00",

@@ -24,17 +24,17 @@ WORDINGS = (
 def kits(count: int = 3) -> list[RoundKit]:
     """Rounds of one survey, each with the description in its manifest."""
     made = [make_kit(round_id=f"work-{number}") for number in range(1, count + 1)]
-    rounds = [SurveyRound(RoundId(one.manifest.round_id), stated_terms_hash(one.manifest)) for one in made]
-    for one in made:
-        one.manifest.survey.CopyFrom(Survey("work", WORDINGS, tuple(rounds), "random").message())
+    rounds = [SurveyRound(RoundId(opening.manifest.round_id), stated_terms_hash(opening.manifest)) for opening in made]
+    for opening in made:
+        opening.manifest.survey.CopyFrom(Survey("work", WORDINGS, tuple(rounds), "random").message())
     return made
 
 
 def test_rounds_of_one_survey_are_recognised() -> None:
-    terms = [one.terms for one in kits()]
+    terms = [kit.terms for kit in kits()]
     survey = rounds_together(terms)
     assert (survey.survey_id, survey.wordings, survey.left_out) == ("work", WORDINGS, "random")
-    assert {one.survey.hash for one in terms if one.survey} == {survey.hash}
+    assert {round_terms.survey.hash for round_terms in terms if round_terms.survey} == {survey.hash}
     assert Survey.read(survey.message()) == survey
     assert make_kit().terms.survey is None
 
@@ -57,7 +57,7 @@ def with_a_stranger(rounds: list[RoundTerms]) -> list[RoundTerms]:
 )
 def test_rounds_that_are_not_all_of_a_survey_are_refused(change: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        rounds_together(change([one.terms for one in kits()]))
+        rounds_together(change([kit.terms for kit in kits()]))
 
 
 @pytest.mark.parametrize("field", ["close_deadline_unix_s", "grid"])
@@ -67,12 +67,14 @@ def test_rounds_of_a_survey_share_budgets_and_deadline(field: str) -> None:
         del made[1].manifest.budget_grid[2:]
     else:
         made[1].manifest.close_deadline_unix_s = 5
-    rounds = tuple(SurveyRound(RoundId(one.manifest.round_id), stated_terms_hash(one.manifest)) for one in made)
-    for one in made:
-        one.manifest.survey.CopyFrom(Survey("work", WORDINGS, rounds).message())
+    rounds = tuple(
+        SurveyRound(RoundId(opening.manifest.round_id), stated_terms_hash(opening.manifest)) for opening in made
+    )
+    for opening in made:
+        opening.manifest.survey.CopyFrom(Survey("work", WORDINGS, rounds).message())
     named = ("budgets", "[3, 2]") if field == "grid" else ("deadlines", "[0, 5]")
     with pytest.raises(ValueError, match=naming(*named)):
-        rounds_together([one.terms for one in made])
+        rounds_together([opening.terms for opening in made])
 
 
 def another_text(manifest: pb.Manifest) -> None:

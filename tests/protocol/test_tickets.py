@@ -33,13 +33,13 @@ def message(content: bytes, lane: Lane = pb.LANE_REPORT, manifest_hash: Digest =
 
 def test_tickets_of_a_batch_are_valid_for_their_own_messages_only(issuer: TicketIssuer) -> None:
     messages = [message(bytes([number])) for number in range(5)]
-    requests = [TicketRequest(one) for one in messages]
+    requests = [TicketRequest(message) for message in messages]
     evaluated = issuer.evaluate([request.blinded for request in requests])
     tickets = collect_tickets(requests, evaluated, issuer.public_key)
     assert {len(ticket) for ticket in tickets} == {TICKET_BYTES}
     assert len(issuer.public_key) == TICKET_KEY_BYTES
     for index, ticket in enumerate(tickets):
-        assert [issuer.is_valid(one, ticket) for one in messages] == [place == index for place in range(5)]
+        assert [issuer.is_valid(message, ticket) for message in messages] == [place == index for place in range(5)]
 
 
 def test_a_message_is_bound_to_manifest_lane_and_content(issuer: TicketIssuer) -> None:

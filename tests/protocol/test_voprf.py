@@ -143,7 +143,9 @@ def test_evaluations_under_two_keys_that_cancel_out_do_not_pass() -> None:
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_inverses_of_a_batch_are_those_of_each(size: int) -> None:
     scalars = [voprf.random_scalar() for _ in range(size)]
-    assert [_integer(one) for one in voprf.inverses(scalars)] == [pow(_integer(one), -1, ORDER) for one in scalars]
+    assert [_integer(inverse) for inverse in voprf.inverses(scalars)] == [
+        pow(_integer(inverse), -1, ORDER) for inverse in scalars
+    ]
 
 
 def test_no_copy_of_the_library_is_left_among_the_temporary_files() -> None:

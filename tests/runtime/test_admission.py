@@ -109,8 +109,8 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
     forged = submission(3, fill=3)
     forged.signature = submission(2).signature
     sent = [submission(1, fill=1), submission(9, fill=9), forged, submission(4, fill=4), submission(1, fill=5)]
-    found, _ = await admission.submit(TERMS, SIZE, sent, LaneWork(SIZE, 2, beginnings))
-    assert found == [
+    codes, _ = await admission.submit(TERMS, SIZE, sent, LaneWork(SIZE, 2, beginnings))
+    assert codes == [
         ACCEPTED,
         pb.SUBMISSION_CODE_UNKNOWN_CLIENT,
         pb.SUBMISSION_CODE_BAD_SIGNATURE,
@@ -120,7 +120,7 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
     ((envelopes, records),) = kept
     assert envelopes == [sent[0].envelope, sent[3].envelope]
     assert records == [hashlib.sha256(envelope).digest() + bytes([OPENED]) + envelope[:2] for envelope in envelopes]
-    raw = [one.SerializeToString() for one in sent]
+    raw = [submission.SerializeToString() for submission in sent]
     may = [True, False, True, True, True]
     _, made = verify_and_open("submit", TERMS.hash, LaneWork(SIZE, 2, beginnings), may, raw)
     assert [record[-1] for record in made] == [1, 4, 5]  # nothing of the stranger and the forger
@@ -189,7 +189,7 @@ async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: Worker
 @pytest.mark.asyncio
 async def test_too_much_at_once_is_refused(store: Store, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     admission = await opened(store, pool)
-    monkeypatch.setattr(room, "_MAX_PENDING", 1)
+    monkeypatch.setattr(room, "MAX_PENDING", 1)
     with pytest.raises(Refusal, match=Code.OVERLOADED.message) as refused:
         await codes(admission, submission(1), submission(2))
     assert refused.value.code is Code.OVERLOADED

@@ -78,9 +78,9 @@ def test_certificates_of_a_cluster_are_leaves_of_an_authority_of_its_own(tmp_pat
     ]
     signer = authority.public_key()
     assert isinstance(signer, EllipticCurvePublicKey)
-    for one in others:
-        signer.verify(one.signature, one.tbs_certificate_bytes, ECDSA(SHA256()))
-        assert not one.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    for certificate in others:
+        signer.verify(certificate.signature, certificate.tbs_certificate_bytes, ECDSA(SHA256()))
+        assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     with pytest.raises(ValueError, match="exists"):
         make_cluster_keys(tmp_path / "c")
 
@@ -152,7 +152,7 @@ def test_a_service_without_a_cluster_does_not_load_it() -> None:
 async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.cluster._PATIENCE_S", 0.05)
+    monkeypatch.setattr("croupier.runtime.cluster.PATIENCE_S", 0.05)
 
     def settings_of(name: str) -> str:
         make_cluster_keys(tmp_path / "deployment" / name / "cluster")
@@ -172,5 +172,5 @@ async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
 
 async def problem(operator: Operator, round_id: str) -> str:
     """What hop 1 says of a round."""
-    answers = [one for one in await operator.status(RoundId(round_id)) if isinstance(one, rpc.StatusResponse)]
+    answers = [answer for answer in await operator.status(RoundId(round_id)) if isinstance(answer, rpc.StatusResponse)]
     return next(answer.rounds[0].problem for answer in answers if answer.service == "shuffler-1")

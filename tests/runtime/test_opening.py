@@ -21,8 +21,8 @@ from tests.support.arena import WAIT_S, arena
 
 async def opened(hop: RoundService, round_id: str) -> list[int]:
     """Returns which of the joint envelopes' chunks are opened."""
-    found = await hop.store.run("look", lambda tx: tx.opened(RoundId(round_id), pb.LANE_JOINT, -1))
-    return [index for index, _ in found]
+    records = await hop.store.run("look", lambda tx: tx.opened(RoundId(round_id), pb.LANE_JOINT, -1))
+    return [index for index, _ in records]
 
 
 @pytest.mark.asyncio
@@ -49,11 +49,11 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
         await broken.wait()
         monkeypatch.setattr(LaneOpener, "open_page", open_page)
         await deployment.admit(terms, await deployment.seal(terms, 10))
-        found: list[int] = []
+        indices: list[int] = []
         async with asyncio.timeout(WAIT_S):
-            while not found:
+            while not indices:
                 await asyncio.sleep(0.02)
-                found = await opened(hop, terms.round_id)
+                indices = await opened(hop, terms.round_id)
         await deployment.admit(terms, await deployment.seal(terms, 10))  # perhaps not opened when the round is closed
         publication, certificate = await deployment.finish(terms)
     assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (30, 30, 0)
@@ -81,7 +81,7 @@ async def test_records_come_in_the_order_of_arrival_and_each_once(
             assert has_cluster or len(await opened(hop, terms.round_id)) == len(before) + 1
             await hop.opener.open_all(terms, pb.LANE_JOINT)
             await hop.opener.open_all(terms, pb.LANE_JOINT)
-        records = [one async for page in hop.opener.records(terms, pb.LANE_JOINT) for one in page]
+        records = [record async for page in hop.opener.records(terms, pb.LANE_JOINT) for record in page]
         assert [record.name for record in records] == sent
         assert await opened(hop, terms.round_id) == [0, 1, 2, 3]
 

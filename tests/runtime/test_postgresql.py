@@ -44,7 +44,7 @@ class Wire:
     """
 
     def __init__(self, url: str) -> None:
-        self._server = sa.make_url(url)
+        self.server = sa.make_url(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
@@ -55,7 +55,7 @@ class Wire:
 
     @property
     def url(self) -> str:
-        address = self._server.set(host="127.0.0.1", port=self._listener.getsockname()[1])
+        address = self.server.set(host="127.0.0.1", port=self._listener.getsockname()[1])
         return address.render_as_string(hide_password=False)
 
     def _accept(self) -> None:
@@ -73,7 +73,7 @@ class Wire:
         """Ends both connections when either end does, or when this one is cut."""
         with suppress(OSError):
             if not self.down:
-                with socket.create_connection((self._server.host or "", self._server.port or 5432)) as far:
+                with socket.create_connection((self.server.host or "", self.server.port or 5432)) as far:
                     self._pass_on(near, far)
         with self._lock:
             del self._connections[near]
@@ -135,7 +135,7 @@ async def put_in_the_end(store: Store, kind: str) -> None:
 def silence(store: Store, wire: Wire) -> Iterator[None]:
     """No byte arrives, and the store's patience is short; only now, else a slow machine would use it up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
+        patch.setattr(store.database, "timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
         wire.silent = True
         yield
         wire.silent = False
@@ -210,7 +210,7 @@ async def test_a_store_closes_while_its_server_is_silent(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It waited for the transaction under way as long as that may last, five minutes, and the process with it."""
-    monkeypatch.setattr("croupier.runtime.store._CLOSE_S", 0.2)
+    monkeypatch.setattr("croupier.runtime.store.CLOSE_S", 0.2)
     with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
         wire.silent = True
@@ -248,7 +248,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
 ) -> None:
     with relayed(postgresql, Timeouts(connect_s=2, lock_s=0.2)) as (store, wire):
         wire.cut()
-        other = Store(wire._server.render_as_string(hide_password=False), StorageKey(WRAPPING_KEY))
+        other = Store(wire.server.render_as_string(hide_password=False), StorageKey(WRAPPING_KEY))
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
@@ -398,8 +398,8 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     async def files() -> dict[str, int]:
         """The file of each table, which is another one when the table has been rewritten."""
         question = sa.text("SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relfilenode > 0")
-        found = await store.run("look", lambda tx: tx.connection.execute(question).all())
-        return {name: number for name, number in found if not name.startswith(("pg_", "sql_"))}
+        rows = await store.run("look", lambda tx: tx.connection.execute(question).all())
+        return {name: number for name, number in rows if not name.startswith(("pg_", "sql_"))}
 
     for name in (taken, stays):
         await store.run("look", lambda tx: tx.add_round(RoundId(name), "suite", {}))  # noqa: B023
@@ -455,9 +455,9 @@ def files_of(server: Server, url: str) -> bytes:
 
 def test_the_bench_of_the_stores_measures_both(postgresql: Server, tmp_path: Path) -> None:
     kinds = [kind for kind in kinds_of(postgresql.new_database()) if kind.name in ("SQLite", "PostgreSQL")]
-    found = measure_stores(kinds, 1000, tmp_path)
-    for row in found["rows"]:
+    measured = measure_stores(kinds, 1000, tmp_path)
+    for row in measured["rows"]:
         assert row["bytes_per_body"] > row["body_bytes"]  # it was kept
         assert row["longest_wait_s"] > 0
         assert row["fill"]["bodies_per_s"] > 0
-    assert "| 1,000 bodies of 456 bytes | SQLite | PostgreSQL |" in store_lines(found)
+    assert "| 1,000 bodies of 456 bytes | SQLite | PostgreSQL |" in store_lines(measured)

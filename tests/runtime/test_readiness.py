@@ -44,8 +44,8 @@ async def ready() -> AsyncIterator[tuple[SlowStore, Callable[[], Any]]]:
     readiness = Readiness(cast(Store, store), PrometheusMetrics())
 
     async def answer() -> str:
-        found = await readiness._health.Check(health_pb2.HealthCheckRequest(), cast(Any, None))
-        return health_pb2.HealthCheckResponse.ServingStatus.Name(found.status)
+        reply = await readiness.health.Check(health_pb2.HealthCheckRequest(), cast(Any, None))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
 
     await readiness.begin()
     await readiness.start()

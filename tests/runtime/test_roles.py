@@ -21,7 +21,7 @@ _ROW = re.compile(r"^\| (shuffler|accountant|analyzer) \| ([A-Z]+) \| `(\w+)` \|
 @pytest.mark.parametrize("role", [ShufflerService, AccountantService, AnalyzerService])
 def test_a_role_inherits_from_one_class_of_ours(role: type[RoundService]) -> None:
     """Reproduction: a call entered one of eight base classes, fell into the role through a hook, and climbed back."""
-    ours = [one for one in role.__mro__ if one.__module__.startswith("croupier.") and "v1" not in one.__module__]
+    ours = [base for base in role.__mro__ if base.__module__.startswith("croupier.") and "v1" not in base.__module__]
     assert ours == [role, RoundService]
 
 

@@ -77,5 +77,5 @@ async def test_a_round_begins_nowhere_that_breaks_the_rules_of_one_service(tmp_p
             await operator.open_round(settings())
         assert no.value.code is Code.BAD_MANIFEST
         answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]
-        states = {one.state for answer in answers for one in answer.rounds}
+        states = {round_.state for answer in answers for round_ in answer.rounds}
         assert states == {pb.ROUND_STATE_DISPOSED}  # the operator withdraws what was prepared

@@ -79,7 +79,7 @@ def test_no_failure_of_power_loses_a_commit(
     database: Path, connection: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before every statement, and while blocks of the log have reached the disk in any order."""
-    monkeypatch.setattr(sqlite_log, "_BLOCK", 512)
+    monkeypatch.setattr(sqlite_log, "BLOCK", 512)
     drawn, pwrite, looks, blocks = random.Random(1), os.pwrite, [0], list[tuple[bytes, int]]()
     log = Path(f"{database}-wal")
 

@@ -24,13 +24,13 @@ def is_step(node: ast.expr) -> bool:
 
 def test_no_transaction_is_named_by_a_sentence() -> None:
     """Reproduction: a reworded log line took its transaction out of the fault schedules, and no test failed."""
-    found = 0
+    count = 0
     for file, tree in files():
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Attribute) and ast.unparse(call.func).endswith("store.run"):
                 assert is_step(call.args[0]), f"{file.name}:{call.lineno}: {ast.unparse(call.args[0])}"
-                found += 1
-    assert found > 50
+                count += 1
+    assert count > 50
 
 
 def test_every_step_is_taken_somewhere() -> None:

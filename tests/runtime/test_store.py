@@ -178,8 +178,8 @@ async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: S
 
     for index in range(parts):
         await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, index, parts, body(index)))  # noqa: B023
-    found = await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2))
-    assert found == [body(index) for index in range(parts)]
+    parts_read = await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2))
+    assert parts_read == [body(index) for index in range(parts)]
     await store.run("look", lambda tx: tx.shred_round(ROUND))
     await store.shred()
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
@@ -246,11 +246,11 @@ async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, mon
         await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 1, index, 41, bytes([index])))  # noqa: B023
     await store.run("look", lambda tx: tx.put_opened(ROUND, 1, [(index, bytes([index])) for index in (*opened, 7)]))
     for start, left in ((-1, [2, 3, 6, 20, 22, 40]), (2, [3, 6, 20, 22, 40]), (None, [22, 40]), (40, [])):
-        found, after = list[tuple[int, bytes]](), start
+        pages, after = list[tuple[int, bytes]](), start
         while page := await store.run("look", lambda tx: tx.unopened(ROUND, 1, after)):  # noqa: B023
-            found += page
+            pages += page
             after = page[-1][0]
-        assert found == [(index, bytes([index])) for index in left]
+        assert pages == [(index, bytes([index])) for index in left]
     read, behind = list[tuple[int, bytes]](), -1
     while page := await store.run("look", lambda tx: tx.opened(ROUND, 1, behind)):  # noqa: B023
         read += page

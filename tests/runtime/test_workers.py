@@ -57,9 +57,9 @@ def is_imported(module: str) -> bool:
 @pytest.mark.asyncio
 async def test_workers_have_imported_their_room_before_their_first_job() -> None:
     """Reproduction: each of eight imported for .1 s in the first round of a deployment."""
-    for room, found in (("croupier.protocol.envelope", False), ("colorsys", True)):
+    for room, imported in (("croupier.protocol.envelope", False), ("colorsys", True)):
         pool = WorkerPool(1, preload_module=room)
-        assert (await pool.run(is_imported, "colorsys"))[0] is found
+        assert (await pool.run(is_imported, "colorsys"))[0] is imported
         pool.close()
 
 
@@ -156,7 +156,10 @@ async def test_a_caller_with_much_work_does_not_keep_the_others_waiting(tmp_path
         stranger = [Call(caller_at("192.0.2.66"), pinned=False) for _ in range(20)]
         neighbours = [Call(caller_at(f"2001:db8::{number:x}:0:0:0:1"), pinned=False) for number in range(20)]
         client, peer = Call(caller_at("198.51.100.1"), pinned=False), Call(("shuffler-2",), pinned=True)
-        jobs = [asyncio.ensure_future(job_of(pool, one, done)) for one in (*stranger, *neighbours, client, peer)]
+        jobs = [
+            asyncio.ensure_future(job_of(pool, client_of_job, done))
+            for client_of_job in (*stranger, *neighbours, client, peer)
+        ]
         await asyncio.sleep(0)  # all of them wait now
         (tmp_path / "there").touch()
         await asyncio.gather(*under_way, *jobs)

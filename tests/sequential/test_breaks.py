@@ -68,11 +68,11 @@ async def test_the_last_answer_counts_although_its_clients_are_gone(
         terms = await table.gather(group, settings(task(), needed=6))
         original, stuck = SequentialHop.pass_on, asyncio.Event()
 
-        async def seven_times(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        async def seven_times(self: SequentialHop, terms_of_round: RoundTerms, answer: bytes) -> pb.RelayResponse:
             if (await progress_of(table, terms)).position == 7:
                 stuck.set()
                 await asyncio.Event().wait()
-            return await original(self, of, answer)
+            return await original(self, terms_of_round, answer)
 
         with monkeypatch.context() as patch:
             patch.setattr(SequentialHop, "pass_on", seven_times)

@@ -50,11 +50,15 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
         group = people(14)
         terms = await table.operator.open_round(settings(task(), needed=8))
         junk = {name: os.urandom(Onion(terms).joint.sealed_size) for name in list(group)[:2]}
-        signed = {name: sign_submission(terms.hash, one, PrivateKey(group[name].key)) for name, one in junk.items()}
-        for name, one in signed.items():
-            sealed = Sealed(one.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key())
+        signed = {
+            name: sign_submission(terms.hash, request, PrivateKey(group[name].key)) for name, request in junk.items()
+        }
+        for name, submission in signed.items():
+            sealed = Sealed(submission.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key())
             table.outbox.keep(terms.round_id, {name: sealed})
-        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
+        users = {
+            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
+        }
         assert (await table.submit(terms, users)).accepted == 14
         await table.operator.close_round(terms.round_id)
         taken = await table.take(terms, dict(list(group.items())[:12]))
@@ -73,7 +77,8 @@ async def kept(table: Table, terms: RoundTerms, name: str, *kinds: DocumentKind)
     """Returns what a service still keeps that must be gone when the round is over."""
     store = table.inside.running[name].service.store
     keys, documents = await store.run(
-        "look", lambda tx: (list(tx.keys(terms.round_id)), [one for one in kinds if tx.document(terms.round_id, one)])
+        "look",
+        lambda tx: (list(tx.keys(terms.round_id)), [kind for kind in kinds if tx.document(terms.round_id, kind)]),
     )
     return [*keys, *documents]
 
@@ -156,12 +161,12 @@ async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
         terms = await table.gather(group, settings(task()))
         original, passed = SequentialHop.pass_on, 0
 
-        async def broken(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        async def broken(self: SequentialHop, terms_of_round: RoundTerms, answer: bytes) -> pb.RelayResponse:
             nonlocal passed
             passed += 1
             if passed == 3:
                 raise Refusal(Code.WRONG_STATE, "for the test")
-            return await original(self, of, answer)
+            return await original(self, terms_of_round, answer)
 
         monkeypatch.setattr(SequentialHop, "pass_on", broken)
         with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
@@ -179,7 +184,9 @@ async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path)
     async with laid(tmp_path) as table:
         group = people(3)
         terms = await table.operator.open_round(replace(settings(task()), short_batch_policy="dispose"))
-        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
+        users = {
+            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
+        }
         await table.submit(terms, users)
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
@@ -196,7 +203,9 @@ async def test_turns_that_are_ended_before_they_begin_do_not_begin(tmp_path: Pat
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.operator.open_round(settings(task()))
-        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
+        users = {
+            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
+        }
         await table.submit(terms, users)
         await table.inside.stop("shuffler-2")  # so that hop 1 cannot deliver
         closed = await table.operator.close_round(terms.round_id, end_sequential=True)

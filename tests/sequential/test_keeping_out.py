@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from croupier.client.submission import Sealed, new_client_key
 from croupier.deploy.operator.canaries import check_canaries, send_canaries
 from croupier.protocol.codes import Assumption
-from croupier.protocol.envelope import open_many
+from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from croupier.protocol.manifest import RoundTerms, canonical
@@ -131,10 +131,11 @@ async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
     async with laid(tmp_path) as table:
         group = {str(number): person(new_client_key()) for number in range(8)}
         terms = await table.gather(group, settings(task()))
-        await asyncio.gather(*(table.take(terms, {name: one}) for name, one in group.items()))
+        await asyncio.gather(*(table.take(terms, {name: member}) for name, member in group.items()))
         _, certificate = await table.result(terms)
     public = {
-        Ed25519PrivateKey.from_private_bytes(one.key).public_key().public_bytes_raw(): one.key for one in group.values()
+        Ed25519PrivateKey.from_private_bytes(member.key).public_key().public_bytes_raw(): member.key
+        for member in group.values()
     }
     largest = max(size for size, _ in seen)
     asked = [public[client] for size, clients in seen if size == largest for client in clients]
@@ -195,7 +196,7 @@ async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monke
         terms = await table.gather(group, settings(task(), needed=4))
         onion, original, count = Onion(terms), open_many, 0
         junk = sign_answer(terms.hash, np.array([0, 0, -1], dtype="<f4").tobytes(), new_client_key())
-        behind = [layer for layer in onion._answer if layer.label.hop > 2]
+        behind = [onion.layer(pb.LANE_ANSWER, sink) for sink in (HOP_ANALYZER, HOP_RELEASE)]
 
         def forging(*arguments: Any) -> list[bytes | None]:
             nonlocal count
@@ -219,8 +220,8 @@ async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
         passed_on: asyncio.Queue[bytes] = asyncio.Queue()
         original = SequentialHop.pass_on
 
-        async def watched(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
-            response = await original(self, of, answer)
+        async def watched(self: SequentialHop, terms_of_round: RoundTerms, answer: bytes) -> pb.RelayResponse:
+            response = await original(self, terms_of_round, answer)
             passed_on.put_nowait(answer)
             return response
 

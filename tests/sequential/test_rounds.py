@@ -174,17 +174,17 @@ async def test_a_service_that_restarts_costs_no_client_a_second_answer(tmp_path:
     async with laid(tmp_path) as table:
         group = people(12)
         terms = await table.gather(group, settings(task()))
-        some = asyncio.Event()
+        enough = asyncio.Event()
         answered = 0
 
         def progress(count: int) -> None:
             nonlocal answered
             answered += count
             if answered == 4:
-                some.set()
+                enough.set()
 
         taking = asyncio.create_task(table.take(terms, group, progress=progress))
-        await asyncio.wait_for(some.wait(), 60)
+        await asyncio.wait_for(enough.wait(), 60)
         await table.inside.stop(name)
         await asyncio.sleep(0.5)
         await table.inside.start(name)
@@ -199,13 +199,13 @@ async def test_the_operator_may_end_the_asking(tmp_path: Path) -> None:
     async with laid(tmp_path) as table:
         group = people(12)
         terms = await table.gather(group, settings(task(), needed=2))
-        some, several = asyncio.Event(), asyncio.Event()
+        first_answered, several = asyncio.Event(), asyncio.Event()
 
         def progress(_: int) -> None:
-            (several if some.is_set() else some).set()
+            (several if first_answered.is_set() else first_answered).set()
 
         taking = asyncio.create_task(table.take(terms, group, progress=progress))
-        await asyncio.wait_for(some.wait(), 60)
+        await asyncio.wait_for(first_answered.wait(), 60)
         assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_SEQUENTIAL
         await asyncio.wait_for(several.wait(), 60)  # to close again has changed nothing
         await table.operator.close_round(terms.round_id, end_sequential=True)

@@ -23,12 +23,14 @@ def name(letter: str) -> bytes:
 
 def page(letters: str) -> Page:
     """Records named after the letters, of which the capital ones open."""
-    records = [name(one) + bytes([OPENED if one.isupper() else IT_DOES_NOT]) + b"??" for one in letters]
+    records = [name(letter) + bytes([OPENED if letter.isupper() else IT_DOES_NOT]) + b"??" for letter in letters]
     return Page(len(records[0]), b"".join(records))
 
 
 def holding(contents: Sequence[bytes]) -> Page:
-    return Page(HASH_BYTES + 1 + len(contents[0]), b"".join(name("n") + bytes([OPENED]) + one for one in contents))
+    return Page(
+        HASH_BYTES + 1 + len(contents[0]), b"".join(name("n") + bytes([OPENED]) + content for content in contents)
+    )
 
 
 def test_repeats_and_foreign_envelopes_are_dropped_and_counted() -> None:

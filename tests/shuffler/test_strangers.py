@@ -59,8 +59,8 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
         assert [name for name in names if name != StoreStep.PROBE] == [StoreStep.ADMIT_SUBMISSIONS]
         names.clear()
         other = sign_submission(terms.hash, envelope[:-1] + b"x", key)
-        for one in (stranger, forged, wrong, guest, other):
-            await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[one]), timeout=20)
+        for submission in (stranger, forged, wrong, guest, other):
+            await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[submission]), timeout=20)
         assert [name for name in names if name != StoreStep.PROBE] == []
 
 
@@ -92,9 +92,9 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
         rows, really = list[int](), Transaction._select_rounds
 
         def counted(self: Transaction, *how: Any) -> Any:
-            found = really(self, *how)
-            rows.append(len(found))
-            return found
+            result = really(self, *how)
+            rows.append(len(result))
+            return result
 
         monkeypatch.setattr(Transaction, "_select_rounds", counted)
         answer = await stubs.ShufflerStub(at.channel).GetRound(rpc.GetRoundRequest(), timeout=20)
@@ -103,7 +103,7 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
 
 
 async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_engine, "_MAX_TERMS", 2)
+    monkeypatch.setattr(round_engine, "MAX_TERMS", 2)
     async with table(tmp_path, 1) as at:
         played = []
         for number in range(4):

@@ -73,7 +73,7 @@ class Arena:
         """Sends submissions and returns hop 1's codes, in order."""
         if enrol:
             await self.operator.enrol([PublicKey(submission.client_key) for submission in submissions])
-        named = {str(index): one.SerializeToString() for index, one in enumerate(submissions)}
+        named = {str(index): submission.SerializeToString() for index, submission in enumerate(submissions)}
         return list((await send(self.channel, terms.round_id, named)).values())
 
     async def admit(self, terms: RoundTerms, submissions: Sequence[pb.Submission]) -> None:

@@ -64,8 +64,8 @@ def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float
 
 async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:
     """Returns the tickets of clients that are enrolled here, if they have no token, and are all given tickets."""
-    await operator.enrol([one.client_key for one in prepared if not one.token])
-    named = {str(index): one for index, one in enumerate(prepared)}
+    await operator.enrol([person.client_key for person in prepared if not person.token])
+    named = {str(index): person for index, person in enumerate(prepared)}
     async with operator.client_channel(operator.deployment.accountant.name) as accountant:
         tickets = await get_tickets(accountant, terms, named)
     assert not tickets.refused, tickets.refused
@@ -75,7 +75,7 @@ async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[P
 async def seal_prepared(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[Sealed]:
     """Returns the submissions of such clients."""
     onion, tickets = Onion(terms), await tickets_of(operator, terms, prepared)
-    return [seal_one(terms, onion, one, pair) for one, pair in zip(prepared, tickets, strict=True)]
+    return [seal_one(terms, onion, person, pair) for person, pair in zip(prepared, tickets, strict=True)]
 
 
 async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Participant]) -> list[Sealed]:
@@ -94,4 +94,4 @@ async def seal_participants(
 
 
 def submissions_of(sealed: Sequence[Sealed]) -> list[pb.Submission]:
-    return [pb.Submission.FromString(one.submission) for one in sealed]
+    return [pb.Submission.FromString(submission.submission) for submission in sealed]

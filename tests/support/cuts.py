@@ -88,5 +88,5 @@ def drawn_split(rng: np.random.Generator) -> tuple[Distances, Split, float, bool
 
 def row_of(at: Distances, cut: Split, row: int) -> tuple[Distances, Split]:
     """This distance alone."""
-    one = np.array([row])
-    return at.take(one), replace(cut, moved=float(np.broadcast_to(cut.moved, at.distance.shape)[row]))
+    index = np.array([row])
+    return at.take(index), replace(cut, moved=float(np.broadcast_to(cut.moved, at.distance.shape)[row]))

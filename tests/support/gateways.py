@@ -59,7 +59,7 @@ async def ask(
 
     await app(scope, receive, send)
     answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return HttpAnswer(sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:]))
+    return HttpAnswer(sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:]))
 
 
 @contextmanager

@@ -234,7 +234,9 @@ class _Server:
         """Returns the guarded handler of a method."""
 
         async def found(details: Any) -> Any:
-            return next((one for one in (it.service(details) for it in self._handlers) if one is not None), None)
+            return next(
+                (handler for handler in (it.service(details) for it in self._handlers) if handler is not None), None
+            )
 
         details = SimpleNamespace(method=method, invocation_metadata=())
         handler = await self._guard.intercept_service(found, details)

@@ -78,7 +78,7 @@ class Place:
         yield context
         assert await context.cookies() == []
         await context.close()
-        assert [one for one in said if "Failed to load resource" not in one] == []
+        assert [message for message in said if "Failed to load resource" not in message] == []
         assert [url for url in self.requested if not url.startswith((self.url, "file:", "data:", "blob:"))] == []
 
 
@@ -107,8 +107,8 @@ async def is_for_everybody(page: Page) -> None:
     for scheme, width, rules in LOOKS:
         await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         await page.set_viewport_size({"width": width, "height": 800})
-        found = await Axe().run(page, options=rules)
-        assert found.violations_count == 0, found.generate_report()
+        violations = await Axe().run(page, options=rules)
+        assert violations.violations_count == 0, violations.generate_report()
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         grounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(grounds) == 2

@@ -60,8 +60,8 @@ def _binaries() -> Path | None:
     for directory in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if (directory / "initdb").exists():
             return directory
-    found = shutil.which("initdb")
-    return Path(found).parent if found else None
+    path = shutil.which("initdb")
+    return Path(path).parent if path else None
 
 
 def _other_user() -> dict[str, Any]:

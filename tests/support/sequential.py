@@ -55,7 +55,7 @@ class Person:
 
 def num_present(shuffler: Any, round_id: str) -> int:
     """Returns how many clients of a round hop 1 can ask at the moment."""
-    return sum(of == round_id for of, _ in shuffler.sequential.attendance._place)
+    return int(shuffler.sequential.attendance.num_present(round_id))
 
 
 def people(count: int) -> dict[str, Person]:
@@ -86,7 +86,9 @@ class Table:
     async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
         """Opens a round, has everyone submit a budget, and closes admission."""
         terms = await self.operator.open_round(chosen)
-        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
+        users = {
+            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
+        }
         assert (await self.submit(terms, users)).accepted == len(group)
         await self.operator.close_round(terms.round_id)
         return terms
@@ -97,7 +99,7 @@ class Table:
         )
 
     async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> SequentialAnswers:
-        attendees = {name: one.attendee for name, one in group.items()}
+        attendees = {name: member.attendee for name, member in group.items()}
         return await answer_sequentially(
             self.channel, terms, self.operator.deployment, attendees, outbox=self.outbox, **more
         )

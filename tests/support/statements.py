@@ -23,20 +23,21 @@ def codes(statements: Iterable[Any]) -> list[str]:
 
 def parameters(statements: Iterable[Any], code: str) -> dict[str, Any]:
     """Returns the parameters of the only statement with this code."""
-    (found,) = [statement for statement in statements if codes([statement]) == [code]]
-    if isinstance(found, Statement):
-        return dict(found.parameters)
-    if isinstance(found, pb.Statement):
+    (statement_found,) = [statement for statement in statements if codes([statement]) == [code]]
+    if isinstance(statement_found, Statement):
+        return dict(statement_found.parameters)
+    if isinstance(statement_found, pb.Statement):
         return {
-            parameter.name: getattr(parameter, str(parameter.WhichOneof("value"))) for parameter in found.parameters
+            parameter.name: getattr(parameter, str(parameter.WhichOneof("value")))
+            for parameter in statement_found.parameters
         }
-    return dict(found["parameters"])
+    return dict(statement_found["parameters"])
 
 
 @st.composite
-def statements(draw: st.DrawFn, of: Iterable[Code]) -> Statement[Any]:
+def statements(draw: st.DrawFn, possible: Iterable[Code]) -> Statement[Any]:
     """Draws a statement with one of these codes and any values."""
-    code = draw(st.sampled_from(list(of)))
+    code = draw(st.sampled_from(list(possible)))
     values: dict[type, st.SearchStrategy[Any]] = {
         int: st.integers(0, 2**63 - 1),
         float: st.floats(allow_nan=False, allow_infinity=False),

@@ -33,16 +33,16 @@ from tests.support.statements import codes
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
     """Runs the command in this process, which has imported torch already; a deployment has processes of its own."""
-    found = CliRunner().invoke(app, ["train", "--json", *map(str, arguments)])
-    assert found.exit_code == expect, f"{arguments}: {found.exit_code}\n{found.output}\n{found.exception!r}"
-    return json.loads(found.stdout) if expect == 0 else found.output
+    result = CliRunner().invoke(app, ["train", "--json", *map(str, arguments)])
+    assert result.exit_code == expect, f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
+    return json.loads(result.stdout) if expect == 0 else result.output
 
 
 def shown(*arguments: str | Path) -> str:
     """Everything that a person sees."""
-    found = CliRunner().invoke(app, ["train", *map(str, arguments)])
-    assert found.exit_code == 0, found.output
-    return " ".join(found.output.split())
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
 
 
 @pytest.fixture(scope="module")
@@ -93,24 +93,24 @@ def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "croupier.deploy.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [epoch["epoch"] for epoch in found["history"]] == [1]
-    assert_certified(found)
-    assert_kept(found, tmp_path)
+    document = json.loads(done.stdout)
+    assert [epoch["epoch"] for epoch in document["history"]] == [1]
+    assert_certified(document)
+    assert_kept(document, tmp_path)
     # Reproduction: a second run went on from a checkpoint whose deployment was gone.
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
-def assert_certified(found: Any) -> None:
-    assert found["setting"]["mode"] == "deployed"
-    assert found["certificate"]["grade"] == "CERTIFIED"
-    assert found["history"][0]["epsilon"] == found["certificate"]["epsilon"]
-    assert Assumption.SIMULATED not in codes(found["certificate"]["assumptions"])
+def assert_certified(document: Any) -> None:
+    assert document["setting"]["mode"] == "deployed"
+    assert document["certificate"]["grade"] == "CERTIFIED"
+    assert document["history"][0]["epsilon"] == document["certificate"]["epsilon"]
+    assert Assumption.SIMULATED not in codes(document["certificate"]["assumptions"])
 
 
-def assert_kept(found: Any, out: Path) -> None:
+def assert_kept(document: Any, out: Path) -> None:
     torch.nn.Linear(63, 10).load_state_dict(torch.load(out / "model.pt", weights_only=True))
-    assert json.loads((out / "training.json").read_text()) == found
+    assert json.loads((out / "training.json").read_text()) == document
     assert (out / "training.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -154,25 +154,25 @@ def test_both_modes_are_measured_with_the_same_numbers() -> None:
         app, ["lab", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json"]
     )
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["users"], found["dimension"], found["epochs"]) == (100, 640, 1)
-    assert found["ratio"] == found["deployed_s_per_epoch"] / found["simulated_s_per_epoch"] > 0
+    document = json.loads(done.stdout)
+    assert (document["users"], document["dimension"], document["epochs"]) == (100, 640, 1)
+    assert document["ratio"] == document["deployed_s_per_epoch"] / document["simulated_s_per_epoch"] > 0
 
 
 def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
-    found = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
-    assert 1 <= len(found["history"]) < 9
-    assert found["history"][-1]["epsilon"] <= 2.2
-    assert "next one" in found["stopped"]
-    assert "all clients" in found["stopped"]
+    document = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
+    assert 1 <= len(document["history"]) < 9
+    assert document["history"][-1]["epsilon"] <= 2.2
+    assert "next one" in document["stopped"]
+    assert "all clients" in document["stopped"]
 
 
 def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
-    found = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
-    assert found["grade"] == "CERTIFIED"
-    assert found["everyone_else_colludes"] == 8.0
-    assert Assumption.SIMULATED in codes(found["assumptions"])
-    assert Assumption.UNIFORM_ORDER in codes(found["assumptions"])
+    certificate = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
+    assert certificate["grade"] == "CERTIFIED"
+    assert certificate["everyone_else_colludes"] == 8.0
+    assert Assumption.SIMULATED in codes(certificate["assumptions"])
+    assert Assumption.UNIFORM_ORDER in codes(certificate["assumptions"])
     text = shown("--simulate", "--epochs", "1", "--out", tmp_path)
     assert "1 epoch, 1 step: accuracy" in text
     for part in (
@@ -188,28 +188,28 @@ def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
 
 def test_components_that_are_fitted_to_the_users_are_not_certified(tmp_path: Path) -> None:
     """Reproduction: principal components of private data came with a certificate that does not cover them."""
-    found = train("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
-    assert found["certificate"]["grade"] == found["history"][0]["grade"] == "HEURISTIC"
-    assert Assumption.FEATURES_FROM_USERS in codes(found["certificate"]["assumptions"])
+    document = train("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
+    assert document["certificate"]["grade"] == document["history"][0]["grade"] == "HEURISTIC"
+    assert Assumption.FEATURES_FROM_USERS in codes(document["certificate"]["assumptions"])
     assert "CERTIFIED" not in shown("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
 
 
 def test_the_code_of_a_model_file_is_an_assumption(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import torch\ndef model(inputs, classes): return torch.nn.Linear(inputs, classes)\n")
-    found = train("--simulate", "--model", file, "--epochs", "1", "--out", tmp_path)
-    assert Assumption.MODEL_FILE_BLIND in codes(found["certificate"]["assumptions"])
-    assert len(found["setting"]["model_sha256"]) == 64
+    document = train("--simulate", "--model", file, "--epochs", "1", "--out", tmp_path)
+    assert Assumption.MODEL_FILE_BLIND in codes(document["certificate"]["assumptions"])
+    assert len(document["setting"]["model_sha256"]) == 64
 
 
 def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) -> None:
     rule = ("--epochs", "1", "--learning-rate", "0.02", "--averaging", "0.01", "--budgets", "4:1")
-    found = train("--simulate", "--no-baseline", "--order", "sequential", *rule, "--out", tmp_path / "a")
-    assert [epoch["steps"] for epoch in found["history"]] == [1297]
+    document = train("--simulate", "--no-baseline", "--order", "sequential", *rule, "--out", tmp_path / "a")
+    assert [epoch["steps"] for epoch in document["history"]] == [1297]
     together = train("--simulate", *rule, "--out", tmp_path / "b")
     # All at once they have the exchange bound, too, which is no better for so few with so large budgets.
-    assert found["certificate"]["epsilon"] == pytest.approx(together["certificate"]["epsilon"], rel=1e-5)
-    assert found["history"][0]["accuracy"] > 0.16  # three standard deviations above guessing
+    assert document["certificate"]["epsilon"] == pytest.approx(together["certificate"]["epsilon"], rel=1e-5)
+    assert document["history"][0]["accuracy"] > 0.16  # three standard deviations above guessing
 
 
 @pytest.mark.processes
@@ -218,21 +218,21 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
 def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path, order: str) -> None:
     arguments = ("--unit", "record", "--clients", "2", "--budgets", "2:1", "--epochs", "2", "--order", order)
     # In real time, here alone: no client misses so long a period, on however busy a machine.
-    found = train(*arguments, "--period-s", "2", "--out", tmp_path, "--dir", local.directory)
-    assert [epoch["steps"] for epoch in found["history"]] == ([1, 2] if order == "batch" else [2, 4])
-    first, second = (epoch["epsilon"] for epoch in found["history"])
+    document = train(*arguments, "--period-s", "2", "--out", tmp_path, "--dir", local.directory)
+    assert [epoch["steps"] for epoch in document["history"]] == ([1, 2] if order == "batch" else [2, 4])
+    first, second = (epoch["epsilon"] for epoch in document["history"])
     assert first == pytest.approx(2.0, rel=1e-6)
     assert 2.0 * math.sqrt(2) < second < 4.0
-    assert Assumption.RECORD_LEVEL in codes(found["certificate"]["assumptions"])
+    assert Assumption.RECORD_LEVEL in codes(document["certificate"]["assumptions"])
     simulated = train("--simulate", "--no-baseline", *arguments, "--out", tmp_path)
-    assert simulated["certificate"]["epsilon"] == found["certificate"]["epsilon"]
+    assert simulated["certificate"]["epsilon"] == document["certificate"]["epsilon"]
 
 
 def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
-    found = train("--simulate", "--no-private", "--epochs", "2", "--batch-size", "400", "--out", tmp_path)
-    assert found["certificate"] is None
-    assert [epoch["epsilon"] for epoch in found["history"]] == [None, None]
-    assert [epoch["steps"] for epoch in found["history"]] == [4, 8]
+    document = train("--simulate", "--no-private", "--epochs", "2", "--batch-size", "400", "--out", tmp_path)
+    assert document["certificate"] is None
+    assert [epoch["epsilon"] for epoch in document["history"]] == [None, None]
+    assert [epoch["steps"] for epoch in document["history"]] == [4, 8]
 
 
 @pytest.mark.parametrize(
@@ -250,3 +250,15 @@ def test_what_cannot_be_done_is_one_sentence_and_an_exit_code(
     done = CliRunner().invoke(app, ["train", "--json", *arguments, "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert re.match(naming("croupier:", *named), done.output)
+
+
+def test_a_target_with_a_range_is_shown_with_its_error(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("age,weight\n" + "\n".join(f"{20 + i},{50 + i / 2}" for i in range(60)), encoding="utf-8")
+    arguments = ("--data", file, "--target", "weight:50:80", "--column", "age:20:80", "--simulate", "--epochs", "2")
+    document = train(*arguments, "--out", tmp_path / "a")
+    assert (document["setting"]["model"], document["setting"]["target_range"]) == ("linear", [50.0, 80.0])
+    assert [epoch["accuracy"] for epoch in document["history"]] == [None, None]
+    assert f"error {document['history'][-1]['error']:.4g}" in shown(*arguments, "--out", tmp_path / "b")
+    refused = train(*arguments, "--model", "softmax", "--out", tmp_path / "c", expect=2)
+    assert re.search(naming("softmax", "linear", "relu"), " ".join(refused.split()))

@@ -43,11 +43,11 @@ def test_digits_are_split_the_same_way_every_time() -> None:
 
 def test_mnist_is_read_from_idx_files_packed_or_not(tmp_path: Path) -> None:
     write_mnist(tmp_path)
-    found = load_dataset("mnist", tmp_path)
-    assert [len(part) for part in (found.train, found.validation, found.test)] == [55_000, 5_000, 10_000]
-    assert found.train.features.shape == (55_000, 49)
-    assert found.test.targets[:12].tolist() == [*range(10), 0, 1]
-    assert int((found.train.features.sum(dim=0) > 0).sum()) == 1
+    dataset = load_dataset("mnist", tmp_path)
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.test)] == [55_000, 5_000, 10_000]
+    assert dataset.train.features.shape == (55_000, 49)
+    assert dataset.test.targets[:12].tolist() == [*range(10), 0, 1]
+    assert int((dataset.train.features.sum(dim=0) > 0).sum()) == 1
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09nine")
     with pytest.raises(ValueError, match=naming("t10k-labels-idx1-ubyte")):
         load_dataset("mnist", tmp_path)
@@ -69,9 +69,9 @@ def test_the_cosine_transform_is_one_and_does_not_look_at_the_data() -> None:
 
 
 def test_principal_components_are_those_of_the_training_data() -> None:
-    found = with_features(load_dataset("digits"), "pca").train.features
-    assert found.shape == (1297, 60)
-    assert torch.allclose(found.mean(dim=0), torch.zeros(60), atol=1e-3)
+    features = with_features(load_dataset("digits"), "pca").train.features
+    assert features.shape == (1297, 60)
+    assert torch.allclose(features.mean(dim=0), torch.zeros(60), atol=1e-3)
 
 
 def test_unknown_names_and_broken_model_files_are_refused(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_unknown_names_and_broken_model_files_are_refused(tmp_path: Path) -> Non
         load_dataset("cifar")
     with pytest.raises(ValueError, match=naming("features", "'sift'")):
         with_features(load_dataset("digits"), "sift")
-    with pytest.raises(ValueError, match=naming("model", "'transformer'", "softmax, relu")):
+    with pytest.raises(ValueError, match=naming("model", "'transformer'", "softmax, linear, relu")):
         load_model("transformer", 4, 2)
     with pytest.raises(ValueError, match=naming("none.py")):
         load_model(str(tmp_path / "none.py"), 4, 2)
@@ -112,10 +112,10 @@ def test_a_download_is_split_like_the_files_and_its_failure_is_said(monkeypatch:
     pixels[:, 5] = 255.0
     answer = SimpleNamespace(data=pixels, target=labels.astype(str).astype(object))
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda *_, **__: answer)
-    found = load_dataset("mnist")
-    assert [len(part) for part in (found.train, found.validation, found.test)] == [55_000, 5_000, 10_000]
-    assert found.test.targets[:11].tolist() == [*range(10), 0]
-    assert float(found.train.features.max()) == 1.0
+    dataset = load_dataset("mnist")
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.test)] == [55_000, 5_000, 10_000]
+    assert dataset.test.targets[:11].tolist() == [*range(10), 0]
+    assert float(dataset.train.features.max()) == 1.0
 
     def offline(*_: object, **__: object) -> None:
         raise URLError("Name or service not known")

@@ -40,15 +40,15 @@ def test_they_are_those_of_a_plain_loop(kind: str) -> None:
     features, targets = examples()
     model = FlatModel(module, CROSS_ENTROPY)
     parameters = model.initial + 0.1
-    found = model.per_example(parameters, features, targets)
-    assert found.shape == (7, model.dimension)
+    gradients = model.per_example(parameters, features, targets)
+    assert gradients.shape == (7, model.dimension)
     start = 0
     with torch.no_grad():
         for part in module.parameters():
             part.copy_(parameters[start : start + part.numel()].view(part.shape))
             start += part.numel()
-    for row, one, target in zip(found, features, targets, strict=True):
-        loss = CROSS_ENTROPY(module(one.unsqueeze(0)), target.unsqueeze(0))
+    for row, example, target in zip(gradients, features, targets, strict=True):
+        loss = CROSS_ENTROPY(module(example.unsqueeze(0)), target.unsqueeze(0))
         plain = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(module.parameters()))])
         assert torch.allclose(row, plain, rtol=1e-4, atol=1e-5)
 
@@ -64,14 +64,14 @@ def test_they_are_those_of_opacus(kind: str) -> None:
         module = torch.nn.Linear(5, 3) if kind == "linear" else Convolutional()
     features, targets = examples(9)
     model = FlatModel(module, CROSS_ENTROPY)
-    found = model.per_example(model.initial, features, targets)
+    gradients = model.per_example(model.initial, features, targets)
     oracle = GradSampleModule(module, loss_reduction="sum")
     # Torch warns about backward hooks where no input asks for a gradient.
     outputs = oracle(features.clone().requires_grad_())
     torch.autograd.backward(torch.nn.functional.cross_entropy(outputs, targets, reduction="sum"))
     expected = torch.cat([part.grad_sample.reshape(len(features), -1) for part in oracle.parameters()], dim=1)
-    assert found.shape == expected.shape == (9, model.dimension)
-    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert gradients.shape == expected.shape == (9, model.dimension)
+    assert torch.allclose(gradients, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_example_is_clipped_before_they_are_averaged() -> None:
@@ -93,7 +93,7 @@ def test_every_example_is_clipped_before_they_are_averaged() -> None:
 def test_one_record_moves_the_mean_by_no_more_than_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     features, targets = examples(20)
     model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
-    monkeypatch.setattr("croupier.client.gradients._EXAMPLES_AT_ONCE", 6 * model.dimension)
+    monkeypatch.setattr("croupier.client.gradients.EXAMPLES_AT_ONCE", 6 * model.dimension)
     before = model.mean_clipped(torch.zeros(model.dimension), features, targets, 2.0)
     features[4], targets[4] = -1e4, (targets[4] + 1) % 3
     after = model.mean_clipped(torch.zeros(model.dimension), features, targets, 2.0)

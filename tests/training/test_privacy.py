@@ -21,24 +21,24 @@ EVERYONE = Batch(((1.0, 700), (2.0, 500)))
 
 def test_users_spend_what_the_accountant_certifies() -> None:
     spending = UserSpending(650, 1e-5)
-    one = certify(EVERYONE.budgets, "hemisphere", delta=1e-5, attack=False)
-    found = spending.after([[EVERYONE]])
-    assert one.epsilon <= found.epsilon * (1 + 1e-9) <= 1.03 * one.epsilon
+    certificate = certify(EVERYONE.budgets, "hemisphere", delta=1e-5, attack=False)
+    spent = spending.after([[EVERYONE]])
+    assert certificate.epsilon <= spent.epsilon * (1 + 1e-9) <= 1.03 * certificate.epsilon
     ten = certify(EVERYONE.budgets, "hemisphere", delta=1e-5, rounds=10, attack=False)
-    found = spending.after([[EVERYONE]] * 10)
-    assert found.grade is Grade.CERTIFIED
-    assert ten.epsilon * (1 - 1e-3) <= found.epsilon <= 1.03 * ten.epsilon
-    assert [local for local, _ in found.tiers] == [1.0, 2.0]
-    assert found.tiers[0][1] < found.tiers[1][1] == found.epsilon
-    assert found.asymptotic is not None
-    assert found.everyone_else_colludes == 20.0
+    spent = spending.after([[EVERYONE]] * 10)
+    assert spent.grade is Grade.CERTIFIED
+    assert ten.epsilon * (1 - 1e-3) <= spent.epsilon <= 1.03 * ten.epsilon
+    assert [local for local, _ in spent.tiers] == [1.0, 2.0]
+    assert spent.tiers[0][1] < spent.tiers[1][1] == spent.epsilon
+    assert spent.asymptotic is not None
+    assert spent.everyone_else_colludes == 20.0
     assert spending.after([[EVERYONE]] * 10, unreleased=1).everyone_else_colludes == 22.0
 
 
 def test_what_is_left_if_everyone_colludes_is_rounded_up() -> None:
     """Reproduction: .7 three times, multiplied as a float, is less than the exact product, and was CERTIFIED."""
-    found = UserSpending(10, 1e-5).after([[Batch(((0.7, 300),))]] * 3)
-    assert 0.7 * 3 < 3 * Fraction(0.7) <= Fraction(found.everyone_else_colludes)
+    spent = UserSpending(10, 1e-5).after([[Batch(((0.7, 300),))]] * 3)
+    assert 0.7 * 3 < 3 * Fraction(0.7) <= Fraction(spent.everyone_else_colludes)
 
 
 def test_the_worst_batch_counts() -> None:
@@ -68,19 +68,19 @@ def test_who_may_have_been_there_with_any_budget_may_have_lost_something() -> No
     """A budget was lost: a user of local ε 1 may have answered the second epoch, and one of local ε 4 either."""
     lost = Batch(((2.0, 500),), dishonest=1, unknown=4.0)
     spending = UserSpending(10, 1e-5)
-    found, alone = spending.after([[EVERYONE], [lost]]), spending.after([[EVERYONE]])
-    assert [local for local, _ in found.tiers] == [1.0, 2.0, 4.0]
-    assert found.tiers[0][1] > 1.05 * alone.tiers[0][1]
-    one = certify([2.0] * 500 + [4.0], "hemisphere", delta=1e-5, dishonest=1, attack=False)
-    assert found.tiers[2][1] == pytest.approx(one.tiers[1].epsilon, rel=0.03)
-    assert found.epsilon == max(epsilon for _, epsilon in found.tiers)
+    spent, alone = spending.after([[EVERYONE], [lost]]), spending.after([[EVERYONE]])
+    assert [local for local, _ in spent.tiers] == [1.0, 2.0, 4.0]
+    assert spent.tiers[0][1] > 1.05 * alone.tiers[0][1]
+    certificate = certify([2.0] * 500 + [4.0], "hemisphere", delta=1e-5, dishonest=1, attack=False)
+    assert spent.tiers[2][1] == pytest.approx(certificate.tiers[1].epsilon, rel=0.03)
+    assert spent.epsilon == max(epsilon for _, epsilon in spent.tiers)
 
 
 def test_who_was_not_there_has_lost_nothing() -> None:
     spending, without = UserSpending(10, 1e-5), Batch(((2.0, 500),))
-    found, alone = spending.after([[EVERYONE], [without]]), spending.after([[EVERYONE]])
-    assert found.tiers[0] == pytest.approx(alone.tiers[0], rel=1e-9)
-    assert found.tiers[1][1] > 1.2 * alone.tiers[1][1]
+    spent, alone = spending.after([[EVERYONE], [without]]), spending.after([[EVERYONE]])
+    assert spent.tiers[0] == pytest.approx(alone.tiers[0], rel=1e-9)
+    assert spent.tiers[1][1] > 1.2 * alone.tiers[1][1]
 
 
 def test_budgets_answered_in_groups_are_followed_through_all_epochs() -> None:
@@ -89,10 +89,10 @@ def test_budgets_answered_in_groups_are_followed_through_all_epochs() -> None:
     first = Batch(tuple((local, 100) for local in locals_))
     second = Batch(tuple((local, 100) for local in locals_[:-3]))
     spending = UserSpending(10, 1e-5)
-    one, two = dict(spending.after([[first]]).tiers), dict(spending.after([[first], [second]]).tiers)
-    assert len(one) == len(two) == 40
-    assert all(two[local] > 1.2 * one[local] for local in locals_[:-3])
-    assert all(two[local] == pytest.approx(one[local], rel=1e-9) for local in locals_[-3:])
+    first_spent, two = dict(spending.after([[first]]).tiers), dict(spending.after([[first], [second]]).tiers)
+    assert len(first_spent) == len(two) == 40
+    assert all(two[local] > 1.2 * first_spent[local] for local in locals_[:-3])
+    assert all(two[local] == pytest.approx(first_spent[local], rel=1e-9) for local in locals_[-3:])
 
 
 def test_epochs_are_counted_up_to_the_limit_and_not_beyond() -> None:
@@ -109,12 +109,12 @@ def test_what_is_not_accounted_for_is_not_called_certified() -> None:
     grades = {"dct": Grade.CERTIFIED, "scattering": Grade.CERTIFIED, "pca": Grade.HEURISTIC}
     for features, grade in grades.items():
         conditions = Conditions(features, simulated=True)
-        for found in (
+        for spent in (
             UserSpending(10, 1e-5, conditions).after([[few]]),
             SiloSpending([(1.0, 1e-5)] * 5, 1e-5, conditions).after([()] * 3),
         ):
-            assert found.grade is grade
-            stated = codes(found.assumptions)
+            assert spent.grade is grade
+            stated = codes(spent.assumptions)
             assert {Assumption.REPLACE_ONE, Assumption.RECORD_LEVEL} & set(stated)
             assert Assumption.SIMULATED in stated
             assert (Assumption.FEATURES_FROM_USERS in stated) == (features == "pca")
@@ -132,8 +132,8 @@ def test_what_is_not_accounted_for_is_not_called_certified() -> None:
 
 def test_a_training_assumes_what_the_certificates_of_its_rounds_assume() -> None:
     """Reproduction: an accountant that certifies what it likes, and a roster of one person, were not mentioned."""
-    found = UserSpending(10, 1e-5).after([[Batch(((2.0, 60),), dishonest=3)]])
-    stated = codes(found.assumptions)
+    spent = UserSpending(10, 1e-5).after([[Batch(((2.0, 60),), dishonest=3)]])
+    stated = codes(spent.assumptions)
     assert Assumption.HONEST_ACCOUNTANT in stated
     assert Assumption.DIFFERENT_USERS in stated
     assert Assumption.UNWATCHED not in stated  # in a batch everybody sends the same
@@ -144,15 +144,15 @@ def test_silos_spend_their_local_budget_composed() -> None:
     spending = SiloSpending(local, 1e-5)
     assert spending.after([()]).epsilon == pytest.approx(2.0, rel=1e-6)
     assert spending.noise(0.5, 1e-5) == pytest.approx(unit_sigma(0.5, 1e-5), rel=1e-9)
-    found = spending.after([()] * 49, unreleased=1)
+    spent = spending.after([()] * 49, unreleased=1)
     mu = math.sqrt(50) / unit_sigma(2.0, 1e-5)
-    assert found.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
-    assert gaussian_delta(mu, found.epsilon) <= 1e-5 * (1 + 1e-9)
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
+    assert gaussian_delta(mu, spent.epsilon) <= 1e-5 * (1 + 1e-9)
     # The paper's figure is another one, and no bound for these reports: see the attack below.
-    assert found.asymptotic is not None
-    assert found.asymptotic < 0.7 * found.epsilon
-    assert found.everyone_else_colludes == found.epsilon  # no other user was needed
-    assert found.local_delta == 1e-5  # shown beside every local epsilon
+    assert spent.asymptotic is not None
+    assert spent.asymptotic < 0.7 * spent.epsilon
+    assert spent.everyone_else_colludes == spent.epsilon  # no other user was needed
+    assert spent.local_delta == 1e-5  # shown beside every local epsilon
 
 
 @pytest.mark.parametrize("dimension", [500, 2000])

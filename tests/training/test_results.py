@@ -42,7 +42,7 @@ def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     assert "**simulated: 300 users" in curves
     rows = [line for line in curves.splitlines() if line.startswith("| ") and "central ε" not in line]
     assert ["CERTIFIED" in row for row in rows] == ["not private" not in row for row in rows] == [False] + [True] * 4
-    documents = [one for part in PARTS for one in json.loads((tmp_path / "out" / f"sgd-{part}.json").read_text())]
+    documents = [record for part in PARTS for record in json.loads((tmp_path / "out" / f"sgd-{part}.json").read_text())]
     assert documents == [outcome.document() for outcome in outcomes]
     for document in documents:
         if document["certificate"] is not None:

@@ -30,7 +30,7 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
     planned, compared = notes
     assert re.search(naming("1297 clients", "d = 640"), planned)
     assert re.search(naming("without noise", "2 epochs"), compared)
-    assert outcome.noise_free[-1] > outcome.records[-1].accuracy
+    assert outcome.noise_free[-1] > outcome.records[-1].figure
     first, second = outcome.spending
     assert first is not None
     assert second is not None

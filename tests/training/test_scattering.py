@@ -20,13 +20,13 @@ def test_a_grating_is_seen_by_the_wavelet_of_its_width_and_direction() -> None:
             waves.append(
                 0.5 + 0.5 * torch.cos(frequency * (place * math.cos(angle) + place[:, None] * math.sin(angle)))
             )
-    found = moduli_of(torch.stack(waves)[:, None]).reshape(24, 24, 49)
-    assert found.mean(dim=2).argmax(dim=1).tolist() == list(range(24))
+    moduli = moduli_of(torch.stack(waves)[:, None]).reshape(24, 24, 49)
+    assert moduli.mean(dim=2).argmax(dim=1).tolist() == list(range(24))
 
 
 def test_an_image_without_anything_on_it_has_finite_features() -> None:
-    found = scattering(torch.stack([torch.zeros(784), torch.full((784,), 0.4)]), 28)
-    assert torch.isfinite(found).all()
+    coefficients = scattering(torch.stack([torch.zeros(784), torch.full((784,), 0.4)]), 28)
+    assert torch.isfinite(coefficients).all()
 
 
 def test_the_features_of_an_image_depend_on_nothing_else() -> None:
@@ -45,5 +45,7 @@ def test_the_features_are_the_same_on_every_machine() -> None:
     """The clients of a deployment must mean the same by a parameter. The numbers are what this module once printed."""
     corner = torch.zeros(28, 28)
     corner[6:22, 9] = corner[21, 9:20] = 1.0
-    found = scattering(corner.reshape(1, -1), 28)[0, [0, 1, 2, 3, 40, 80, 119]]
-    assert torch.allclose(found, torch.tensor([0.1741, -0.3571, -0.1829, 0.4567, -0.0505, -0.2164, 0.3820]), atol=2e-3)
+    coefficients = scattering(corner.reshape(1, -1), 28)[0, [0, 1, 2, 3, 40, 80, 119]]
+    assert torch.allclose(
+        coefficients, torch.tensor([0.1741, -0.3571, -0.1829, 0.4567, -0.0505, -0.2164, 0.3820]), atol=2e-3
+    )

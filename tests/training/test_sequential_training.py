@@ -41,14 +41,14 @@ def digits() -> Dataset:
 
 @asynccontextmanager
 async def training(
-    directory: Path, digits: Dataset, of: type[DeployedRun] = SequentialRun, silos: Silos | None = None, **more: Any
+    directory: Path, digits: Dataset, kind: type[DeployedRun] = SequentialRun, silos: Silos | None = None, **more: Any
 ) -> AsyncIterator[DeployedRun]:
     def settings(question: Question) -> RoundSettings:
         return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=9)
 
     pool = Threads()
     async with in_memory(directory / "deployment", 2) as inside:
-        yield of(
+        yield kind(
             directory=inside.directory,
             out=directory / "out",
             model=load_model("softmax", 63, 10),
@@ -143,32 +143,32 @@ async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
-async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset, of: type[DeployedRun]) -> None:
+@pytest.mark.parametrize("kind", [DeployedRun, SequentialRun])
+async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset, kind: type[DeployedRun]) -> None:
     silos = Silos(shares_of(len(digits.train), CLIENTS), 1e-4)
-    more = {"period_ms": 300} if of is SequentialRun else {}
-    async with training(tmp_path, digits, of, silos, **more) as run:
+    more = {"period_ms": 300} if kind is SequentialRun else {}
+    async with training(tmp_path, digits, kind, silos, **more) as run:
         progress, reports = await take(run, 1)
     certificate = reports[0].certificate
     assert (certificate.epsilon, certificate.grade) == (4.0, "CERTIFIED")
     assert codes(certificate.method) == [Method.LOCAL_BUDGET, Method.ONE_RECORD]
     assert Assumption.UNIFORM_ORDER not in codes(certificate.assumptions)
     # On a machine with much else to do a client may miss its turn.
-    assert progress.history[0].steps == (certificate.num_answers if of is SequentialRun else 1) >= 1
+    assert progress.history[0].steps == (certificate.num_answers if kind is SequentialRun else 1) >= 1
     assert 0.001 < float(progress.descent.parameters.detach().norm()) < 10
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("of", [DeployedRun, SequentialRun])
+@pytest.mark.parametrize("kind", [DeployedRun, SequentialRun])
 @pytest.mark.parametrize("unit", ["user", "record"])
 async def test_an_example_without_a_gradient_counts_as_zero(
-    tmp_path: Path, digits: Dataset, of: type[DeployedRun], unit: str
+    tmp_path: Path, digits: Dataset, kind: type[DeployedRun], unit: str
 ) -> None:
     """Hemisphere and Gaussian noise: whether an example has a gradient is private, so no error or count may tell."""
-    more = {"period_ms": 300} if of is SequentialRun else {}
+    more = {"period_ms": 300} if kind is SequentialRun else {}
     silos = None if unit == "user" else Silos(shares_of(2 * CLIENTS, CLIENTS), 1e-5)
-    async with training(tmp_path, digits, of, silos, **more) as run:
+    async with training(tmp_path, digits, kind, silos, **more) as run:
         run.examples = run.examples.part(torch.arange(CLIENTS if silos is None else 2 * CLIENTS))  # a copy
         run.examples.features[3] = torch.nan
         progress, reports = await take(run, 1)

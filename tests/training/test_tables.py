@@ -75,6 +75,19 @@ def test_labels_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
     assert load_table(write(tmp_path / "people.csv", grades), "grade").labels == ("2", "9", "10")
 
 
+def test_a_target_with_a_range_is_a_number(tmp_path: Path) -> None:
+    weights = [40.0 + index for index in range(40)]
+    matrix = np.column_stack([COLUMNS["age"], COLUMNS["smokes"]])
+    np.savez(tmp_path / "people.npz", X=matrix, weight=np.array(weights))
+    file = write(tmp_path / "people.csv", {"age": COLUMNS["age"], "smokes": COLUMNS["smokes"], "weight": weights})
+    read = load_table(file, "weight:50:70")
+    assert (read.classes, read.labels, read.train.unit, read.train.has_classes) == (0, (), 10.0, False)
+    targets = torch.cat([part.targets for part in (read.train, read.validation, read.test)])
+    expected = [min(1.0, max(-1.0, (weight - 60) / 10)) for weight in weights]
+    assert sorted(targets.tolist()) == pytest.approx(expected)
+    assert torch.equal(load_table(tmp_path / "people.npz", "weight:50:70").train.targets, read.train.targets)
+
+
 @pytest.mark.parametrize(
     ("change", "target", "columns", "named"),
     [
@@ -89,7 +102,10 @@ def test_labels_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
         ({"age": [1e9, *range(39)]}, "outcome", [], ("people.csv", "age", "line 2", "1e+09", "-1e+06..1e+06")),
         ({"outcome": ["", *"ab" * 19, "a"]}, "outcome", [], ("people.csv", "line 2", "outcome")),
         ({"outcome": ["a"] * 40}, "outcome", [], ("people.csv", "outcome", "1", "2..1,000")),
-        ({"outcome": [1.5] * 40}, "outcome", [], ("people.csv", "outcome", "1.5", "a class")),
+        ({"outcome": [1.5] * 40}, "outcome", [], ("people.csv", "outcome", "1.5", "a class", "outcome:LOW:HIGH")),
+        ({}, "outcome:0:1", [], ("people.csv", "outcome", "well", "a finite number")),
+        ({"outcome": ["nan"] * 40}, "outcome:0:1", [], ("people.csv", "outcome", "nan", "a finite number")),
+        ({}, "age:30:20", [], ("target", "age:30:20", "LOW < HIGH")),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_the_place(

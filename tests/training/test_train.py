@@ -72,14 +72,14 @@ def test_any_module_learns_with_an_optimizer_and_a_schedule_of_torch(tmp_path: P
     module.load_state_dict(outcome.state_dict)
     right = (module(HELD_OUT.tensors[0]).argmax(dim=1) == HELD_OUT.tensors[1]).float().mean()
     assert float(right) == pytest.approx(outcome.records[-1].accuracy)
-    assert outcome.records[-1].accuracy > 0.85
+    assert outcome.records[-1].figure > 0.85
     spent = outcome.spending[-1]
     assert spent is not None
     assert 0 < spent.epsilon < 8 * 4
     assert spent.grade == "CERTIFIED"
     assert str(outcome.setting["optimizer"]).startswith("Adam [{")
     assert str(outcome.setting["optimizer"]).endswith(", ExponentialLR")
-    assert Assumption.MODEL_FILE_BLIND in {one.code for one in spent.assumptions}
+    assert Assumption.MODEL_FILE_BLIND in {assumption.code for assumption in spent.assumptions}
     kept = torch.load(tmp_path / "model.pt", weights_only=True)
     assert all(torch.equal(kept[name], part) for name, part in outcome.state_dict.items())
 
@@ -158,7 +158,7 @@ def test_the_rows_of_the_results_page_come_out_of_the_public_call(tmp_path: Path
         sigma = 2 * 2.0 / 4 * SiloSpending([(3.0, 1e-5)] * 100, 1e-5).noise(3.0, 1e-5)
         epochs = silo_epochs(model, final, [sigma] * 100, 2.0, at, 2)
     expected = [evaluate(model, descent.average, few.test) for _, descent in epochs]
-    assert [(record.loss, record.accuracy) for record in outcome.records] == expected
+    assert [(record.loss, record.accuracy, record.error) for record in outcome.records] == expected
     chosen = Assumption.CHOSEN_ON_USERS if unit == "user" else Assumption.CHOSEN_WITHOUT_USERS
     assert chosen in codes(outcome.document()["certificate"]["assumptions"])  # type: ignore[index]
     assert len(PARTS["results"]) + len(PARTS["scattering"]) == 14
@@ -217,7 +217,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_done(tmp_path: Pat
         (network(), Stream(), {}, {}, ("Stream", "torch Dataset")),
         (network(), TensorDataset(broken, targets), {}, {}, ("example 7", "finite")),
         (network(), TensorDataset(pictures, targets + 1), {}, {}, ("0..1",)),
-        (network(), TensorDataset(pictures, targets.float()), {}, {}, ("a class number",)),
+        (network(), TensorDataset(pictures, targets.float()), {}, {}, ("class numbers", "numbers")),
         (network(), TensorDataset(pictures), {}, {}, ("an example", "a pair")),
         (network(), TensorDataset(pictures[:0], targets[:0]), {}, {}, ("no examples",)),
         (network(), TensorDataset(pictures[..., :3], targets), {}, {}, ("features", "(1, 4, 3)")),
@@ -316,3 +316,51 @@ def test_no_example_of_a_user_gets_into_a_modules_buffers() -> None:
     assert cast(torch.Tensor, module.seen).tolist() == [2.0, 2.0]
     with pytest.raises(RuntimeError, match="in-place"):
         subject.model.clipped(subject.model.initial, users.features, users.targets, 1.0)
+
+
+def numbers(count: int, seed: int) -> TensorDataset:
+    """Targets that are a linear function of two features."""
+    source = torch.Generator().manual_seed(seed)
+    features = 2 * torch.rand((count, 2), generator=source) - 1
+    return TensorDataset(features, features @ torch.tensor([0.5, -0.3]))
+
+
+@pytest.mark.parametrize("module", [torch.nn.Linear(2, 1), torch.nn.Sequential(torch.nn.Linear(2, 1))])
+def test_a_number_is_learned_with_the_least_squared_error(tmp_path: Path, module: torch.nn.Module) -> None:
+    held = numbers(200, 2)
+    fixed = settings(tmp_path, epochs=30, budgets="8:1", averaging=1.0, baseline=True)
+    outcome = train(module, numbers(2000, 1), held, fixed)
+    assert (outcome.records[-1].accuracy, outcome.setting["learning_rate"]) == (None, 0.3)
+    spread = float(held.tensors[1].std())
+    assert outcome.records[-1].error == outcome.records[-1].figure < 0.6 * spread
+    assert outcome.noise_free[-1] < 0.2 * spread
+    document = outcome.document()
+    assert document["noise_free_error"] == outcome.noise_free
+    assert (document["noise_free_accuracy"], document["history"][-1]["accuracy"]) == ([], None)
+    module.load_state_dict(outcome.state_dict)
+    with torch.no_grad():
+        misses = module(held.tensors[0]).squeeze(1) - held.tensors[1]
+    assert float((misses**2).mean().sqrt()) == pytest.approx(outcome.records[-1].figure, rel=1e-5)
+
+
+def test_a_training_on_numbers_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    fixed, module = settings(tmp_path, epochs=2), torch.nn.Linear(2, 1)
+    first = train(module, numbers(50, 1), numbers(20, 2), fixed)
+    more = train(module, numbers(50, 1), numbers(20, 2), replace(fixed, epochs=3, resume=True))
+    assert more.records[:2] == first.records
+    assert len(more.records) == 3
+
+
+@pytest.mark.parametrize(
+    ("outputs", "watched", "named"),
+    [
+        (2, numbers(20, 2), ("(1, 2)", "(1, 1)", "numbers")),
+        (1, TensorDataset(torch.zeros(20, 2), torch.zeros(20, dtype=torch.int64)), ("torch.float32", "torch.int64")),
+        (1, TensorDataset(torch.zeros(20, 2), torch.full((20,), math.nan)), ("the data to watch", "0", "finite")),
+    ],
+)
+def test_numbers_that_cannot_be_targets_are_refused(
+    tmp_path: Path, outputs: int, watched: TensorDataset, named: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValueError, match=naming(*named)):
+        train(torch.nn.Linear(2, outputs), numbers(50, 1), watched, settings(tmp_path))

@@ -61,7 +61,7 @@ def measure_training(point: Point) -> Row:
             )
     finally:
         torch.set_num_threads(threads)
-    accuracy, spent = [record.accuracy for record in outcome.records], outcome.spending[-1]
+    accuracy, spent = [record.figure for record in outcome.records], outcome.spending[-1]
     return {
         "epochs": [record.epoch for record in outcome.records],
         "accuracy": {name: accuracy},

@@ -38,8 +38,8 @@ RR = BinaryRandomizedResponse()
 
 
 def refuted(case: str) -> dict[str, Any]:
-    (found,) = [one for one in VECTORS["refuted_published"] if one["case"].startswith(case)]
-    return dict(found)
+    (row,) = [row for row in VECTORS["refuted_published"] if row["case"].startswith(case)]
+    return dict(row)
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def refuted(case: str) -> dict[str, Any]:
 )
 def test_the_known_refutations_are_reached(case: str, tiers: Tiers, randomizer: Randomizer, delta: float) -> None:
     known = refuted(case)
-    found = lower_bound(Budgets.from_tiers(tiers), randomizer, delta=delta)
-    assert found.epsilon > known["published_epsilon"]
-    assert found.epsilon >= known["attack_epsilon"] * (1 - 1e-5)
+    attack = lower_bound(Budgets.from_tiers(tiers), randomizer, delta=delta)
+    assert attack.epsilon > known["published_epsilon"]
+    assert attack.epsilon >= known["attack_epsilon"] * (1 - 1e-5)
 
 
 @pytest.mark.parametrize("row", [row for row in VECTORS["epsilon_large"] if "attack" in row], ids=str)
 def test_the_known_attacks_on_mixed_bits_are_reached(row: dict[str, Any]) -> None:
     budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
-    found = lower_bound(budgets, RR, delta=row["delta"])
-    assert found.epsilon == pytest.approx(row["attack"], rel=1e-3)
-    assert found.epsilon < row["epsilon"]
+    attack = lower_bound(budgets, RR, delta=row["delta"])
+    assert attack.epsilon == pytest.approx(row["attack"], rel=1e-3)
+    assert attack.epsilon < row["epsilon"]
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_the_known_attacks_on_mixed_bits_are_reached(row: dict[str, Any]) -> Non
 )
 def test_ten_categories_meet_the_certificate(n: int, local: float, delta: float, figure: float, away: float) -> None:
     randomizer, budgets = KaryRandomizedResponse(10), Budgets.from_tiers([(local, n)])
-    found = lower_bound(budgets, randomizer, delta=delta)
-    assert found.epsilon == pytest.approx(figure, rel=away)
-    assert found.epsilon <= certify(budgets, randomizer, delta=delta, attack=False).epsilon
+    attack = lower_bound(budgets, randomizer, delta=delta)
+    assert attack.epsilon == pytest.approx(figure, rel=away)
+    assert attack.epsilon <= certify(budgets, randomizer, delta=delta, attack=False).epsilon
 
 
 @pytest.mark.parametrize("row", [row for row in VECTORS["laplace_large"] if "epsilon" in row], ids=str)
 def test_laplace_attacks_stay_below_the_proved_values(row: dict[str, Any]) -> None:
     budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
-    found = lower_bound(budgets, LaplaceMechanism(), delta=row["delta"])
-    assert 0.7 * row["epsilon"] < found.epsilon < row["epsilon"]
+    attack = lower_bound(budgets, LaplaceMechanism(), delta=row["delta"])
+    assert 0.7 * row["epsilon"] < attack.epsilon < row["epsilon"]
 
 
 @pytest.mark.parametrize("row", [row for row in VECTORS["laplace_large"] if "epsilon_at_most" in row], ids=str)
 def test_laplace_attacks_on_mixed_budgets(row: dict[str, Any]) -> None:
     budgets = Budgets.from_tiers([(epsilon, count) for count, epsilon in row["tiers"]])
-    found = lower_bound(budgets, LaplaceMechanism(), delta=row["delta"])
-    assert row.get("attack", 0.0) <= found.epsilon < row["epsilon_at_most"]
+    attack = lower_bound(budgets, LaplaceMechanism(), delta=row["delta"])
+    assert row.get("attack", 0.0) <= attack.epsilon < row["epsilon_at_most"]
 
 
 budgets_of_few = st.lists(st.floats(0.05, 5.0).map(lambda x: round(x, 3)), min_size=1, max_size=4)
@@ -111,42 +111,42 @@ def exact_worst(budgets: list[float], k: int, epsilon: float) -> float:
 def test_bits_of_few_users_are_attacked_exactly(budgets: list[float], epsilon: float) -> None:
     """With all splits and both directions the attack is the truth, for every victim."""
     for local in set(budgets):
-        found = lower_bound(budgets, RR, victim=local, epsilon=epsilon)
+        attack = lower_bound(budgets, RR, victim=local, epsilon=epsilon)
         exact = worst_delta(budgets, budgets.index(local), 2, epsilon)
-        assert exact - 1e-11 <= found.delta <= exact + 1e-14
+        assert exact - 1e-11 <= attack.delta <= exact + 1e-14
 
 
 @settings(max_examples=15, deadline=None)
 @given(budgets=budgets_of_few, epsilon=st.floats(0.0, 3.0), k=st.integers(3, 4))
 def test_categories_of_few_users_are_never_overstated(budgets: list[float], epsilon: float, k: int) -> None:
-    found = lower_bound(budgets, KaryRandomizedResponse(k), epsilon=epsilon)
+    attack = lower_bound(budgets, KaryRandomizedResponse(k), epsilon=epsilon)
     exact = exact_worst(budgets, k, epsilon)
-    assert 0.9 * exact - 1e-12 <= found.delta <= exact + 1e-14
+    assert 0.9 * exact - 1e-12 <= attack.delta <= exact + 1e-14
 
 
 @settings(max_examples=15, deadline=None)
 @given(budgets=budgets_of_few, delta=st.floats(1e-9, 0.3), k=st.integers(2, 4))
 def test_no_smaller_epsilon_can_be_true(budgets: list[float], delta: float, k: int) -> None:
     """At the epsilon of the bound the exact delta still is at least the one that was asked for."""
-    found = lower_bound(budgets, KaryRandomizedResponse(k), delta=delta)
-    if found.epsilon > 0:
-        assert exact_worst(budgets, k, found.epsilon) >= delta * (1 - 1e-12)
+    attack = lower_bound(budgets, KaryRandomizedResponse(k), delta=delta)
+    if attack.epsilon > 0:
+        assert exact_worst(budgets, k, attack.epsilon) >= delta * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("row", VECTORS["brute_force_worst"], ids=str)
 def test_the_worst_cases_of_the_vectors(row: dict[str, Any]) -> None:
     budgets, k = row["budgets"], row["k"]
-    found = lower_bound(budgets, KaryRandomizedResponse(k), victim=budgets[row["victim"]], epsilon=row["epsilon"])
+    attack = lower_bound(budgets, KaryRandomizedResponse(k), victim=budgets[row["victim"]], epsilon=row["epsilon"])
     exact = float(row["delta_exact_worst"])
-    assert found.delta <= exact * (1 + 1e-9)
+    assert attack.delta <= exact * (1 + 1e-9)
     # All splits of bits are searched; of letters only the first placements.
-    assert found.delta >= exact * (1 - 1e-9 if k == 2 else 0.98)
+    assert attack.delta >= exact * (1 - 1e-9 if k == 2 else 0.98)
 
 
 def test_the_histogram_finds_what_refutes_leftover_clones() -> None:
     known = refuted("variation-ratio / leftover clones, krr n=5")
-    found = lower_bound([2.0] * 5, KaryRandomizedResponse(4), epsilon=1.5)
-    assert found.delta == pytest.approx(known["delta_exact_worst"], rel=1e-5)
+    attack = lower_bound([2.0] * 5, KaryRandomizedResponse(4), epsilon=1.5)
+    assert attack.delta == pytest.approx(known["delta_exact_worst"], rel=1e-5)
 
 
 randomizers: list[Randomizer] = [
@@ -173,22 +173,22 @@ def test_never_above_the_certificate(
 ) -> None:
     budgets, delta = Budgets.from_tiers(tiers), 10.0**log_delta
     certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
-    found = lower_bound(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
-    assert found.epsilon <= certificate.epsilon
+    attack = lower_bound(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
+    assert attack.epsilon <= certificate.epsilon
     for tier in certificate.tiers:
-        one = lower_bound(
+        tier_attack = lower_bound(
             budgets, randomizer, victim=tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
         )
-        assert one.epsilon <= tier.epsilon
+        assert tier_attack.epsilon <= tier.epsilon
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
 def test_many_different_budgets_are_close_to_the_certificate(delta: float) -> None:
     epsilons = np.random.default_rng(0).uniform(0.2, 2.0, 20_000)
     randomizer = KaryRandomizedResponse(6)
-    found = lower_bound(epsilons, randomizer, delta=delta)
+    attack = lower_bound(epsilons, randomizer, delta=delta)
     certificate = certify(epsilons, randomizer, delta=delta, attack=False)
-    assert 0.99 * certificate.epsilon < found.epsilon <= certificate.epsilon
+    assert 0.99 * certificate.epsilon < attack.epsilon <= certificate.epsilon
 
 
 @pytest.mark.parametrize("lattice", [1, 2])
@@ -215,16 +215,16 @@ def test_two_noisy_users_against_every_event(kind: str, lattice: int) -> None:
             p, q = ((table + table.T) / 2 for table in (p, q))
             worst = max(worst, *(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p))))
         rows = [(budget, 1, delta) for budget, delta in zip(budgets, deltas, strict=True)]
-        found = lower_bound(Budgets.from_tiers(rows), randomizer, victim=1.5, epsilon=epsilon)
-        assert 0.6 * worst < found.delta <= worst
+        attack = lower_bound(Budgets.from_tiers(rows), randomizer, victim=1.5, epsilon=epsilon)
+        assert 0.6 * worst < attack.delta <= worst
 
 
 def test_a_single_gaussian_user_has_its_own_mechanism() -> None:
     """Without others there is no amplification: the attack's delta is the Gaussian mechanism's, nearly."""
     budgets = Budgets.from_tiers([(1.0, 1, 1e-5)])
     exact = gaussian_delta(1 / unit_sigma(1.0, 1e-5), 0.2)
-    found = lower_bound(budgets, GaussianMechanism(), epsilon=0.2)
-    assert 0.9 * exact < found.delta <= exact * (1 + 1e-9)
+    attack = lower_bound(budgets, GaussianMechanism(), epsilon=0.2)
+    assert 0.9 * exact < attack.delta <= exact * (1 + 1e-9)
 
 
 def test_in_high_dimension_the_other_tiers_do_not_help() -> None:
@@ -241,10 +241,10 @@ def test_in_high_dimension_the_other_tiers_do_not_help() -> None:
 def test_stronger_with_dishonest_users_and_with_visible_tiers() -> None:
     budgets = Budgets.from_tiers([(0.5, 500), (2.0, 100)])
     plain = lower_bound(budgets, RR, delta=1e-6)
-    some = lower_bound(budgets, RR, delta=1e-6, dishonest=300)
+    attack = lower_bound(budgets, RR, delta=1e-6, dishonest=300)
     all_but_one = lower_bound(budgets, RR, delta=1e-6, dishonest=599)
     tiers = lower_bound(budgets, RR, delta=1e-6, linkage="stratified")
-    assert plain.epsilon < some.epsilon < tiers.epsilon < all_but_one.epsilon <= 2.0
+    assert plain.epsilon < attack.epsilon < tiers.epsilon < all_but_one.epsilon <= 2.0
     assert all_but_one.epsilon == pytest.approx(2.0, abs=1e-5)
     assert tiers.epsilon == lower_bound(Budgets.from_tiers([(2.0, 100)]), RR, delta=1e-6).epsilon
 
@@ -258,21 +258,21 @@ def test_a_search_only_gets_better_and_reports() -> None:
     )
     assert long.epsilon >= quick.epsilon
     assert [tried for _, tried in heard] == list(range(1, len(heard) + 1))
-    assert all(one.epsilon <= other.epsilon for (one, _), (other, _) in itertools.pairwise(heard))
+    assert all(victim_attack.epsilon <= other.epsilon for (victim_attack, _), (other, _) in itertools.pairwise(heard))
     assert heard[-1][0] == long
 
 
 def test_a_search_over_few_splits_ends_before_its_time() -> None:
-    found = lower_bound([1.0, 2.0, 3.0], RR, epsilon=0.5, seconds=60)
-    assert found.delta == pytest.approx(exact_worst([1.0, 2.0, 3.0], 2, 0.5), rel=1e-9)
+    attack = lower_bound([1.0, 2.0, 3.0], RR, epsilon=0.5, seconds=60)
+    assert attack.delta == pytest.approx(exact_worst([1.0, 2.0, 3.0], 2, 0.5), rel=1e-9)
 
 
 def test_the_attack_is_described() -> None:
     assert lower_bound([4.0] * 1000, RR, delta=1e-6).attack == (
         "victim of local ε 4 among 999 whose bits are all 0; count of ones < 4"
     )
-    found = lower_bound(Budgets.from_tiers([(0.01, 999), (8.0, 1)]), LaplaceMechanism(), delta=1e-6)
-    assert found.attack.startswith("victim of local ε 8 among 999 all at 1, moving between 0 and 1; count of reports")
+    attack = lower_bound(Budgets.from_tiers([(0.01, 999), (8.0, 1)]), LaplaceMechanism(), delta=1e-6)
+    assert attack.attack.startswith("victim of local ε 8 among 999 all at 1, moving between 0 and 1; count of reports")
 
 
 @pytest.mark.parametrize("randomizer", [RR, KaryRandomizedResponse(3)], ids=str)
@@ -281,9 +281,9 @@ def test_nothing_is_shown_where_e_to_the_epsilon_is_no_float(randomizer: Randomi
 
 
 def test_where_nothing_can_be_shown_the_bound_is_zero() -> None:
-    found = lower_bound([0.01] * 1000, RR, delta=0.5)
-    assert (found.epsilon, found.delta) == (0.0, 0.5)
-    assert "no event" in found.attack
+    attack = lower_bound([0.01] * 1000, RR, delta=0.5)
+    assert (attack.epsilon, attack.delta) == (0.0, 0.5)
+    assert "no event" in attack.attack
     assert lower_bound([1.0] * 10, RR, epsilon=1.0).delta == 0.0
 
 
@@ -333,5 +333,5 @@ def test_epsilon_at_delta_and_delta_at_epsilon_tell_the_same(rows: list[Any], ra
 def test_laplace_attacks_never_pass_the_local_budget() -> None:
     for tiers in ([(0.3, 1)], [(0.3, 1), (12.0, 2)], [(0.01, 50), (30.0, 1)]):
         for delta in (1e-12, 1e-3):
-            found = lower_bound(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta)
-            assert 0 < found.epsilon <= tiers[-1][0]
+            attack = lower_bound(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta)
+            assert 0 < attack.epsilon <= tiers[-1][0]

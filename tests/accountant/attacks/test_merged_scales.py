@@ -62,9 +62,9 @@ def test_a_product_over_merged_scales_is_as_near_as_is_said(
     for tilt, angle in [(0.0, 0.1), (0.01, 0.0), (0.01, 0.2), (0.05, 0.05)]:
         power = complex(tilt, angle)
         exact = count @ _generating(noise, scales, cuts, power)
-        found = weight @ _generating(noise, merged, cuts, power)
+        approximation = weight @ _generating(noise, merged, cuts, power)
         error = float(merging.log_error(4 * tilt, np.array([4 * angle]))[0])
-        assert abs(exact - found) <= error + 1e-13 * abs(exact)
+        assert abs(exact - approximation) <= error + 1e-13 * abs(exact)
         assert error < 1.0
         for turn in (angle, 2.0, math.pi):
             # |phi|^2, at angles of any size
@@ -121,15 +121,15 @@ def test_scores_of_merged_scales_add_up(
     power = np.exp(count @ np.log(np.fft.rfft(laws(scales, 1.0), n=length)))
     total = np.fft.irfft(power, n=length)
     gain, loss = (
-        np.convolve(total, one)[:length] - math.exp(epsilon) * np.convolve(total, other)[:length]
-        for one, other in ((first, second), (second, first))
+        np.convolve(total, first_law)[:length] - math.exp(epsilon) * np.convolve(total, other)[:length]
+        for first_law, other in ((first, second), (second, first))
     )
     exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
     merged, weight, merging = merged_scales.merged_scales(scales, count, noise.variation)
     assert merged.size < scales.size
     test = ScoreTest(first, second, laws(merged, 1.0), weight, 1e-13, merging)
-    found = test.best(Target(epsilon=epsilon)).score
-    assert 0.96 * exact < found <= exact
+    score = test.best(Target(epsilon=epsilon)).score
+    assert 0.96 * exact < score <= exact
 
 
 @pytest.mark.parametrize("randomizer", ["laplace", "gaussian"])
@@ -147,6 +147,6 @@ def test_where_merging_changes_too_much_a_cut_is_tried(monkeypatch: pytest.Monke
     """Bins that are wider than what is bounded."""
     monkeypatch.setattr(additive_noise, "FEW_SCALES", 10)
     monkeypatch.setattr(merged_scales, "RADIUS", 0.3)
-    found = lower_bound({0.5 + 0.05 * k: 100 for k in range(20)}, "laplace", delta=1e-6)
-    assert "count of reports" in found.attack
-    assert found.epsilon > 0.08
+    attack = lower_bound({0.5 + 0.05 * k: 100 for k in range(20)}, "laplace", delta=1e-6)
+    assert "count of reports" in attack.attack
+    assert attack.epsilon > 0.08

@@ -32,8 +32,8 @@ def test_scores_add_up(epsilon: float) -> None:
     gain = first - math.exp(epsilon) * second
     loss = second - math.exp(epsilon) * first
     exact = max(float(np.cumsum(gain[::-1]).max()), float(np.cumsum(loss).max()))
-    found = game.best(Target(epsilon=epsilon)).score
-    assert exact - 1e-10 < found <= exact
+    score = game.best(Target(epsilon=epsilon)).score
+    assert exact - 1e-10 < score <= exact
 
 
 class _Bounds(Target):
@@ -127,6 +127,6 @@ def test_scores_have_no_common_factor() -> None:
     ],
 )
 def test_noise_is_attacked_by_sums_of_likelihood_ratios(budgets: dict[float, int], delta: float, least: float) -> None:
-    found = lower_bound(budgets, "laplace", delta=delta)
-    assert found.epsilon >= least
-    assert "sum of scores" in found.attack
+    attack = lower_bound(budgets, "laplace", delta=delta)
+    assert attack.epsilon >= least
+    assert "sum of scores" in attack.attack

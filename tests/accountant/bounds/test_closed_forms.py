@@ -43,9 +43,9 @@ def randomizer_of(row: dict[str, Any]) -> Randomizer:
 @pytest.mark.parametrize("row", VECTORS["delta_small"], ids=lambda row: f"{row['k']}-{row['victim']}-{row['epsilon']}")
 def test_delta_agrees_with_the_vectors_and_is_never_below(row: dict[str, Any]) -> None:
     expected = float(row["delta"])
-    found = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
-    assert found >= expected * (1 - 5e-12)  # the vector itself is rounded to 12 digits
-    assert found <= expected * (1 + (3e-11 if row["k"] == 2 else ON_LATTICE))
+    delta = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
+    assert delta >= expected * (1 - 5e-12)  # the vector itself is rounded to 12 digits
+    assert delta <= expected * (1 + (3e-11 if row["k"] == 2 else ON_LATTICE))
 
 
 @pytest.mark.parametrize("row", VECTORS["epsilon_large"], ids=str)
@@ -54,12 +54,12 @@ def test_epsilon_agrees_with_the_vectors(row: dict[str, Any]) -> None:
     # Points of a sphere have the blanket bound of bits, and never the exact worst case that few bits have.
     closed_form = HemisphereMechanism() if row["mechanism"] == "rr" else randomizer_of(row)
     certificate = certify(budgets, closed_form, delta=row["delta"], bounds="blanket")
-    found = next(t.epsilon for t in certificate.tiers if t.local_epsilon == row["victim_epsilon"])
+    certified = next(t.epsilon for t in certificate.tiers if t.local_epsilon == row["victim_epsilon"])
     digits = 10.0 ** -row["digits"] if "digits" in row else 0.0
-    assert found == pytest.approx(row["epsilon"], rel=1e-3 + digits)
+    assert certified == pytest.approx(row["epsilon"], rel=1e-3 + digits)
     # A vector with digits is rounded to them, also upwards: 0.0569 for an attack that reaches 0.0568735.
     attack = row.get("attack", 0.0) * (1 - digits)
-    assert found >= attack
+    assert certified >= attack
     best = certify(budgets, randomizer_of(row), delta=row["delta"])
     assert attack <= best.epsilon <= certificate.epsilon * (1 + 1e-5)
     assert certificate.grade is Grade.CERTIFIED
@@ -68,10 +68,10 @@ def test_epsilon_agrees_with_the_vectors(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", VECTORS["brute_force_worst"], ids=str)
 def test_delta_is_never_below_the_brute_force_vectors(row: dict[str, Any]) -> None:
-    found = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
-    assert found >= row["delta_exact_worst"] * (1 - 1e-12)
+    delta = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
+    assert delta >= row["delta_exact_worst"] * (1 - 1e-12)
     if row["k"] >= 3 and row["attained_by_others"] and set(row["attained_by_others"]) <= {2, 3}:
-        assert found <= row["delta_exact_worst"] * (1 + ON_LATTICE) or row["k"] == 4
+        assert delta <= row["delta_exact_worst"] * (1 + ON_LATTICE) or row["k"] == 4
 
 
 @given(
@@ -82,8 +82,8 @@ def test_delta_is_never_below_the_brute_force_vectors(row: dict[str, Any]) -> No
 @settings(max_examples=40, deadline=None)
 def test_delta_is_never_below_the_worst_data_set(budgets: list[float], k: int, epsilon: float) -> None:
     for victim in range(len(budgets)):
-        found = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
-        assert found >= worst_delta(budgets, victim, k, epsilon) - ROUNDING
+        delta = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
+        assert delta >= worst_delta(budgets, victim, k, epsilon) - ROUNDING
 
 
 @pytest.mark.parametrize("k", [2, 3, 6])
@@ -92,8 +92,8 @@ def test_delta_is_never_below_the_worst_data_set(budgets: list[float], k: int, e
 def test_delta_agrees_with_fifty_digit_arithmetic(k: int, budgets: list[float], epsilon: float) -> None:
     for victim in {0, len(budgets) - 1}:
         exact = float(blanket_delta(budgets, victim, k, epsilon))
-        found = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
-        assert exact <= found <= exact * (1 + (3e-11 if k == 2 else ON_LATTICE))
+        delta = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
+        assert exact <= delta <= exact * (1 + (3e-11 if k == 2 else ON_LATTICE))
 
 
 @given(
@@ -154,8 +154,8 @@ def test_a_user_of_a_small_stratum_finds_its_own_certificate(alone: int) -> None
     certificate = certify(Budgets.from_tiers([*large, *small]), "rr", delta=1e-4, linkage="stratified", attack=False)
     assert sum(tier.count for tier in certificate.tiers) == certificate.num_users
     for local, count in [*large, *small]:
-        found = certificate.tier_of(local).epsilon
-        assert found < local if count > 1 else found >= local
+        epsilon = certificate.tier_of(local).epsilon
+        assert epsilon < local if count > 1 else epsilon >= local
 
 
 def test_of_users_with_one_epsilon_the_one_that_shows_most_is_shown() -> None:
@@ -211,7 +211,7 @@ def test_budgets_near_the_limit_of_floats_keep_their_last_threshold(randomizer: 
 
 
 def test_the_worst_case_is_found_for_more_users() -> None:
-    found = certify([2.0] * 3000, "rr", delta=1e-6, attack=True)
-    assert found.lower_bound is not None
-    assert found.lower_bound.epsilon <= found.epsilon <= found.lower_bound.epsilon * 1.002
-    assert found.epsilon < 0.9 * certify([2.0] * 3000, "rr", delta=1e-6, bounds="blanket").epsilon
+    certificate = certify([2.0] * 3000, "rr", delta=1e-6, attack=True)
+    assert certificate.lower_bound is not None
+    assert certificate.lower_bound.epsilon <= certificate.epsilon <= certificate.lower_bound.epsilon * 1.002
+    assert certificate.epsilon < 0.9 * certify([2.0] * 3000, "rr", delta=1e-6, bounds="blanket").epsilon

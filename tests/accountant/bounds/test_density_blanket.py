@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, best_blanket
-from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
+from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import state
 from tests.support.accounting import certify_without_attack as certify
@@ -68,8 +68,8 @@ def test_lattice_masses_are_those_of_the_definition(noise: AdditiveNoise, rate: 
     lattice, step = noise.lattice or 1, 1 / (noise.lattice or 1)
     exact = point_masses(noise, rate, 60 * lattice)
     for j in range(3 * lattice):
-        found = noise.mass(np.array([max(0.0, (j - 0.5) * step)]), np.array([(j + 0.5) * step]), rate)[0]
-        assert found == pytest.approx(exact[j] * (0.5 if j == 0 else 1), rel=1e-9, abs=1e-15)
+        mass = noise.mass(np.array([max(0.0, (j - 0.5) * step)]), np.array([(j + 0.5) * step]), rate)[0]
+        assert mass == pytest.approx(exact[j] * (0.5 if j == 0 else 1), rel=1e-9, abs=1e-15)
         density = math.exp(float(noise.log_density(np.array([j * step]), np.array(rate))[0]))
         assert density * step == pytest.approx(exact[j], rel=1e-9)
     mean = math.fsum(mass * (j * step) ** 2 for j, mass in exact.items())
@@ -124,8 +124,8 @@ def test_no_data_set_is_worse_than_a_laplace_certificate(lattice: int, budgets: 
     certificates = [certify(list(budgets), LaplaceMechanism(lattice), epsilon=epsilon) for epsilon in epsilons]
     for budget in set(budgets):
         worst = exact_deltas(LaplaceNoise(lattice), budgets, budgets.index(budget), epsilons, 6)
-        for epsilon, found, least in zip(epsilons, certificates, worst, strict=True):
-            (tier,) = (t for t in found.tiers if t.local_epsilon == budget)
+        for epsilon, certificate, least in zip(epsilons, certificates, worst, strict=True):
+            (tier,) = (t for t in certificate.tiers if t.local_epsilon == budget)
             assert (least > 0) == (epsilon < budget)
             assert least <= tier.delta * (1 + 1e-9)
 
@@ -139,8 +139,8 @@ def test_no_data_set_is_worse_than_a_gaussian_certificate(lattice: int) -> None:
     certificates = [certify(Budgets.from_tiers(tiers), GaussianMechanism(lattice), epsilon=e) for e in (0.05, 0.3)]
     for victim, budget in enumerate(budgets):
         worst = exact_deltas(GaussianNoise(lattice), rates, victim, [0.05, 0.3], 6)
-        for found, least in zip(certificates, worst, strict=True):
-            (tier,) = (t for t in found.tiers if t.local_epsilon == budget[0])
+        for certificate, least in zip(certificates, worst, strict=True):
+            (tier,) = (t for t in certificate.tiers if t.local_epsilon == budget[0])
             assert least <= tier.delta * (1 + 1e-9)
 
 
@@ -267,10 +267,10 @@ def test_the_delta_of_a_span_covers_all_of_it(most: float, target: float) -> Non
     """Not by the local budget: users of little budget are seen in the tails, last at six times the leader's epsilon."""
     span = span_of(1.0, most)
     assert span.delta(0.0).value >= Falling(1.0).delta(0.0).value
-    found, needed = span.smallest_epsilon(target, 100.0), Falling(1.0).guess(target)
-    assert needed <= found.epsilon < 1.01 * needed
-    assert found.reached is not None
-    assert found.reached.value <= target
+    solution, needed = span.smallest_epsilon(target, 100.0), Falling(1.0).guess(target)
+    assert needed <= solution.epsilon < 1.01 * needed
+    assert solution.reached is not None
+    assert solution.reached.value <= target
 
 
 def test_a_span_covers_every_victim_in_it() -> None:

@@ -15,7 +15,8 @@ from croupier.accountant import Budgets, HemisphereMechanism, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange import stages
 from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
-from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.protocol.codes import Step
 from tests.support.drawn import drawn
 from tests.support.oracles.exchange import (
@@ -76,12 +77,12 @@ def test_the_likelihood_ratio_is_the_sum_of_the_theorem(values: tuple[int, ...])
                 for i, w in enumerate(weights)
             ]
             assert float(chances[own]) == pytest.approx(sum(part[ones] for part in parts), rel=1e-12)
-    for outcome, (one, zero, reference) in zip(itertools.product((0, 1), repeat=4), outcomes, strict=True):
+    for outcome, (under_one, zero, reference) in zip(itertools.product((0, 1), repeat=4), outcomes, strict=True):
         ratio = Fraction(0)
         for p, x, y, weight in zip(keeps, values, outcome, weights, strict=False):
             victims = (keep if y == 1 else 1 - keep) - gain * (keep if y == 0 else 1 - keep)
             ratio += weight * victims / (p if y == x else 1 - p)
-        assert one - gain * zero == ratio * reference
+        assert under_one - gain * zero == ratio * reference
     truth = sum(max(Fraction(0), a - gain * b) for a, b in counts.values())
     assert truth <= sum(max(Fraction(0), a - gain * b) for a, b, _ in outcomes)
 
@@ -117,7 +118,7 @@ def test_the_chances_of_the_stages_add_up() -> None:
 def test_the_integral_is_over_estimated_by_about_a_per_cent(tiers: Tiers, victim: float, epsilon: float) -> None:
     curve = curve_of(tiers, victim, delta=1e-4)
     sums = curve.sums(epsilon)
-    found = float(sums.positive_parts(0.01)[0])
+    bound = float(sums.positive_parts(0.01)[0])
     theta, hosts = float(sums.tilt()[0]), float(1 / sums.weights.max() / 4)
     counts = curve.hosts.count.astype(int).tolist()
     smoothings = [c * float(sums.deviation[0]) ** 2 / hosts for c in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
@@ -136,9 +137,9 @@ def test_the_integral_is_over_estimated_by_about_a_per_cent(tiers: Tiers, victim
         for agrees in itertools.product((False, True), repeat=len(counts))
     ]
     middle = excess([n // 2 for n in counts])
-    assert found >= max(*corners, middle) * (1 - 1e-9)
+    assert bound >= max(*corners, middle) * (1 - 1e-9)
     # The larger factor is taken at every u: at small n and large delta not quite that of a single corner.
-    assert found <= max(corners) * (1.02 if epsilon > 0 else 1.08)
+    assert bound <= max(corners) * (1.02 if epsilon > 0 else 1.08)
 
 
 # The whole bound, never below the truth.
@@ -174,11 +175,11 @@ def test_no_data_set_of_a_few_users_is_worse(
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2])
 def test_no_split_of_400_equal_users_is_worse_and_the_worst_is_near(epsilon_local: float, share: float) -> None:
     epsilon = share * epsilon_local
-    found = curve_of([(epsilon_local, 400)], epsilon_local, 1e-3).delta(epsilon).value
+    delta = curve_of([(epsilon_local, 400)], epsilon_local, 1e-3).delta(epsilon).value
     splits = [divergence_of_split([(epsilon_local, 399)], [m], epsilon_local, epsilon) for m in range(400)]
-    assert max(splits) * (1 - 1e-9) <= found
+    assert max(splits) * (1 - 1e-9) <= delta
     if max(splits) > 1e-9:
-        assert found <= max(splits) * (1.5 if share == 0 else 8)
+        assert delta <= max(splits) * (1.5 if share == 0 else 8)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -189,7 +190,7 @@ def test_no_split_of_three_tiers_is_worse(seed: int) -> None:
     victim = tiers[int(rng.integers(3))][0]
     epsilon = float(rng.uniform(0, 0.6)) * victim
     dishonest = int(rng.integers(0, 3))
-    found = curve_of(tiers, victim, 1e-4, dishonest).delta(epsilon).value if sum(n for _, n in tiers) > 6 else 1.0
+    delta = curve_of(tiers, victim, 1e-4, dishonest).delta(epsilon).value if sum(n for _, n in tiers) > 6 else 1.0
     for _ in range(12):
         left = [(e, n - (e == victim)) for e, n in tiers]
         for _ in range(dishonest):  # any of them
@@ -197,7 +198,7 @@ def test_no_split_of_three_tiers_is_worse(seed: int) -> None:
             left[place] = (left[place][0], max(0, left[place][1] - 1))
         ones = [int(rng.choice([0, n, int(rng.integers(0, n + 1))])) for _, n in left]
         truth = divergence_of_split(left, ones, victim, epsilon)
-        assert truth * (1 - 1e-9) - 1e-15 <= found
+        assert truth * (1 - 1e-9) - 1e-15 <= delta
 
 
 # Reference values of the specification: exchange, and the attack.
@@ -220,8 +221,8 @@ TABLE = [
 
 @pytest.mark.parametrize(("tiers", "victim", "expected", "attack"), TABLE)
 def test_the_table_of_the_specification(tiers: Tiers, victim: float, expected: float, attack: float) -> None:
-    found = epsilon_of(tiers, victim)
-    assert attack * (1 - 1e-4) <= found <= expected * 1.01
+    epsilon = epsilon_of(tiers, victim)
+    assert attack * (1 - 1e-4) <= epsilon <= expected * 1.01
 
 
 @pytest.mark.parametrize(("tiers", "victim"), [(row[0], row[1]) for row in TABLE])
@@ -229,10 +230,10 @@ def test_the_table_of_the_specification(tiers: Tiers, victim: float, expected: f
 def test_no_attack_is_better_and_the_blanket_is_worse(tiers: Tiers, victim: float, delta: float) -> None:
     budgets = Budgets.from_tiers(tiers)
     attack = lower_bound(budgets, "rr", victim=victim, delta=delta).epsilon
-    found = epsilon_of(tiers, victim, delta)
-    assert attack <= found
+    epsilon = epsilon_of(tiers, victim, delta)
+    assert attack <= epsilon
     if sum(n for _, n in tiers) >= 10_000 and len(tiers) == 1:
-        assert found < certify(budgets, HemisphereMechanism(), delta=delta, attack=False, bounds="blanket").epsilon
+        assert epsilon < certify(budgets, HemisphereMechanism(), delta=delta, attack=False, bounds="blanket").epsilon
 
 
 @pytest.mark.parametrize(("local", "most"), [(0.5, 1.005), (1.0, 1.005), (2.0, 1.005), (4.0, 1.01)])
@@ -279,9 +280,9 @@ def test_tiny_and_large_budgets_give_a_bound_without_a_warning(local: float, del
     tiers = [(local, 600), (1.0, 600)]
     for victim in (local, 1.0):
         curve = curve_of(tiers, victim, delta)
-        found = smallest_epsilon(curve, delta, victim)
+        solution = smallest_epsilon(curve, delta, victim)
         attack = lower_bound(Budgets.from_tiers(tiers), "rr", victim=victim, delta=delta).epsilon
-        assert attack * (1 - 1e-12) <= found.epsilon <= victim
+        assert attack * (1 - 1e-12) <= solution.epsilon <= victim
         for share in (0.0, 0.5, 0.999999, 1.0):
             bound = curve.delta(share * victim)
             assert 0 <= bound.slack <= bound.value <= 1
@@ -290,10 +291,10 @@ def test_tiny_and_large_budgets_give_a_bound_without_a_warning(local: float, del
 
 def test_tiny_deltas_keep_their_relative_accuracy() -> None:
     curve = curve_of([(1.0, 10_000)], 1.0, 1e-30)
-    found = smallest_epsilon(curve, 1e-30, 1.0)
-    assert found.reached is not None
+    solution = smallest_epsilon(curve, 1e-30, 1.0)
+    assert solution.reached is not None
     attack = lower_bound(Budgets.from_tiers([(1.0, 10_000)]), "rr", delta=1e-30).epsilon
-    assert attack <= found.epsilon <= 1.005 * attack
+    assert attack <= solution.epsilon <= 1.005 * attack
 
 
 def test_without_another_honest_client_there_is_no_bound() -> None:

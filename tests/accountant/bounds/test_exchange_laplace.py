@@ -20,8 +20,9 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds import exchange_laplace, laplace_laws, noise_sums
 from croupier.accountant.bounds.exchange import stages
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
-from croupier.accountant.bounds.spans import ExchangeSpanProfile
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
+from croupier.accountant.bounds.spans import SpanProfile
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from tests.support.cuts import density
 from tests.support.drawn import drawn
 from tests.support.histograms import histogram, letters
@@ -107,8 +108,8 @@ def test_the_places_of_the_hosts_leave_no_gap() -> None:
         (6.0, 5.0, 4.0),
         (30.0, 30.0, 1.0),
     ):
-        found = laplace_laws.members(victim, epsilon, rate)
-        between = [(host, thin) for (x0, x1, host), thin in found if (x0, x1) == (0.0, 1.0)]
+        members = laplace_laws.members(victim, epsilon, rate)
+        between = [(host, thin) for (x0, x1, host), thin in members if (x0, x1) == (0.0, 1.0)]
         positions = sorted({host for host, _ in between})
         assert positions[0] == 0
         assert positions[-1] == 1
@@ -116,8 +117,8 @@ def test_the_places_of_the_hosts_leave_no_gap() -> None:
             needed = 1 / math.cosh(rate * (right - left) / 2) * (1 + 1e-14)
             for end in (left, right):
                 assert min(thin for host, thin in between if host == end) <= needed
-        starts = sorted((x0, thin) for (x0, x1, host), thin in found if host == x0 and x1 == 1)
-        mirrored = sorted((1 - x1, thin) for (x0, x1, host), thin in found if host == x1 and x0 == 0)
+        starts = sorted((x0, thin) for (x0, x1, host), thin in members if host == x0 and x1 == 1)
+        mirrored = sorted((1 - x1, thin) for (x0, x1, host), thin in members if host == x1 and x0 == 0)
         for laws in (starts, mirrored):
             covered = 0.0
             for start, thin in laws:
@@ -231,7 +232,7 @@ def test_the_parts_of_a_span_leave_no_gap() -> None:
     others = Others(rates, np.zeros(40), np.full(40, 50, dtype=np.int64), 1)
     for low, high in ((1.5, 2.0), (0.3, 0.5), (1.99, 2.0), (1.0, 1.0)):
         span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 1e-6)
-        assert isinstance(span, ExchangeSpanProfile)
+        assert isinstance(span, SpanProfile)
         assert isinstance(span.leader, ExchangeLaplaceProfile)
         assert span.leader.local_epsilon == high
         assert span.leader.rates.max() <= max(low, high * (1 - exchange_laplace.FIRST_PART))
@@ -242,7 +243,7 @@ def test_the_parts_of_a_span_leave_no_gap() -> None:
         assert covered <= low
 
 
-def parts_of(span: ExchangeSpanProfile, epsilon: float) -> list[tuple[float, float]]:
+def parts_of(span: SpanProfile, epsilon: float) -> list[tuple[float, float]]:
     """The parts below the leader's at which a span's delta is evaluated; of those with one upper end, the last."""
     parts: dict[float, float] = {}
 
@@ -298,7 +299,7 @@ def test_no_data_set_with_many_budgets_is_worse_for_any_victim_of_a_span(seed: i
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchange_laplace, "GROUPS", int(rng.choice([2, 4, 24])))
         span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 0.01)
-        assert isinstance(span, ExchangeSpanProfile)
+        assert isinstance(span, SpanProfile)
         epsilon = float(rng.choice([0.0, rng.uniform(0, 0.4)])) * high
         covered = [(max(low, high * (1 - exchange_laplace.FIRST_PART)), high), *parts_of(span, epsilon)]
         parts: list[Any] = [span.leader, *(span.part(a, b) for a, b in covered[1:])]
@@ -332,10 +333,10 @@ def test_many_budgets_get_less_than_the_blanket_and_more_than_an_attack(
     monkeypatch.setattr(exchange_laplace, "GROUPS", 10)
     rates = np.linspace(0.1, 1.0, budgets)
     crowd = Budgets.from_tiers([(float(e), 9_900 // budgets) for e in rates])
-    found = certify(crowd, "laplace", delta=1e-6, attack=False)
+    certificate = certify(crowd, "laplace", delta=1e-6, attack=False)
     blanket = certify(crowd, "laplace", delta=1e-6, attack=False, bounds="blanket")
-    assert lower_bound(crowd, "laplace", victim=1.0, delta=1e-6).epsilon <= found.epsilon < 0.95 * blanket.epsilon
-    for tier, loose in zip(found.tiers, blanket.tiers, strict=True):
+    assert lower_bound(crowd, "laplace", victim=1.0, delta=1e-6).epsilon <= certificate.epsilon < 0.95 * blanket.epsilon
+    for tier, loose in zip(certificate.tiers, blanket.tiers, strict=True):
         assert tier.epsilon <= loose.epsilon * (1 + 1e-9)
     if budgets == 33:  # the walk along a span has an end of its own
         late = certify(crowd, "laplace", delta=1e-6, attack=False, seconds=0.0)
@@ -347,7 +348,7 @@ def test_a_span_answers_both_ways() -> None:
     rates = np.linspace(0.2, 1.0, 40)
     others = Others(rates, np.zeros(40), np.full(40, 60, dtype=np.int64), 1)
     span = exchange_laplace_profile(Victim(1.0, 0.0, ((0.85, 0.0), (1.0, 0.0))), others, 1e-5)
-    assert isinstance(span, ExchangeSpanProfile)
+    assert isinstance(span, SpanProfile)
     inverse = span.smallest_epsilon(1e-5, 1.0)
     assert inverse.reached is not None
     bound = span.delta(inverse.epsilon)
@@ -369,7 +370,7 @@ def laws_of(victim: float, epsilon: float, rate: float) -> list[tuple[Floats, Fl
 def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> Floats:
     """ln of the product of |phi(z)| in every stage, each budget's worst law; phi by its definition."""
     sums = curve.sums(epsilon)
-    found = []
+    totals = []
     for end in stages(curve.horizon)[0].tolist():
         total = 0.0
         for tier, rate in enumerate(curve.rates.tolist()):
@@ -382,8 +383,8 @@ def log_product(curve: ExchangeLaplaceProfile, epsilon: float, z: complex) -> Fl
                 phi = 1 + thin * (np.expm1(z * weight * values / thin) @ mass)
                 worst = max(worst, math.log(abs(phi)))
             total += float(sums.count[tier]) * worst
-        found.append(total)
-    return np.array(found)
+        totals.append(total)
+    return np.array(totals)
 
 
 @pytest.mark.parametrize(
@@ -422,9 +423,9 @@ TABLE = [
 
 @pytest.mark.parametrize(("tiers", "victim", "delta", "expected"), TABLE)
 def test_the_table_of_the_specification(tiers: Tiers, victim: float, delta: float, expected: float) -> None:
-    found = epsilon_of(tiers, victim, delta)
+    epsilon = epsilon_of(tiers, victim, delta)
     attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
-    assert attack <= found <= expected * 1.002
+    assert attack <= epsilon <= expected * 1.002
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
@@ -461,7 +462,7 @@ def test_where_the_bound_is_not_offered() -> None:
     assert isinstance(exchange_laplace_profile(span, larger, 1e-6), NoAmplification)
     # Its smallest victims have no host.
     wider = exchange_laplace_profile(Victim(3.0, 0.0, ((1.0, 0.0), (3.0, 0.0))), larger, 1e-6)
-    assert isinstance(wider, ExchangeSpanProfile)
+    assert isinstance(wider, SpanProfile)
     assert wider.delta(0.5).value == 1
     assert wider.smallest_epsilon(1e-6, 2.9).reached is None
     assert isinstance(exchange_laplace_profile(Victim(40.0), larger, 1e-6), NoAmplification)

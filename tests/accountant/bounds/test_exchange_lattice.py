@@ -16,7 +16,7 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, most_unhidden, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.bounds.spans import ExchangeSpanProfile
+from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.protocol.codes import Method, Step
 from tests.support.drawn import drawn
@@ -137,11 +137,11 @@ def test_no_data_set_of_ten_and_more_users_is_worse(seed: int) -> None:
 def test_certificates_are_the_closer_the_finer_the_lattice(steps: int, most: float) -> None:
     """On the line itself 1.006: |phi| is not followed beyond where it surely falls."""
     budgets, randomizer = Budgets.from_tiers([(2.5, 10_000)]), LaplaceMechanism(steps)
-    found = certify(budgets, randomizer, delta=1e-6)
-    assert codes(found.method) == [Method.EXCHANGE]
+    certificate = certify(budgets, randomizer, delta=1e-6)
+    assert codes(certificate.method) == [Method.EXCHANGE]
     attack = lower_bound(budgets, randomizer, victim=2.5, delta=1e-6).epsilon
-    assert attack <= found.epsilon <= most * attack
-    assert found.epsilon < certify(budgets, randomizer, delta=1e-6, bounds="blanket").epsilon
+    assert attack <= certificate.epsilon <= most * attack
+    assert certificate.epsilon < certify(budgets, randomizer, delta=1e-6, bounds="blanket").epsilon
 
 
 @pytest.mark.parametrize("dishonest", [100])
@@ -155,11 +155,11 @@ def test_a_fine_lattice_costs_nothing(dishonest: int) -> None:
 
 def test_epsilon_and_delta_answer_each_other() -> None:
     curve = curve_of([(1.0, 3_000)], Victim(1.0), 200, 1e-6, dishonest=10)
-    found = curve.smallest_epsilon(1e-6, 1.0)
-    assert found.reached is not None
-    assert 0.99e-6 < found.reached.value <= 1e-6
-    assert curve.delta(found.epsilon).value == pytest.approx(found.reached.value, rel=1e-6)
-    assert curve.guess(1e-6) == pytest.approx(found.epsilon, rel=0.1)
+    solution = curve.smallest_epsilon(1e-6, 1.0)
+    assert solution.reached is not None
+    assert 0.99e-6 < solution.reached.value <= 1e-6
+    assert curve.delta(solution.epsilon).value == pytest.approx(solution.reached.value, rel=1e-6)
+    assert curve.guess(1e-6) == pytest.approx(solution.epsilon, rel=0.1)
     assert curve.smallest_epsilon(curve.shown / 2, 1.0).reached is None
     assert curve.smallest_epsilon(1e-6, 1e-6).reached is None
     # Below what the lattice costs the factor is below 1.
@@ -179,26 +179,26 @@ def test_epsilon_and_delta_answer_each_other() -> None:
 
 def test_victims_that_are_answered_together() -> None:
     budgets, mechanism = Budgets.from_tiers([(0.5 + 0.01 * k, 500) for k in range(33)]), LaplaceMechanism(1000)
-    found = certify(budgets, mechanism, delta=1e-6)
+    certificate = certify(budgets, mechanism, delta=1e-6)
     blanket = certify(budgets, mechanism, delta=1e-6, bounds="blanket")
-    assert found.tiers[-1].grouped
-    assert found.tiers[-1].epsilon < 0.9 * blanket.tiers[-1].epsilon
+    assert certificate.tiers[-1].grouped
+    assert certificate.tiers[-1].epsilon < 0.9 * blanket.tiers[-1].epsilon
     assert (
         lower_bound(budgets, mechanism, victim=budgets.local_epsilon.max(), delta=1e-6).epsilon
-        <= found.tiers[-1].epsilon
+        <= certificate.tiers[-1].epsilon
     )
 
 
 def test_a_span_is_answered_in_parts() -> None:
     victims = Victim(1.5, 0.0, ((1.0, 0.0), (1.5, 0.0)))
     curve = curve_of([(0.5 + 0.1 * k, 500) for k in range(11)], victims, 1000, 1e-6)
-    assert isinstance(curve.continuous, ExchangeSpanProfile)
+    assert isinstance(curve.continuous, SpanProfile)
     assert curve.to_compose(1e-6, 1.5) is None
-    found = curve.smallest_epsilon(1e-6, 1.0, floor=0.01)
-    assert found.reached is not None
-    assert curve.delta(found.epsilon).value <= 1.001e-6
+    solution = curve.smallest_epsilon(1e-6, 1.0, floor=0.01)
+    assert solution.reached is not None
+    assert curve.delta(solution.epsilon).value <= 1.001e-6
     line = curve.continuous.smallest_epsilon(1e-6, 1.0)
-    assert line.epsilon < found.epsilon < 1.05 * line.epsilon
+    assert line.epsilon < solution.epsilon < 1.05 * line.epsilon
 
 
 def test_where_all_may_be_shown_there_is_none() -> None:

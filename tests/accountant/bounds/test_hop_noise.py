@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
-from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from tests.support.messages import naming
 from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick, truncated_laplace
@@ -144,12 +144,12 @@ def test_the_epsilon_found_for_a_delta_is_confirmed_and_the_least(
     k: int, epsilon: float, delta: float, target: float, total_variation: float
 ) -> None:
     profile = HopNoiseProfile(HopNoise(epsilon, delta).law(k), total_variation)
-    found = profile.smallest_epsilon(target, 30.0)
-    if found.reached is None:
+    solution = profile.smallest_epsilon(target, 30.0)
+    if solution.reached is None:
         assert profile.delta(profile.largest_loss * 1.01).value > target
     else:
-        assert profile.delta(found.epsilon).value <= target
-        assert found.epsilon == 0 or profile.delta(found.epsilon * 0.999).value > target
+        assert profile.delta(solution.epsilon).value <= target
+        assert solution.epsilon == 0 or profile.delta(solution.epsilon * 0.999).value > target
 
 
 def test_the_whole_epsilon_is_enough_for_the_delta_that_was_asked_for() -> None:
@@ -196,9 +196,9 @@ def composed_exactly(profile: HopNoiseProfile, rounds: int, epsilon: float) -> f
 def test_composition_of_rounds_is_exact_to_a_thousandth(k: int, t: float, rounds: int) -> None:
     profile = HopNoiseProfile(HopNoise(0.1, 1e-8).law(k), t)
     composed = ComposedProfile([Round(profile, 20.0, rounds)], 1e-6)
-    found = smallest_epsilon(composed, 1e-6, 20.0 * rounds)
-    assert composed_exactly(profile, rounds, found.epsilon) <= 1e-6
-    assert composed_exactly(profile, rounds, found.epsilon / 1.001) > 1e-6
+    solution = smallest_epsilon(composed, 1e-6, 20.0 * rounds)
+    assert composed_exactly(profile, rounds, solution.epsilon) <= 1e-6
+    assert composed_exactly(profile, rounds, solution.epsilon / 1.001) > 1e-6
 
 
 def law_of(k: int, scale: float, radius: int) -> FakeLaw:

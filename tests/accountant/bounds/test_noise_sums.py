@@ -33,7 +33,7 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
     mean, sizes = cut.mean(at, tails=tails)
     left = float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-3), math.log(4)))) * left / float(family.scale.max())
-    found = float(Tilted.of(one_row(family, mean, sizes, left), 0, family, np.array([w])).rest.max())
+    rest = float(Tilted.of(one_row(family, mean, sizes, left), 0, family, np.array([w])).rest.max())
     (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     z, width = grid(0.0, float(at.distance[0]), host, *marks(at, cut), reach=60 / at.victim)
@@ -41,7 +41,7 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
     t = w * shown / own / left
     change = np.where(np.abs(t) < 1e-4, t * t / 2, np.expm1(t) - t)
     true = (1 + w * float(mean[0]) + left * float((change * own) @ width)) ** 2 - 1
-    assert true <= found + 1e-6 * w * w * float((family.scale**2 * family.moments[:, 0]).max()) + 1e-15
+    assert true <= rest + 1e-6 * w * w * float((family.scale**2 * family.moments[:, 0]).max()) + 1e-15
 
 
 def one_row(family: Family, mean: Floats, terms: Floats, left: float) -> NoiseSums:
@@ -84,11 +84,11 @@ def family_of(laws: list[tuple[Floats, Floats]]) -> Family:
 
 def sum_of(values: Floats, mass: Floats, count: int, left: float, size: int) -> Floats:
     """The law of X_1 + ... + X_n, of integer values, each thinned: X/left with probability left; by Fourier sums."""
-    one = np.zeros(size)
+    law = np.zeros(size)
     for value, chance in zip(values, mass, strict=True):
-        one[round(value / left) % size] += left * chance
-    one[0] += 1 - left
-    return np.fft.irfft(np.fft.rfft(one) ** count, size)
+        law[round(value / left) % size] += left * chance
+    law[0] += 1 - left
+    return np.fft.irfft(np.fft.rfft(law) ** count, size)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -124,7 +124,7 @@ def test_the_bound_is_just_above_the_worst_sum(seed: int) -> None:
         np.repeat(left[None], number, axis=0),
         tuple(family_of(laws) for laws in tiers),
     )
-    found = rows.positive_parts(0.02)
+    bounds = rows.positive_parts(0.02)
     place = np.arange(size)
     positive = np.where(place < size // 2, place, 0) * scale
     for k in range(number):
@@ -133,13 +133,13 @@ def test_the_bound_is_just_above_the_worst_sum(seed: int) -> None:
             total = 0.0
             for stage in range(2):
                 law = [
-                    np.fft.rfft(sum_of(*one, int(n), float(thin), size))
-                    for one, n, thin in zip((first, second), count, left[:, stage], strict=True)
+                    np.fft.rfft(sum_of(*law, int(n), float(thin), size))
+                    for law, n, thin in zip((first, second), count, left[:, stage], strict=True)
                 ]
                 total += math.exp(log_mass[stage]) * float(positive @ np.fft.irfft(law[0] * law[1], size))
             worst = max(worst, total)
-        assert worst * (1 - 1e-9) - 1e-14 <= found[k]
-        assert found[k] <= 1.5 * worst + 1e-13 or worst < 1e-9
+        assert worst * (1 - 1e-9) - 1e-14 <= bounds[k]
+        assert bounds[k] <= 1.5 * worst + 1e-13 or worst < 1e-9
 
 
 def test_a_coarser_integral_is_larger_and_every_stage_counts() -> None:
@@ -169,14 +169,14 @@ def test_what_lies_beyond_the_last_cell_is_charged() -> None:
     """Cells that end early, of a product that does not fall: the integral by quadrature, at the best smoothing."""
     theta, spread, hosts = np.array([0.7]), np.array([2.0]), np.array([3.0])
     edges = np.array([[0.0, 0.2, 0.5, 0.8]])
-    found = float(integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
+    bound = float(integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
     r = np.linspace(0, 60, 600_001)
     true = []
     for variance in SMOOTHING:
         rate = variance / 3.0 * 4.0 / 2
         inner = np.exp(rate * (1 - r * r)) / (1 + r * r)
         true.append(float(((inner[1:] + inner[:-1]) / 2 * np.diff(r)).sum()) / (math.pi * 0.7))
-    assert min(true) <= found <= 3 * min(true)
+    assert min(true) <= bound <= 3 * min(true)
 
 
 def test_nothing_is_claimed_where_the_series_overflows() -> None:
@@ -190,5 +190,5 @@ def test_nothing_is_claimed_where_the_series_overflows() -> None:
         np.ones((1, 1, 1)),
         (family,),
     )
-    found = float(rows.positive_parts(0.05)[0])
-    assert found == math.inf or found > 0
+    bound = float(rows.positive_parts(0.05)[0])
+    assert bound == math.inf or bound > 0

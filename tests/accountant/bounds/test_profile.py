@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.privacy_curve import Bounded
 
 
 class GaussianProfile:
@@ -33,11 +35,11 @@ class GaussianProfile:
 @given(st.floats(0.001, 3), st.floats(1e-3, 100), st.sampled_from([1e-15, 1e-6, 0.01, 0.3]))
 @settings(max_examples=80, deadline=None)
 def test_the_search_returns_the_upper_end_of_a_narrow_bracket(mu: float, guess: float, delta: float) -> None:
-    found = smallest_epsilon(GaussianProfile(mu, guess), delta, 200.0)
+    solution = smallest_epsilon(GaussianProfile(mu, guess), delta, 200.0)
     exact = gaussian_epsilon(mu, delta)
-    assert found.epsilon >= exact * (1 - 1e-11)
-    close_in_delta = gaussian_delta(mu, found.epsilon) >= delta * (1 - 5e-6)
-    assert close_in_delta or found.epsilon <= exact * (1 + 3e-6) + 1e-12
+    assert solution.epsilon >= exact * (1 - 1e-11)
+    close_in_delta = gaussian_delta(mu, solution.epsilon) >= delta * (1 - 5e-6)
+    assert close_in_delta or solution.epsilon <= exact * (1 + 3e-6) + 1e-12
 
 
 class NothingBeyond(GaussianProfile):
@@ -51,14 +53,14 @@ class NothingBeyond(GaussianProfile):
 
 
 def test_the_search_goes_on_after_a_delta_of_0() -> None:
-    found = smallest_epsilon(NothingBeyond(0.1, 0.01), 1e-5, 1.0)
-    assert 0.1 <= found.epsilon <= 0.1 * (1 + 1e-6)
+    solution = smallest_epsilon(NothingBeyond(0.1, 0.01), 1e-5, 1.0)
+    assert 0.1 <= solution.epsilon <= 0.1 * (1 + 1e-6)
 
 
 def test_the_search_stops_at_the_ceiling() -> None:
-    found = smallest_epsilon(GaussianProfile(3.0, 1.0), 1e-6, 0.5)
-    assert found.epsilon == 0.5
-    assert found.reached is None
+    solution = smallest_epsilon(GaussianProfile(3.0, 1.0), 1e-6, 0.5)
+    assert solution.epsilon == 0.5
+    assert solution.reached is None
 
 
 @pytest.mark.parametrize("name", ["rr", "krr(k=5)", "hemisphere", "laplace", "laplace(lattice=100)", "gaussian"])

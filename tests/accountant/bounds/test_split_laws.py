@@ -75,8 +75,8 @@ def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) 
             assert np.abs(ratio).max() / thin * (1 - 1e-9) <= family.scale[index]
             for power in (2, 4, 6):
                 moment = float((ratio**power * reference) @ width) / thin ** (power - 1)
-                found = float(family.scale[index] ** power * family.moments[index, power - 2])
-                assert found >= moment * (1 - 1e-6)
+                bound = float(family.scale[index] ** power * family.moments[index, power - 2])
+                assert bound >= moment * (1 - 1e-6)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -82,10 +82,10 @@ def test_the_theorem_in_exact_rationals(seed: int) -> None:
                 chance *= law[letter]
             true[tuple(sorted(word))] += chance
 
-    def ratio(group: int, of: list[Fraction], word: tuple[int, ...]) -> Fraction:
+    def ratio(group: int, parts: list[Fraction], word: tuple[int, ...]) -> Fraction:
         places = word[2 * group : 2 * group + 2]
         return sum(
-            (a * of[y] / law[y] for a, law, y in zip(alpha[group], laws[group], places, strict=True)), Fraction()
+            (a * parts[y] / law[y] for a, law, y in zip(alpha[group], laws[group], places, strict=True)), Fraction()
         )
 
     slotted: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
@@ -94,18 +94,20 @@ def test_the_theorem_in_exact_rationals(seed: int) -> None:
         reference = given_by[0 if second_gives else 1][word[4]]
         for law, letter in zip((*laws[0], *laws[1]), word, strict=False):
             reference *= law[letter]
-        u_one, a_one, u_two, a_two = (ratio(*of, word) for of in ((0, parts[0]), (0, omega), (1, parts[1]), (1, omega)))
+        u_one, a_one, u_two, a_two = (
+            ratio(*arguments, word) for arguments in ((0, parts[0]), (0, omega), (1, parts[1]), (1, omega))
+        )
         mass = reference * (u_one * a_two + a_one * u_two)
         slotted[tuple(sorted(word))] += mass
         positive += max(mass, Fraction())
     assert all(true[word] == slotted[word] for word in {*true, *slotted})
     assert sum((max(mass, Fraction()) for mass in true.values()), Fraction()) <= positive
 
-    def mean(group: int, of: list[Fraction]) -> float:
+    def mean(group: int, parts: list[Fraction]) -> float:
         total = Fraction()
         for pair in itertools.product(range(3), repeat=2):
             chance = laws[group][0][pair[0]] * laws[group][1][pair[1]]
-            total += chance * max(Fraction(), ratio(group, of, (*pair, *pair)))
+            total += chance * max(Fraction(), ratio(group, parts, (*pair, *pair)))
         return float(total)
 
     knots, unit = sorted({Fraction(int(k), 10) for k in rng.integers(-60, 60, 6)}), float(rng.uniform(0.2, 1))
@@ -132,9 +134,9 @@ def test_chords_are_exact_for_a_broken_line(seed: int) -> None:
     heights = base + (steps * np.maximum(knots[:, None] - knots, 0)).sum(1)
     corners = np.maximum(u[:, None] - knots * a[:, None], 0).T @ chance
     mass = float(rng.uniform(0.1, 1))
-    found = two_groups.chord_bound(knots / mass, mass, heights, corners)
-    assert true <= found * (1 + 1e-12)
-    assert found == pytest.approx(true, rel=1e-9)
+    bound = two_groups.chord_bound(knots / mass, mass, heights, corners)
+    assert true <= bound * (1 + 1e-12)
+    assert bound == pytest.approx(true, rel=1e-9)
     # A knot that is too high is not used, whether before or between others.
     for k in (0, 3):
         higher = heights + 5.0 * (np.arange(7) == k)
@@ -202,7 +204,7 @@ def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> Non
     core, tails = group([1.0], [25.0]), group([0.3, 0.5], [15.0, 15.0])
     curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-30, knots=5)
     at = Distances.at(1.0, np.array([1.0, 0.5]), np.array([0.02, 0.02]), 0.05)
-    found = curve.bounds(at)
+    bounds = curve.bounds(at)
     first, second = seen
     assert (len(first.families), len(second.families)) == (1, 2)
     assert (first.mean + second.mean).reshape(2, 5) == pytest.approx(
@@ -221,8 +223,8 @@ def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> Non
         alone = float(np.maximum(density(1.0, 0.0, z) - gain * density(1.0, d, z), 0) @ width)
         lost = (silent[0][row] + silent[1][row]) * alone
         assert min(silent[0][row], silent[1][row]) * alone > 1e-6
-        assert found[row] >= 5 + lost * (1 - 1e-4)
-        assert found[row] == pytest.approx(5 + lost, rel=1e-6)
+        assert bounds[row] >= 5 + lost * (1 - 1e-4)
+        assert bounds[row] == pytest.approx(5 + lost, rel=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -233,15 +235,15 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
     victim = float(np.exp(rng.uniform(math.log(0.05), math.log(5))))
     epsilon = victim * float(np.exp(rng.uniform(math.log(1e-3), 0)))
     steep = victim * float(rng.uniform(1, 4))
-    found = covering(victim, epsilon, steep)
-    if found is None:
+    cover = covering(victim, epsilon, steep)
+    if cover is None:
         assert steep > 5 * math.sqrt(epsilon)
         return
-    ends = found.distance
+    ends = cover.distance
     assert ends.size <= two_groups.MOST_DISTANCES
     assert ends[0] == 1
     assert ends[-1] <= epsilon / victim
-    assert (found.log_gain > 0).all()
+    assert (cover.log_gain > 0).all()
     d = float(rng.uniform(epsilon / victim, 1))
     upper = int(np.flatnonzero(ends >= d)[-1])
     lower = upper + 1
@@ -251,12 +253,12 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
     rest = math.sinh(victim * (ends[upper] - d)) / math.sinh(victim * h)
     share = share / (share + rest)
     least = sum(
-        part * (density(victim, 0.0, z) - math.exp(found.log_gain[k]) * density(victim, float(ends[k]), z))
+        part * (density(victim, 0.0, z) - math.exp(cover.log_gain[k]) * density(victim, float(ends[k]), z))
         for part, k in ((share, upper), (1 - share, lower))
     )
     assert (density(victim, 0.0, z) - math.exp(epsilon) * density(victim, d, z) <= least + 1e-12 * victim).all()
     for k in (upper, lower):
-        assert found.nearest[k] <= d
+        assert cover.nearest[k] <= d
 
 
 def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[TwoGroupProfile, Tiers]:
@@ -410,17 +412,17 @@ def test_between_the_attack_and_what_the_largest_victims_have(
     """Among the smaller budgets alone they had 2 to 2.5 times what the attack proves for the largest."""
     curve = curve_among(tiers, victim, delta)
     assert curve is not None
-    found, attack = epsilon_of(curve, delta), lower_bound(Budgets.from_tiers(tiers), "laplace", delta=delta)
+    epsilon, attack = epsilon_of(curve, delta), lower_bound(Budgets.from_tiers(tiers), "laplace", delta=delta)
     own = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
-    assert own <= found <= most
-    assert found <= 1.01 * attack.epsilon
+    assert own <= epsilon <= most
+    assert epsilon <= 1.01 * attack.epsilon
     own_bound = exchange_laplace_profile(Victim(victim), others_of(tiers, victim), delta)
     assert isinstance(own_bound, ExchangeLaplaceProfile)
-    assert own_bound.delta(1.5 * found).value > delta
+    assert own_bound.delta(1.5 * epsilon).value > delta
     chords = curve.to_compose(delta, victim)
     assert chords is not None
     for share in (0.3, 0.7):  # a curve of many points is as sound
-        assert chords.delta(share * found).value >= curve.delta(share * found).value * (1 - 1e-9)
+        assert chords.delta(share * epsilon).value >= curve.delta(share * epsilon).value * (1 - 1e-9)
 
 
 def test_a_victim_with_few_like_it() -> None:
@@ -492,16 +494,16 @@ def test_what_it_claims_where_it_is_of_no_use() -> None:
 def test_the_whole_certificate_and_its_curves() -> None:
     """One round, several, and what is recorded; settings without larger budgets are as before."""
     tiers = [(0.3, 10_000), (0.5, 90_000)]
-    found = certify(tiers, "laplace", delta=1e-6)
-    assert found.lower_bound is not None
-    assert found.lower_bound.epsilon <= found.epsilon <= 1.02 * found.lower_bound.epsilon
-    small = found.tiers[0]
-    assert small.epsilon < found.epsilon
+    certificate = certify(tiers, "laplace", delta=1e-6)
+    assert certificate.lower_bound is not None
+    assert certificate.lower_bound.epsilon <= certificate.epsilon <= 1.02 * certificate.lower_bound.epsilon
+    small = certificate.tiers[0]
+    assert small.epsilon < certificate.epsilon
     assert small.privacy_profile is not None
     assert small.privacy_profile.delta(1.15 * small.epsilon).value <= 1e-6
     twice = certify(tiers, "laplace", delta=1e-6, rounds=2, attack=False)
-    assert twice.epsilon <= 1.6 * found.epsilon
-    back = certify(tiers, "laplace", epsilon=found.epsilon, attack=False)
+    assert twice.epsilon <= 1.6 * certificate.epsilon
+    back = certify(tiers, "laplace", epsilon=certificate.epsilon, attack=False)
     assert back.delta <= 1.01e-6
     for linkage in LINKAGES:
         held = certify(tiers, "laplace", delta=1e-6, linkage=linkage, attack=False).tiers[0]

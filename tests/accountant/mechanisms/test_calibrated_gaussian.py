@@ -26,12 +26,12 @@ def test_they_are_those_of_the_bisection_bit_for_bit(
 def test_scales_at_powers_of_two_and_over_several_parts() -> None:
     """Where an end of the bracket is the root itself, only the bisection knows on which side it is."""
     sigma = 2.0 ** np.arange(7)
-    delta = np.array([unit_delta(float(one), 0.5) for one in sigma])
+    delta = np.array([unit_delta(float(deviation), 0.5) for deviation in sigma])
     epsilon = np.full(sigma.size, 0.5)
     several = PART // sigma.size + 1
-    found = unit_sigmas(np.tile(epsilon, several), np.tile(delta, several)).reshape(several, -1)
-    assert (found == np.array([unit_sigma(0.5, float(one)) for one in delta])).all()
-    assert (found == sigma).all()
+    together = unit_sigmas(np.tile(epsilon, several), np.tile(delta, several)).reshape(several, -1)
+    assert (together == np.array([unit_sigma(0.5, float(value)) for value in delta])).all()
+    assert (together == sigma).all()
 
 
 @pytest.mark.parametrize(

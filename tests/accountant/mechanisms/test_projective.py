@@ -52,8 +52,8 @@ def worst_delta(space: ProjectiveSpace, budgets: list[float], epsilon: float) ->
 def test_no_data_set_is_worse_than_its_certificate(budgets: list[float], part: float) -> None:
     space, epsilon = ProjectiveSpace(2, 3), part * budgets[0]
     worst = worst_delta(space, budgets, epsilon)
-    found = certify(Budgets.from_epsilons(budgets), ProjectiveResponse(7, 2), epsilon=epsilon, attack=False)
-    (certified,) = [tier.delta for tier in found.tiers if tier.local_epsilon == budgets[0]]
+    certificate = certify(Budgets.from_epsilons(budgets), ProjectiveResponse(7, 2), epsilon=epsilon, attack=False)
+    (certified,) = [tier.delta for tier in certificate.tiers if tier.local_epsilon == budgets[0]]
     assert certified >= worst * (1 - 1e-9)
     attack = lower_bound(Budgets.from_epsilons(budgets), ProjectiveResponse(7, 2), epsilon=epsilon, victim=budgets[0])
     assert attack.delta <= worst * (1 + 1e-9)

@@ -21,8 +21,8 @@ def test_binomial_masses_are_as_good_as_stated(n: int, p: float, deviation: int)
         q = mpmath.mpf(p)
         exact = mpmath.binomial(n, x) * q**x * (1 - q) ** (n - x)
         if exact > 1e-290:
-            found = mpmath.mpf(float(binomial_pmf(np.array([x]), n, p)[0]))
-            assert abs(found / exact - 1) <= pmf_error(abs(x - n * p))
+            computed = mpmath.mpf(float(binomial_pmf(np.array([x]), n, p)[0]))
+            assert abs(computed / exact - 1) <= pmf_error(abs(x - n * p))
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_binomial_tails_are_as_good_as_stated(a: int, n: int) -> None:
             exact += term
             term *= mpmath.mpf(n - x) / (x + 1)
             x += 1
-        found = mpmath.mpf(float(half_tail(np.array([a]), np.array([n]))[0]))
-        assert abs(found / exact - 1) <= half_tail_error(n)
+        computed = mpmath.mpf(float(half_tail(np.array([a]), np.array([n]))[0]))
+        assert abs(computed / exact - 1) <= half_tail_error(n)
 
 
 def test_tails_outside_the_support() -> None:

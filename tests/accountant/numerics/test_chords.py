@@ -26,9 +26,9 @@ def test_chords_are_not_below_the_exact_ones(far: float, fall: float) -> None:
             if right is not None:
                 share = (ends[right] - at) / (ends[right] - ends[right - 1])
                 exact = share * mpmath.mpf(values[right - 1]) + (1 - share) * mpmath.mpf(values[right])
-            found = chords.above(place)
-            assert exact <= found <= values[0] * (1 + 1e-12)
-            assert found <= exact + 1e-12 * values[0]
+            bound = chords.above(place)
+            assert exact <= bound <= values[0] * (1 + 1e-12)
+            assert bound <= exact + 1e-12 * values[0]
 
 
 def test_before_the_first_point_nothing_is_known() -> None:

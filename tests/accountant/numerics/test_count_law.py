@@ -25,8 +25,8 @@ def poisson_binomial_cdf(gamma: list[float]) -> np.ndarray:
 def test_the_count_law_is_the_poisson_binomial(gamma: list[float]) -> None:
     law = blanket_count(np.array(gamma), np.ones(len(gamma), dtype=np.int64))
     exact = poisson_binomial_cdf(gamma)
-    found = np.array([law.mass[law.counts <= m].sum() for m in range(exact.size)])
-    np.testing.assert_allclose(found + law.lost, exact, atol=1e-13)
+    cumulative = np.array([law.mass[law.counts <= m].sum() for m in range(exact.size)])
+    np.testing.assert_allclose(cumulative + law.lost, exact, atol=1e-13)
     assert law.lost <= 1e-30
 
 

@@ -33,7 +33,7 @@ def test_the_variance_of_a_round_is_never_below_the_exact_one(mu: float) -> None
         grid = (mu * np.linspace(0, 7, 800)).tolist()
         points = tuple((epsilon, float(exact_delta(mu, epsilon))) for epsilon in grid)
         tail = RoundCost(1.0, 0.5, (points,)).tail(1e-300)
-        found = float(np.sqrt(tail.variance))
-        assert found < mu * 1.05
+        deviation = float(np.sqrt(tail.variance))
+        assert deviation < mu * 1.05
         for epsilon, delta in points[::16]:
-            assert tail.lost + exact_delta(found, epsilon) >= delta
+            assert tail.lost + exact_delta(deviation, epsilon) >= delta

@@ -38,10 +38,10 @@ def searched(reached: Callable[[float], float], target: float, start: float) -> 
         steps.append(point)
         return reached(point)
 
-    found = largest_point(counted, target, Between(), Objective(start, 0.0, 1.0), TOLERANCE)
-    assert found.point in steps
-    assert found.value == reached(found.point)
-    return found.point, len(steps)
+    largest = largest_point(counted, target, Between(), Objective(start, 0.0, 1.0), TOLERANCE)
+    assert largest.point in steps
+    assert largest.value == reached(largest.point)
+    return largest.point, len(steps)
 
 
 def test_the_last_steps_of_a_plan_do_not_all_go_too_far() -> None:
@@ -87,8 +87,8 @@ def test_what_is_not_monotone_is_not_looked_for_any_closer() -> None:
 
 def test_the_ends_of_what_is_looked_for() -> None:
     assert searched(lambda factor: factor / 1000, 1.0, 1.0)[0] == 20.0
-    found = largest_point(lambda factor: 5 + factor, 1.0, Between(), Objective(1.0, 0.0, 1.0), TOLERANCE)
-    assert found == (1e-4, 5 + 1e-4, found.slope, found.bend)
+    largest = largest_point(lambda factor: 5 + factor, 1.0, Between(), Objective(1.0, 0.0, 1.0), TOLERANCE)
+    assert largest == (1e-4, 5 + 1e-4, largest.slope, largest.bend)
 
 
 @pytest.mark.parametrize("fewest", [1, 2, 17, 640, 10**6])
@@ -98,7 +98,7 @@ def test_whole_numbers_are_found_exactly_where_they_are_few(fewest: int) -> None
     def reached(point: float) -> float:
         return math.sqrt(point)
 
-    found = largest_point(reached, reached(1 / fewest) * (1 + 1e-9), Whole(), Objective(1 / 300, 0.0, 0.5), TOLERANCE)
-    number = round(1 / found.point)
-    assert found.point == 1 / number
+    largest = largest_point(reached, reached(1 / fewest) * (1 + 1e-9), Whole(), Objective(1 / 300, 0.0, 0.5), TOLERANCE)
+    number = round(1 / largest.point)
+    assert largest.point == 1 / number
     assert fewest <= number <= fewest * (1 + TOLERANCE)

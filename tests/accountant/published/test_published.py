@@ -61,8 +61,8 @@ def equal(epsilon: float, n: int) -> Budgets:
 
 
 def case(prefix: str) -> dict[str, Any]:
-    (found,) = [row for name, row in REFUTED.items() if name.startswith(prefix)]
-    return found
+    (refuted,) = [row for name, row in REFUTED.items() if name.startswith(prefix)]
+    return refuted
 
 
 def test_every_row_is_there_in_order() -> None:
@@ -84,10 +84,10 @@ def test_leftover_clones_give_their_figure_and_a_data_set_beats_it(
     prefix: str, n: int, k: int, local: float, epsilon: float
 ) -> None:
     row = case(prefix)
-    found = p.leftover_clones_delta(1 / (math.exp(local) + k - 1), local, n, epsilon)
-    assert found == pytest.approx(row["published_delta"], rel=1e-5)
+    delta = p.leftover_clones_delta(1 / (math.exp(local) + k - 1), local, n, epsilon)
+    assert delta == pytest.approx(row["published_delta"], rel=1e-5)
     worst = row.get("delta_exact_worst") or row["delta_exact"]
-    assert found < worst
+    assert delta < worst
     if n == 5:
         assert worst_delta([local] * n, 0, k, epsilon) == pytest.approx(worst, rel=1e-5)
 
@@ -111,8 +111,8 @@ def test_leftover_clones_hold_for_two_letters_and_fail_for_three() -> None:
 )
 def test_gspa_theorem_2_is_refuted(prefix: str, tiers: list[tuple[float, int]], delta: float) -> None:
     row, budgets = case(prefix), Budgets.from_tiers(tiers)
-    found = p.gspa_asymptotic(budgets, delta)
-    assert found == pytest.approx(row["published_epsilon"], rel=1e-3)
+    epsilon = p.gspa_asymptotic(budgets, delta)
+    assert epsilon == pytest.approx(row["published_epsilon"], rel=1e-3)
     randomizer: Randomizer = BinaryRandomizedResponse() if " rr " in prefix else LaplaceMechanism()
     (beside,) = compare(budgets, randomizer, delta, attack=row["attack_epsilon"], only=["GSPA Thm 2"])
     assert (beside.status, beside.grade) == (Status.REFUTED, Grade.ASYMPTOTIC)
@@ -123,9 +123,9 @@ def test_gspa_theorem_2_is_refuted(prefix: str, tiers: list[tuple[float, int]], 
 def test_likelihood_test_clones_are_refuted(local: float, delta: float) -> None:
     """Theorem 2 with the best threshold; the authors' t_eps stays half a percent below and is refuted as well."""
     row = case(f"PSP authors' code, laplace eps0={local:g} n=1000 delta={delta:.0e}".replace("e-0", "e-"))
-    found = p.likelihood_test_clones(equal(local, 1000), LaplaceMechanism(), delta)
-    assert row["published_epsilon"] <= found <= 1.006 * row["published_epsilon"]
-    assert found < row["attack_epsilon"]
+    epsilon = p.likelihood_test_clones(equal(local, 1000), LaplaceMechanism(), delta)
+    assert row["published_epsilon"] <= epsilon <= 1.006 * row["published_epsilon"]
+    assert epsilon < row["attack_epsilon"]
     (beside,) = compare(equal(local, 1000), LaplaceMechanism(), delta, attack=row["attack_epsilon"], only=["Liu 2024"])
     assert (beside.status, beside.grade) == (Status.REFUTED, Grade.HEURISTIC)
 
@@ -201,8 +201,8 @@ def test_gspa_theorem_1_is_the_closed_form_of_bits() -> None:
 
 
 def test_echo_of_equal_budgets_is_the_clone_bound() -> None:
-    found = p.echo(equal(0.5, 100_001), 1e-6)
-    assert found == pytest.approx(p.fmt22_closed_form(equal(0.5, 100_000), 1e-6), rel=1e-9)
+    epsilon = p.echo(equal(0.5, 100_001), 1e-6)
+    assert epsilon == pytest.approx(p.fmt22_closed_form(equal(0.5, 100_000), 1e-6), rel=1e-9)
 
 
 @pytest.mark.parametrize(("k", "budgets"), [(2, [0.5, 1.0, 2.0, 2.0]), (3, [0.3, 1.5, 2.5, 2.5])])
@@ -226,8 +226,8 @@ def table_delta(table: Floats, n: int, epsilon: float) -> float:
                 chance = math.prod(table[x, y] for x, y in zip((own, *others), outputs, strict=True))
                 law[tuple(sorted(outputs))] += chance
             laws.append(law)
-        for one, two in itertools.permutations(laws, 2):
-            worst = max(worst, sum(max(0.0, one[y] - math.exp(epsilon) * two[y]) for y in one))
+        for first, two in itertools.permutations(laws, 2):
+            worst = max(worst, sum(max(0.0, first[y] - math.exp(epsilon) * two[y]) for y in first))
     return worst
 
 
@@ -238,9 +238,9 @@ def test_theorems_for_any_randomizer_hold_for_a_table() -> None:
     rows = {row.name: row for row in compare(equal(0.75, 5), randomizer, 0.12)}
     assert rows["BBGN19 Bennett"].grade is rows["FMT22 numeric"].grade is Grade.CERTIFIED
     for name in ("BBGN19 Hoeffding", "BBGN19 Bennett", "FMT22 numeric"):
-        found = rows[name].epsilon
-        assert found is not None
-        assert table_delta(table, 5, found) <= 0.12
+        epsilon = rows[name].epsilon
+        assert epsilon is not None
+        assert table_delta(table, 5, epsilon) <= 0.12
     assert min(rows[name].epsilon or 1.0 for name in ("BBGN19 Hoeffding", "BBGN19 Bennett")) < 0.75
 
 
@@ -288,8 +288,8 @@ def test_the_least_mass_of_laplace_noise_adds_up(lattice: int | None, local: flo
     places = np.arange(-60 * steps, 61 * steps + 1) if local < 1 else np.arange(-20 * steps, 21 * steps + 1)
     masses = [np.exp(-local / steps * np.abs(places - end)) for end in (0, steps)]
     least = float(np.minimum(*masses).sum() / masses[0].sum())
-    found = least_mass(LaplaceMechanism(lattice=lattice), local)
-    assert found == pytest.approx(least, rel=1e-9 if lattice else 1e-4)
+    mass = least_mass(LaplaceMechanism(lattice=lattice), local)
+    assert mass == pytest.approx(least, rel=1e-9 if lattice else 1e-4)
 
 
 def test_one_step_of_lattice_is_randomised_response() -> None:
@@ -300,10 +300,10 @@ def test_one_step_of_lattice_is_randomised_response() -> None:
 
 def test_the_victim_of_the_largest_budget_is_the_worst_of_theorem_1() -> None:
     budgets = [0.2, 0.9, 1.7, 3.0, 3.0]
-    found = p.gspa_numeric(Budgets.from_epsilons(budgets), 0.1)
-    reached = [certified_bits(budgets, victim, found) for victim in range(5)]
+    epsilon = p.gspa_numeric(Budgets.from_epsilons(budgets), 0.1)
+    reached = [certified_bits(budgets, victim, epsilon) for victim in range(5)]
     assert max(reached) == reached[-1] <= 0.1
-    assert certified_bits(budgets, 4, found * 0.999) > 0.1
+    assert certified_bits(budgets, 4, epsilon * 0.999) > 0.1
 
 
 def certified_bits(budgets: list[float], victim: int, epsilon: float) -> float:
@@ -312,8 +312,8 @@ def certified_bits(budgets: list[float], victim: int, epsilon: float) -> float:
 
 def test_a_leftover_of_nothing_is_theorem_1() -> None:
     for local, n, delta in ((0.5, 50, 1e-3), (2.0, 4000, 1e-8)):
-        found = p.leftover_clones(equal(local, n), BinaryRandomizedResponse(), delta)
-        assert found == pytest.approx(p.gspa_numeric(equal(local, n), delta), rel=1e-5)
+        epsilon = p.leftover_clones(equal(local, n), BinaryRandomizedResponse(), delta)
+        assert epsilon == pytest.approx(p.gspa_numeric(equal(local, n), delta), rel=1e-5)
 
 
 @pytest.mark.parametrize(("alpha", "local", "epsilon"), [(0.1, 1.0, 0.3), (0.02, 3.0, 0.0), (0.26, 1.0, 0.05)])
@@ -343,9 +343,12 @@ def test_long_sums_over_the_messages_seen_may_be_thinned_out(monkeypatch: pytest
 def noise_errors(densities: Sequence[Callable[[Floats], Floats]]) -> float:
     """min(Pr[R(1) in U0], Pr[R(1) in U1]) on a fine grid; densities: the victim's around 0 and 1, and R's around 1."""
     z = np.linspace(-60, 61, 484_001) + 1e-9
-    zero, one, own = (density(z) for density in densities)
+    zero, one_density, own = (density(z) for density in densities)
     cell = own * (z[1] - z[0])
-    return min(float(cell[(own <= zero) & (one < zero)].sum()), float(cell[(own <= one) & (zero < one)].sum()))
+    return min(
+        float(cell[(own <= zero) & (one_density < zero)].sum()),
+        float(cell[(own <= one_density) & (zero < one_density)].sum()),
+    )
 
 
 @pytest.mark.parametrize(("own", "largest"), [(3.0, 3.0), (2.9, 3.0), (1.0, 3.0), (0.4, 3.0), (2.0, 8.0), (0.05, 1.0)])
@@ -361,8 +364,8 @@ def test_errors_of_likelihood_tests_are_those_of_their_regions(own: float, large
 
     wide, narrow = 4 / own, 4 / largest
     expected = noise_errors([gauss(narrow, 0), gauss(narrow, 1), gauss(wide, 1)])
-    found = gaussian_errors(np.array([wide]), np.array([1e-6]), narrow)[0]
-    assert found + 5e-7 == pytest.approx(expected, rel=2e-3)
+    error = gaussian_errors(np.array([wide]), np.array([1e-6]), narrow)[0]
+    assert error + 5e-7 == pytest.approx(expected, rel=2e-3)
 
 
 def test_likelihood_tests_of_bits_are_a_looser_theorem_1() -> None:
@@ -398,8 +401,8 @@ def test_pooling_thousands_of_budgets_keeps_the_direction() -> None:
     exact = math.exp(float(np.log(1 / (1 + np.exp(values))).mean()))
     pools = clones.Pools.of(pooled, pooled.count)
     chord = pools.geometric_mean(lambda e: -np.log1p(np.exp(e)))
-    found = math.exp(float(np.log(chord) @ pools.count) / 5000)
-    assert exact * (1 - 1e-3) <= found <= exact
+    mean_factor = math.exp(float(np.log(chord) @ pools.count) / 5000)
+    assert exact * (1 - 1e-3) <= mean_factor <= exact
 
 
 @pytest.mark.parametrize("local", [27.0, 36.0, 100.0, 355.0, 500.0])
@@ -499,11 +502,11 @@ def test_the_krr_papers_table_3_follows_the_printed_formula(
 ) -> None:
     """80 % of the users hold x0 (also where the caption says 80). None: their figure is up to 4 % above the formula."""
     for epsilon, expected in zip((0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0), printed, strict=False):
-        found = p.biswas_krr_delta(n, n * 8 // 10, k, local, epsilon, printed=True)
+        delta = p.biswas_krr_delta(n, n * 8 // 10, k, local, epsilon, printed=True)
         if expected is not None:
-            assert found == pytest.approx(expected, rel=5e-3)
+            assert delta == pytest.approx(expected, rel=5e-3)
         defined = p.biswas_krr_delta(n, n * 8 // 10, k, local, epsilon, printed=False)
-        assert defined > found or epsilon >= local
+        assert defined > delta or epsilon >= local
 
 
 def test_a_papers_gspa_is_smaller_by_the_root_of_two() -> None:
@@ -522,18 +525,18 @@ def test_a_papers_table_1_uses_a_bound_outside_its_range() -> None:
         with pytest.raises(OutOfRangeError, match="at least 1000 users"):
             p.efmrtt(equal(0.5, 100), delta)
     # In range the same formula, the other way round.
-    found = p.efmrtt(equal(0.5, 10_000), math.exp(-10_000 * (0.2 / 6) ** 2))
-    assert found == pytest.approx(0.2, rel=1e-12)
+    published = p.efmrtt(equal(0.5, 10_000), math.exp(-10_000 * (0.2 / 6) ** 2))
+    assert published == pytest.approx(0.2, rel=1e-12)
 
 
 @pytest.mark.parametrize(("k", "local", "n"), [(2, 1.0, 7), (3, 2.0, 6), (5, 0.7, 5)])
 def test_the_optimal_decomposition_bound_by_enumeration(k: int, local: float, n: int) -> None:
     """Every outcome of the blanket's messages, in 50 digits: the bound of arXiv 2504.07414 for k-RR."""
     delta = 0.02
-    found = p.optimal_decomposition(equal(local, n), KaryRandomizedResponse(k), delta)
-    above, below = (float(blanket_delta([local] * n, 0, k, found * scale)) for scale in (1.0, 0.999))
+    reached = p.optimal_decomposition(equal(local, n), KaryRandomizedResponse(k), delta)
+    above, below = (float(blanket_delta([local] * n, 0, k, reached * scale)) for scale in (1.0, 0.999))
     assert above <= delta
-    assert found == local or below > delta
+    assert reached == local or below > delta
 
 
 @pytest.mark.parametrize(("k", "local"), [(3, 1.0), (10, 3.0)])

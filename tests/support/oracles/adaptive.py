@@ -38,9 +38,10 @@ def shuffled_bits(epsilon: float, others: int) -> Pair:
     keep = 1 / (1 + math.exp(-epsilon))
     rest = [math.comb(others, k) * keep**k * (1 - keep) ** (others - k) for k in range(others + 1)]
 
-    def with_victim(one: float) -> Law:
+    def with_victim(probability: float) -> Law:
         return tuple(
-            (rest[k] * (1 - one) if k <= others else 0.0) + (rest[k - 1] * one if k else 0.0) for k in range(others + 2)
+            (rest[k] * (1 - probability) if k <= others else 0.0) + (rest[k - 1] * probability if k else 0.0)
+            for k in range(others + 2)
         )
 
     return Pair(with_victim(keep), with_victim(1 - keep))
@@ -67,17 +68,17 @@ def largest_delta(epsilon: float, choices: Callable[[tuple[Pair, ...]], Sequence
     """
 
     def best(history: tuple[Pair, ...], p: float, q: float) -> float:
-        found = max(0.0, p - math.exp(epsilon) * q)
+        worst = max(0.0, p - math.exp(epsilon) * q)
         for pair in choices(history):
             results = [(a, b) for a, b in zip(pair.p, pair.q, strict=True) if a or b]
-            found = max(found, math.fsum(best((*history, pair), p * a, q * b) for a, b in results))
-        return found
+            worst = max(worst, math.fsum(best((*history, pair), p * a, q * b) for a, b in results))
+        return worst
 
     def swapped(history: tuple[Pair, ...], p: float, q: float) -> float:
-        found = max(0.0, p - math.exp(epsilon) * q)
+        worst = max(0.0, p - math.exp(epsilon) * q)
         for pair in choices(history):
             results = [(b, a) for a, b in zip(pair.p, pair.q, strict=True) if a or b]
-            found = max(found, math.fsum(swapped((*history, pair), p * a, q * b) for a, b in results))
-        return found
+            worst = max(worst, math.fsum(swapped((*history, pair), p * a, q * b) for a, b in results))
+        return worst
 
     return max(best((), 1.0, 1.0), swapped((), 1.0, 1.0))

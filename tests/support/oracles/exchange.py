@@ -65,9 +65,9 @@ def _sum(first: list[Any], second: list[Any]) -> list[Any]:
 
 def _divergences(law: list[Any], budget: Any, gain: Any) -> tuple[Any, Any]:
     keep = 1 / (1 + mpmath.exp(-budget))
-    one, zero = _one_more(law, keep), _one_more(law, 1 - keep)
-    forth = mpmath.fsum(max(mpmath.mpf(0), a - gain * b) for a, b in zip(one, zero, strict=True))
-    back = mpmath.fsum(max(mpmath.mpf(0), b - gain * a) for a, b in zip(one, zero, strict=True))
+    under_one, zero = _one_more(law, keep), _one_more(law, 1 - keep)
+    forth = mpmath.fsum(max(mpmath.mpf(0), a - gain * b) for a, b in zip(under_one, zero, strict=True))
+    back = mpmath.fsum(max(mpmath.mpf(0), b - gain * a) for a, b in zip(under_one, zero, strict=True))
     return forth, back
 
 
@@ -81,9 +81,9 @@ def divergence_of_split(
         law = np.convolve(law, binom.pmf(np.arange(held + 1), held, keep))
         law = np.convolve(law, binom.pmf(np.arange(count - held + 1), count - held, 1 - keep))
     keep, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
-    one = np.convolve(law, [1 - keep, keep])
+    under_one = np.convolve(law, [1 - keep, keep])
     zero = np.convolve(law, [keep, 1 - keep])
-    return float(max(np.maximum(one - gain * zero, 0).sum(), np.maximum(zero - gain * one, 0).sum()))
+    return float(max(np.maximum(under_one - gain * zero, 0).sum(), np.maximum(zero - gain * under_one, 0).sum()))
 
 
 def exchanged(
