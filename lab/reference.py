@@ -1,7 +1,7 @@
 """The parts of the documentation that are made from the program, from its tests and from their data.
 
-A comment such as `<!-- metrics -->` or `<!-- codes: Assumption -->` on a page is replaced by what `GENERATED` makes when
-the site is built, so nothing made lies in the repository and nothing can be out of date.
+A comment such as `<!-- metrics -->` or `<!-- codes: Assumption -->` on a page is replaced by what `GENERATED` makes
+when the site is built, so nothing made lies in the repository and nothing can be out of date.
 """
 
 from __future__ import annotations
