@@ -5,4 +5,5 @@ experiment_commands  the group `croupier experiment`
 experiments          the papers' figures and tables, with a verdict on every claim
 bench                measurements
 committed            the rendered examples under deploy/
+reference            the parts of the documentation that are made from the program
 """

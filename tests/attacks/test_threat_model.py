@@ -1,17 +1,17 @@
-"""Every attack has a section in the documentation and tests; this keeps the page, the list and the tests together."""
+"""Every attack of the catalogue has tests, and every test an attack; the documentation is made from the catalogue."""
 
 from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections import Counter
 from pathlib import Path
 
+from lab.reference import attacks, with_generated
+
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "attacks.md"
-TESTS_OF_ATTACKS: dict[str, list[str]] = tomllib.loads((HERE / "attacks.toml").read_text(encoding="utf-8"))
-WITHOUT: dict[str, list[str]] = TESTS_OF_ATTACKS.pop("without")  # type: ignore[assignment]
+PAGES = HERE.parents[1] / "docs"
+CATALOGUE, WITHOUT = attacks()
 CONSOLE = HERE.parent / "console"
 """Attacks on the web page are among its other tests."""
 
@@ -28,15 +28,17 @@ def names_in(room: Path) -> Counter[str]:
 
 
 def test_attacks_and_their_tests_name_each_other() -> None:
-    named = Counter(test for tests in TESTS_OF_ATTACKS.values() for test in tests)
+    named = Counter(test for entry in CATALOGUE.values() for test in entry.tests)
     assert named == names_in(HERE) + Counter(name for name in names_in(CONSOLE) if name in named)
     assert set(named.values()) == {1}
-    assert all(TESTS_OF_ATTACKS.values()), "an attack without a test"
+    assert all(entry.tests and entry.by and entry.attack and entry.defence for entry in CATALOGUE.values())
     assert WITHOUT.keys() <= named.keys()
     assert all(WITHOUT.values())
 
 
-def test_every_attack_with_tests_is_described_and_no_other() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == list(TESTS_OF_ATTACKS)
-    assert not re.findall(r"`test_\w+`", page), "tests of attacks are named in attacks.toml alone"
+def test_both_pages_are_made_from_the_catalogue() -> None:
+    page = with_generated((PAGES / "attacks.md").read_text(encoding="utf-8"))
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == list(CATALOGUE)
+    assert page.count("*What remains:*") == sum(1 for entry in CATALOGUE.values() if entry.remains)
+    tests = with_generated((PAGES / "attack-tests.md").read_text(encoding="utf-8"))
+    assert re.findall(r"^\| ([A-Z][^|]*) \| `", tests, re.MULTILINE) == list(CATALOGUE)

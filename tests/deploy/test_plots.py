@@ -18,9 +18,10 @@ from croupier.show.views.training import TrainingView
 
 def training(title: str, mode: str, unit: str, grade: str | None) -> TrainingView:
     epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
-    history = [epoch | {"grade": grade} if grade else epoch | {"grade": None, "epsilon": None} for epoch in epochs]
+    changed: dict[str, object] = {"grade": grade} if grade else {"grade": None, "epsilon": None}
+    history = [epoch | {"error": None} | changed for epoch in epochs]
     setting = {"mode": mode, "unit": unit, "delta": 1e-5}
-    shown = {"title": title, "setting": setting, "history": history, "noise_free_accuracy": []}
+    shown = {"title": title, "setting": setting, "history": history, "noise_free_accuracy": [], "noise_free_error": []}
     return cast(TrainingView, shown)  # the keys that a plot reads
 
 

@@ -1,0 +1,157 @@
+"""The parts of the documentation that are made from the program, from its tests and from their data.
+
+A comment such as `<!-- metrics -->` or `<!-- codes: Assumption -->` on a page is replaced by what `GENERATED` makes
+when the site is built, so nothing made lies in the repository and nothing can be out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer.main
+
+from croupier.deploy.cli import app
+from croupier.deploy.cli.help_pages import EXAMPLES
+from croupier.protocol import codes
+from croupier.protocol.errors import Code
+from croupier.protocol.texts import TEXTS
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
+
+__all__ = [
+    "GENERATED",
+    "Attack",
+    "attacks",
+    "commands_tables",
+    "errors_table",
+    "metrics_table",
+    "with_generated",
+]
+
+ROOT = Path(__file__).parents[1]
+ATTACKS = ROOT / "tests" / "attacks" / "attacks.toml"
+
+
+def with_generated(markdown: str) -> str:
+    """Returns a page with what its comments ask for."""
+
+    def made(comment: re.Match[str]) -> str:
+        make = GENERATED.get(comment["name"])
+        return comment[0] if make is None else make(*re.findall(r"[^\s:]+", comment["arguments"] or ""))
+
+    return re.sub(r"<!-- (?P<name>[\w ]+?)(?P<arguments>: [^>]*?)? -->", made, markdown)
+
+
+class Attack(NamedTuple):
+    """What the catalogue says of one attack.
+
+    Attributes:
+        by: the parties that can try it.
+        attack: what they do, and what they would learn or change.
+        defence: what prevents or reveals it.
+        remains: what is not defended; empty where nothing is known.
+        tests: that perform it.
+    """
+
+    by: str
+    attack: str
+    defence: str
+    remains: str
+    tests: list[str]
+
+
+def attacks() -> tuple[dict[str, Attack], dict[str, list[str]]]:
+    """Returns the catalogue, and what was taken out of the program when a test was last seen to fail."""
+    catalogue: dict[str, Any] = tomllib.loads(ATTACKS.read_text(encoding="utf-8"))
+    without = catalogue.pop("without")
+    return {heading: Attack(**{"remains": "", **entry}) for heading, entry in catalogue.items()}, without
+
+
+def _attacks_list() -> str:
+    sections = []
+    for heading, entry in attacks()[0].items():
+        parts = [f"## {heading}", f"*By:* {entry.by}.", entry.attack, f"*Defence:* {entry.defence.strip()}"]
+        sections.append("\n\n".join(parts + [f"*What remains:* {entry.remains.strip()}"] * bool(entry.remains)))
+    return "\n\n".join(sections)
+
+
+def _attack_tests() -> str:
+    rows = [f"| {heading} | {_code(*entry.tests)} |" for heading, entry in attacks()[0].items()]
+    return "\n".join(["| attack | tests |", "|---|---|", *rows])
+
+
+def _without_a_defence() -> str:
+    rows = [f"| `{test}` | {'; '.join(defences)} |" for test, defences in attacks()[1].items()]
+    return "\n".join(["| test | fails without |", "|---|---|", *rows])
+
+
+def _code(*words: str) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def metrics_table() -> str:
+    """Returns the table of what a service shows to Prometheus; the process's own numbers are left out."""
+    rows = ["| metric | labels | what it says |", "|---|---|---|"]
+    for family in PrometheusMetrics().registry.collect():
+        if family.name.startswith("croupier_"):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+            rows.append(f"| `{name}` | {', '.join(labels)} | {family.documentation} |")
+    return "\n".join(rows)
+
+
+def errors_table() -> str:
+    """Returns the table of the codes with which services refuse calls."""
+    rows = ["| code | gRPC status | what it says | the same call may succeed later |", "|---|---|---|---|"]
+    rows += [
+        f"| `{code.name}` | {code.status.name} | {code.message} | {'yes' if code.may_pass else ''} |" for code in Code
+    ]
+    return "\n".join(rows)
+
+
+def commands_tables() -> str:
+    """Returns a table of commands with their purpose and example for each heading of `croupier --help`."""
+    groups: dict[str, list[str]] = {}
+    for path, command, heading in _commands(typer.main.get_command(app)):
+        if path in EXAMPLES:
+            purpose = " ".join((command.help or "").split("\n\n")[0].split()).replace("|", "\\|")
+            example = f"croupier {path} {EXAMPLES[path]}".rstrip()
+            groups.setdefault(heading, []).append(f"| `{path}` | {purpose} | `{example}` |")
+    tables = [
+        "\n".join([f"## {heading}", "", "| command | what it does | example |", "|---|---|---|", *rows])
+        for heading, rows in groups.items()
+    ]
+    return "\n\n".join(tables)
+
+
+def _commands(group: Any, above: str = "", heading: str = "") -> Iterator[tuple[str, Any, str]]:
+    for name, command in group.commands.items():
+        below = heading or str(command.rich_help_panel)
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{above}{name} ", below)
+        else:
+            yield f"{above}{name}", command, below
+
+
+def _codes_table(family: Iterable[codes.Code]) -> str:
+    rows = ["| code | parameters | sentence |", "|---|---|---|"]
+    for code in family:
+        names = ", ".join(f"`{name}`" for name in codes.PARAMETERS.get(code, {}))
+        sentence = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", TEXTS[code]).replace("|", "\\|")
+        rows.append(f"| `{code}` | {names} | {sentence} |")
+    return "\n".join(rows)
+
+
+GENERATED: Mapping[str, Callable[..., str]] = {
+    "attacks": _attacks_list,
+    "attack tests": _attack_tests,
+    "tests without a defence": _without_a_defence,
+    "metrics": metrics_table,
+    "errors": errors_table,
+    "commands": commands_tables,
+    "codes": lambda name: _codes_table(getattr(codes, name)),
+}
+"""What a comment on a page stands for, by the comment's name; what follows a colon are arguments."""
