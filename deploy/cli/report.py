@@ -30,13 +30,20 @@ def add_commands(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class WordOptions:
-    """What the report says beside the results."""
+    """What the report says beside the results of single answers."""
 
     title: Annotated[str, typer.Option(help="The heading of the report; default: the survey's.")] = ""
     introduction: Annotated[
         str, typer.Option(help="A paragraph below the heading, instead of the survey's introduction.")
     ] = ""
     language: Annotated[str, typer.Option(help="The language of the questions, where they have several.")] = ""
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sum",
+            help="Add up these answers, separated by semicolons, in every round that has them; may be repeated.",
+        ),
+    ] = None
 
 
 @with_option_groups
@@ -56,13 +63,6 @@ def report(
     ] = Path("report.html"),
     *,
     words: WordOptions,
-    sums: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sum",
-            help="Add up these answers, separated by semicolons, in every round that has them; may be repeated.",
-        ),
-    ] = None,
     fixed_terms: Annotated[
         bool,
         typer.Option("--fixed-terms", help="All rounds were planned before the first result; they cost less together."),
@@ -83,7 +83,7 @@ def report(
         from croupier.show.report import report_of
 
         check_report_file(out)
-        added = [text.split(";") for text in sums or []]
+        added = [text.split(";") for text in words.sums or []]
         collected = asyncio.run(
             collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note, added)
         )

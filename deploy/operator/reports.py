@@ -146,8 +146,8 @@ async def collect(
     from_files = False
     for group, name, file in map(_split, asked):
         if file is not None:
-            further, found, is_demonstration = _read(file, group)
-            searches += found
+            further, read, is_demonstration = _read(file, group)
+            searches += read
             from_files = True
         else:
             further, survey = await source.rounds(name, group)
