@@ -158,8 +158,10 @@ async def test_the_console_shows_tables_sums_and_searches(tmp_path: Path) -> Non
 
         people = {f"p{place}": Participant(1000.0 * place, 4.0) for place in range(120)}
         settings = RoundSettings(PAIRS, (4.0,), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
-        found = await search_with(play, QuantileSearch(0.5, 1.0, 1e5, 3), people, settings)
-        keep_search(at.inside.directory, quantile_json("income", found.quantile, found.guarantee, found.rounds))
+        searched = await search_with(play, QuantileSearch(0.5, 1.0, 1e5, 3), people, settings)
+        keep_search(
+            at.inside.directory, quantile_json("income", searched.quantile, searched.guarantee, searched.rounds)
+        )
         browser = await playwright.chromium.launch(executable_path=binary)
         page = await browser.new_page(viewport={"width": 1000, "height": 900})
         await page.goto(f"{url}rounds/{result['round_id']}")
