@@ -174,7 +174,7 @@ def within_numbers(table: CrossTableView) -> list[tuple[str, list[NumberView]]]:
 
 def sum_numbers(sums: Sequence[SumView]) -> list[NumberView]:
     """Returns the shares of the people with one of several answers; each label has all of the answers."""
-    return [_number("” or “".join(each["categories"]), each["share"]) for each in sums]
+    return [_number(" or ".join(each["categories"]), each["share"]) for each in sums]
 
 
 def written_share(share: float) -> str:

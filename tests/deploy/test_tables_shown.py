@@ -90,7 +90,7 @@ async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
     (_, smokers), _ = within_numbers(result["table"])
     for number in smokers:
         assert 0 <= number.interval[0] <= number.projected <= number.interval[1] <= 1
-    for text in ("smokes and mood together", "mood among those who answered “yes”", "yes × bad” or “no × bad"):
+    for text in ("smokes and mood together", "mood among those who answered “yes”", "yes × bad or no × bad"):
         assert text in page
     assert "Smokes and mood depend on each other" in page
     assert page.count('class="scale"') == 4  # the question, the sum, and each of two rows
