@@ -18,18 +18,33 @@ from lab.reference import errors_table, metrics_table, settings_table
 __all__ = ["WRITTEN", "write_pages", "written_again"]
 
 ROOT = Path(__file__).parents[1]
-_LANGUAGES = {".diff": "diff", ".py": "python", ".sh": "sh", ".toml": "toml"}
+_NEW_FILE = "--- /dev/null"
 
 
-def file_block(path: str, title: str = "") -> str:
-    """Returns a file of the repository as a block of code.
+def changes(path: str) -> str:
+    """Returns a block for each change of a file: a diff without line numbers, or the whole text of a new file.
 
     Args:
-        path: from the root of the repository.
-        title: what the block is called; its path if not given.
+        path: from the root of the repository. Each change is below `+++ FILE`; that of a new file has `--- /dev/null`
+            before it.
     """
-    text = (ROOT / path).read_text(encoding="utf-8").rstrip("\n")
-    return f'```{_LANGUAGES[Path(path).suffix]} title="{title or path}"\n{text}\n```'
+    blocks: list[list[str]] = []
+    for line in (ROOT / path).read_text(encoding="utf-8").splitlines():
+        if line == _NEW_FILE:
+            blocks.append([line])
+        elif line.startswith("+++ ") and (not blocks or len(blocks[-1]) != 1):
+            blocks.append([f'```diff title="{line[4:]}"'])
+        elif line.startswith("+++ "):
+            blocks[-1] = [f'```python title="{line[4:]}"']
+        else:
+            blocks[-1].append(line[1:] if blocks[-1][0].startswith("```python") else line)
+    return "\n\n".join("\n".join([*block, "```"]) for block in blocks)
+
+
+def machine_steps(path: str) -> str:
+    """Returns a block of commands for each machine in turn, which a comment in the file names."""
+    text = (ROOT / path).read_text(encoding="utf-8").strip()
+    return "\n\n".join(f"```sh\n{block.strip()}\n```" for block in re.split(r"\n(?=# )", text))
 
 
 def vector_fields() -> str:
@@ -46,7 +61,8 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "calls": calls_table,
     "settings": settings_table,
     "vectors": vector_fields,
-    "file": file_block,
+    "changes": changes,
+    "steps": machine_steps,
     "metrics": metrics_table,
     "errors": errors_table,
 }

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.v1 import messages_pb2 as pb
-from lab.pages import write_pages, written_again
+from lab.pages import changes, write_pages, written_again
 from lab.protocol_reference import calls_table, enum_table, message_tables
 from lab.reference import settings_table
 from tests.support.messages import naming
@@ -45,6 +45,17 @@ def test_a_changed_part_is_found_and_written_again(tmp_path: Path) -> None:
 def test_a_part_that_cannot_be_written_is_named(page: str, named: str) -> None:
     with pytest.raises(ValueError, match=naming(named)):
         written_again(page)
+
+
+def test_changes_of_files_and_new_files_are_blocks(tmp_path: Path) -> None:
+    (tmp_path / "step.diff").write_text(
+        '+++ net/a.py\n before\n+after\n--- /dev/null\n+++ net/b.py\n+"""New."""\n+\n+B = 1\n+++ net/a.py\n+last\n'
+    )
+    assert changes(str(tmp_path / "step.diff")) == (
+        '```diff title="net/a.py"\n before\n+after\n```\n\n'
+        '```python title="net/b.py"\n"""New."""\n\nB = 1\n```\n\n'
+        '```diff title="net/a.py"\n+last\n```'
+    )
 
 
 def test_the_tables_of_messages_have_every_field_with_its_type() -> None:
