@@ -96,6 +96,7 @@ check-architecture:
 	$(BIN)/lint-imports
 check-drift:
 	PYTHON=$(BIN)/python sh proto/generate.sh --check
+	$(BIN)/croupier lab pages --check
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -30,6 +30,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
     group.command("deployment-files")(deployment_files)
+    group.command("pages")(pages)
     group.command("concept-pictures")(concept_pictures)
     group.command("paper-results")(paper_results)
     group.command("paper-build")(paper_build)
@@ -364,6 +365,22 @@ def deployment_files(
         from lab.committed import write_committed
 
         changed = [str(path) for path in write_committed(root)]
+        show(as_json, {"changed": changed}, "\n".join(changed) or "nothing has changed")
+
+
+def pages(
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if a page would change.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the parts of pages that are made from the program, from proto/ and from tested files."""
+    with plain_errors():
+        from lab.pages import write_pages
+
+        changed = [str(path) for path in write_pages(check=check)]
+        if check and changed:
+            raise ValueError(
+                f"{', '.join(changed)}: the parts that a command writes are out of date; run 'croupier lab pages'"
+            )
         show(as_json, {"changed": changed}, "\n".join(changed) or "nothing has changed")
 
 

@@ -1,15 +1,18 @@
 """The parts of the documentation that are made from the program, from its tests and from their data.
 
-A comment such as `<!-- metrics -->` or `<!-- codes: Assumption -->` on a page is replaced by what `GENERATED` makes
-when the site is built, so nothing made lies in the repository and nothing can be out of date.
+A comment such as `<!-- commands -->` or `<!-- codes: Assumption -->` on a page is replaced by what `GENERATED` makes
+when the site is built, so nothing made lies in the repository and nothing can be out of date. Tables that readers of
+the Markdown need as well are written by `lab.pages`.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from pydoc import locate
 from typing import Any, NamedTuple
 
 import typer.main
@@ -28,6 +31,7 @@ __all__ = [
     "commands_tables",
     "errors_table",
     "metrics_table",
+    "settings_table",
     "with_generated",
 ]
 
@@ -103,6 +107,53 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
+def settings_table(path: str) -> str:
+    """Returns the table of a file's settings: of the pydantic model at `path`, whose docstring describes each.
+
+    Raises:
+        ValueError: there is no such model, or its docstring leaves a setting out.
+    """
+    model: Any = locate(path)
+    if not hasattr(model, "model_fields"):
+        raise ValueError(f"{path} is not the path of a pydantic model")
+    described = _attributes(model)
+    if described.keys() != model.model_fields.keys():
+        raise ValueError(f"{path} has {', '.join(model.model_fields)}; its docstring describes {', '.join(described)}")
+    schema = model.model_json_schema()["properties"]
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+        limits = _limits([schema[name], *schema[name].get("anyOf", [])])
+        meaning = described[name].replace("|", "\\|")
+        rows.append(f"| `{name}` | {default} | {meaning}{f' Range: {limits}.' if limits else ''} |")
+    return "\n".join(rows)
+
+
+def _attributes(model: Any) -> dict[str, str]:
+    """Returns the section 'Attributes' of a docstring by name; several names may share an entry."""
+    _, _, section = (inspect.getdoc(model) or "").partition("Attributes:\n")
+    described = {}
+    for entry in re.split(r"\n(?=    \S)", section.partition("\n\n")[0]):
+        names, _, meaning = " ".join(entry.split()).partition(": ")
+        for name in names.split(", "):
+            described[name] = f"{meaning[:1].upper()}{meaning[1:]}"
+    return described
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str | int | float) and value != "":
+        return f"`{value}`"
+    return ""
+
+
+def _limits(schemas: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the range of a number, as its JSON schema states it."""
+    signs = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+    return ", ".join(f"{sign} {schema[key]}" for schema in schemas for key, sign in signs.items() if key in schema)
+
+
 def errors_table() -> str:
     """Returns the table of the codes with which services refuse calls."""
     rows = ["| code | gRPC status | what it says | the same call may succeed later |", "|---|---|---|---|"]
@@ -149,8 +200,6 @@ GENERATED: Mapping[str, Callable[..., str]] = {
     "attacks": _attacks_list,
     "attack tests": _attack_tests,
     "tests without a defence": _without_a_defence,
-    "metrics": metrics_table,
-    "errors": errors_table,
     "commands": commands_tables,
     "codes": lambda name: _codes_table(getattr(codes, name)),
 }

@@ -73,8 +73,10 @@ class RetiredIdentity(Strict):
 
     Attributes:
         identity: Ed25519 public key, hexadecimal.
-        valid_until: when the service stopped signing with it. It is believed in rounds that were made before, and in
-            no others. Without this line (an older croupier has retired it) it is believed in every round.
+        valid_until: when the service stopped signing with it. It is believed in rounds whose time (`created_unix_s` of
+            a manifest's keys) is at most 60 s later, and in no others; not in a round without a time. Without this
+            line, or where the entry is a string instead of a table (an older croupier has retired it), it is believed
+            in every round.
         compromised: someone else may know the private key; nothing that it has signed is believed.
     """
 
@@ -114,14 +116,16 @@ class ServiceEntry(Strict):
     """One service as everybody sees it.
 
     Attributes:
-        address: where peers and the operator call, with mutual TLS.
-        public_address: where clients call, TLS with this service's certificate; only where clients need it.
+        name: by which every other file and message names the service; its TLS certificate is for this name.
+        role: "shuffler", "accountant" or "analyzer".
+        address: `host:port` where peers and the operator call, with mutual TLS.
+        public_address: `host:port` where clients call, TLS with this service's certificate; only where clients need it.
         identity: Ed25519 public key, hexadecimal: the active one, with which the service signs.
-        tls_certificate: PEM, self-signed; this very certificate is what peers trust.
+        tls_certificate: PEM, self-signed; callers trust this very certificate and no other.
         pending_identity, pending_tls_certificate: trusted already, so that the service can change to them.
         retired_identities: the ones before, oldest first, believed in rounds of their time.
-        organisation, administrator: who runs it, and the person or team with access to its machine, as they name
-            themselves; for people to read.
+        organisation: who runs the service, as they name themselves; for people to read.
+        administrator: the person or team with access to the service's machine, as they name themselves.
     """
 
     name: _Name
@@ -248,16 +252,23 @@ class Deployment(Strict):
     runs one, for `croupier doctor` and for people to read; no promise rests on it.
 
     Attributes:
+        name: the deployment's.
+        operator_tls_certificate: PEM, self-signed; by it services know the operator.
+        services: in the order of the chain: the shufflers from hop 1, one accountant, one analyzer.
+        privacy_limit: the most that one client may lose over all rounds; see `PrivacyLimit`.
+        gateway: the URL of a gateway that passes clients' calls on.
         approvals: how many organisations must have signed what the operator opens, enrols and revokes, each with the
             identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.
-        operator: who that is; None in a file of one person, and of an older croupier.
+        operator: who runs the operator's commands; missing in a file of one person, and of an older croupier.
         minimum_version: the oldest croupier that may run a service, such as 0.2.0; empty: any. `croupier doctor` names
             services that are older.
         version: 1 for the first file, one more for each change.
         previous: the fingerprint of the version before.
         participant_pages: the SHA-256 of each page that gateways may serve to participants, the newest first; empty
             where none is named.
-        signatures: by the services; over everything else.
+        signatures: by every service: its name (`signer`), its `identity`, and `signature`, Ed25519 over
+            context("deployment") + the canonical JSON of all other fields, hexadecimal. Canonical JSON has the fields
+            that are not at their defaults, sorted by name, without blanks (`canonical_json`).
     """
 
     name: _Name

@@ -1,4 +1,4 @@
-"""docs/add-a-mechanism.md is followed literally in a copy of the sources; the contract over mechanisms passes there."""
+"""docs/add-a-mechanism.md is followed in a copy of the sources; the contract over mechanisms passes there."""
 
 from __future__ import annotations
 

@@ -531,8 +531,9 @@ class GetInclusionResponse(_message.Message):
     HASHES_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     hashes: _builtins.bytes
-    """Concatenated SHA-256 hashes of the ciphertexts that this hop passed on in this lane, sorted; at most 65536 a
-    call. SHA-256 over all of them is digest_out of the hop's commitment.
+    """Concatenated SHA-256 hashes of the ciphertexts that this hop passed on in this lane, sorted; at most 65536 a call.
+    SHA-256 over all of them is digest_out of the hop's commitment. A client fetches all of them: asking for a part
+    would tell which ciphertext is its own.
     """
     total: _builtins.int
     def __init__(

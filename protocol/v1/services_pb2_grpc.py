@@ -343,7 +343,8 @@ class VersionsServicer(object):
     """
 
     def GetVersions(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The versions of the deployment file after the one that the caller has.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -663,26 +664,30 @@ class ShufflerServicer(object):
     """
 
     def GetRound(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The manifest of a round, of the newest open one where none is named.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Hop 1: takes submissions until the round closes.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetInclusion(self, request, context):
-        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody.
+        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to
+        everybody.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attend(self, request_iterator, context):
-        """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many.
+        """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for
+        many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1278,7 +1283,8 @@ class AnalyzerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetResult(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The signed result of a round, once there is one; also of a refused round, without values.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -125,6 +125,7 @@ class VersionsStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> VersionsAsyncStub: ...
     GetVersions: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetVersionsRequest, _services_pb2.GetVersionsResponse]
+    """The versions of the deployment file after the one that the caller has."""
 
 @_typing.type_check_only
 class VersionsAsyncStub(VersionsStub):
@@ -132,6 +133,7 @@ class VersionsAsyncStub(VersionsStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetVersions: _aio.UnaryUnaryMultiCallable[_services_pb2.GetVersionsRequest, _services_pb2.GetVersionsResponse]  # type: ignore[assignment]
+    """The versions of the deployment file after the one that the caller has."""
 
 class VersionsServicer(metaclass=_abc_1.ABCMeta):
     """Offered by every service to everybody: the versions prove themselves."""
@@ -141,7 +143,8 @@ class VersionsServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _services_pb2.GetVersionsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_services_pb2.GetVersionsResponse, _abc.Awaitable[_services_pb2.GetVersionsResponse]]: ...
+    ) -> _typing.Union[_services_pb2.GetVersionsResponse, _abc.Awaitable[_services_pb2.GetVersionsResponse]]:
+        """The versions of the deployment file after the one that the caller has."""
 
 def add_VersionsServicer_to_server(servicer: VersionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -235,11 +238,17 @@ class ShufflerStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ShufflerAsyncStub: ...
     GetRound: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetRoundRequest, _services_pb2.GetRoundResponse]
+    """The manifest of a round, of the newest open one where none is named."""
     Submit: _grpc.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]
+    """Hop 1: takes submissions until the round closes."""
     GetInclusion: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]
-    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody."""
+    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to
+    everybody.
+    """
     Attend: _grpc.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]
-    """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
+    """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for
+    many.
+    """
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only."""
     RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
@@ -253,11 +262,17 @@ class ShufflerAsyncStub(ShufflerStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetRound: _aio.UnaryUnaryMultiCallable[_services_pb2.GetRoundRequest, _services_pb2.GetRoundResponse]  # type: ignore[assignment]
+    """The manifest of a round, of the newest open one where none is named."""
     Submit: _aio.UnaryUnaryMultiCallable[_messages_pb2.SubmitRequest, _messages_pb2.SubmitResponse]  # type: ignore[assignment]
+    """Hop 1: takes submissions until the round closes."""
     GetInclusion: _aio.UnaryUnaryMultiCallable[_services_pb2.GetInclusionRequest, _services_pb2.GetInclusionResponse]  # type: ignore[assignment]
-    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody."""
+    """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to
+    everybody.
+    """
     Attend: _aio.StreamStreamMultiCallable[_messages_pb2.AttendRequest, _messages_pb2.AttendResponse]  # type: ignore[assignment]
-    """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
+    """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for
+    many.
+    """
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only."""
     RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
@@ -273,14 +288,16 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _services_pb2.GetRoundRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_services_pb2.GetRoundResponse, _abc.Awaitable[_services_pb2.GetRoundResponse]]: ...
+    ) -> _typing.Union[_services_pb2.GetRoundResponse, _abc.Awaitable[_services_pb2.GetRoundResponse]]:
+        """The manifest of a round, of the newest open one where none is named."""
 
     @_abc_1.abstractmethod
     def Submit(
         self,
         request: _messages_pb2.SubmitRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_messages_pb2.SubmitResponse, _abc.Awaitable[_messages_pb2.SubmitResponse]]: ...
+    ) -> _typing.Union[_messages_pb2.SubmitResponse, _abc.Awaitable[_messages_pb2.SubmitResponse]]:
+        """Hop 1: takes submissions until the round closes."""
 
     @_abc_1.abstractmethod
     def GetInclusion(
@@ -288,7 +305,9 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         request: _services_pb2.GetInclusionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_services_pb2.GetInclusionResponse, _abc.Awaitable[_services_pb2.GetInclusionResponse]]:
-        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody."""
+        """After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to
+        everybody.
+        """
 
     @_abc_1.abstractmethod
     def Attend(
@@ -296,7 +315,9 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_messages_pb2.AttendRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.AttendResponse], _abc.AsyncIterator[_messages_pb2.AttendResponse]]:
-        """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many."""
+        """Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for
+        many.
+        """
 
     @_abc_1.abstractmethod
     def RegisterClients(
@@ -422,6 +443,7 @@ class AnalyzerStub:
     Grant: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GrantRequest, _messages_pb2.GrantResponse]
     """Accountant only."""
     GetResult: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetResultRequest, _services_pb2.GetResultResponse]
+    """The signed result of a round, once there is one; also of a refused round, without values."""
 
 @_typing.type_check_only
 class AnalyzerAsyncStub(AnalyzerStub):
@@ -431,6 +453,7 @@ class AnalyzerAsyncStub(AnalyzerStub):
     Grant: _aio.UnaryUnaryMultiCallable[_messages_pb2.GrantRequest, _messages_pb2.GrantResponse]  # type: ignore[assignment]
     """Accountant only."""
     GetResult: _aio.UnaryUnaryMultiCallable[_services_pb2.GetResultRequest, _services_pb2.GetResultResponse]  # type: ignore[assignment]
+    """The signed result of a round, once there is one; also of a refused round, without values."""
 
 class AnalyzerServicer(metaclass=_abc_1.ABCMeta):
     """Holds the reports until they are released, then answers the question once."""
@@ -448,6 +471,7 @@ class AnalyzerServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _services_pb2.GetResultRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_services_pb2.GetResultResponse, _abc.Awaitable[_services_pb2.GetResultResponse]]: ...
+    ) -> _typing.Union[_services_pb2.GetResultResponse, _abc.Awaitable[_services_pb2.GetResultResponse]]:
+        """The signed result of a round, once there is one; also of a refused round, without values."""
 
 def add_AnalyzerServicer_to_server(servicer: AnalyzerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +74,12 @@ def test_the_second_client_shares_no_code_with_ours() -> None:
 def test_the_files_are_what_the_second_client_makes() -> None:
     assert FILE.read_text(encoding="utf-8") == as_text(make_vectors())
     assert VERSIONS_FILE.read_text(encoding="utf-8") == as_text(make_versions())
+
+
+def test_every_field_of_the_file_is_described() -> None:
+    described = tomllib.loads((FILE.parent / "fields.toml").read_text(encoding="utf-8"))
+    for case in VECTORS["cases"]:
+        assert described.keys() == (VECTORS.keys() | case.keys()) - {"about", "cases", "name"}
 
 
 def test_a_version_with_every_line_is_among_those_that_are_followed() -> None:

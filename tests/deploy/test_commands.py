@@ -83,6 +83,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "sgd-results",
         "capacity",
         "deployment-files",
+        "pages",
         "concept-pictures",
         "paper-results",
         "paper-build",

@@ -118,7 +118,7 @@ def test_every_link_within_the_repository_leads_to_a_file(page: Path) -> None:
 
 def test_every_metric_is_described_with_its_labels() -> None:
     rows = re.findall(r"^\| `(croupier_\w+)` \| ([\w, ]*) \| (\w.*\.) \|$", metrics_table(), re.MULTILINE)
-    assert "<!-- metrics -->" in REFERENCE.read_text()
+    assert metrics_table() in REFERENCE.read_text()
     assert len(rows) == len(metrics_table().splitlines()) - 2 >= 16
     assert {name: labels for name, labels, _ in rows}["croupier_drops_total"] == "lane, reason"
 
@@ -128,6 +128,7 @@ def test_commands_and_errors_are_listed_from_the_program() -> None:
     assert [path for path, _, _ in listed] == [path for path, _, example in listed if example.startswith(path)]
     assert {path for path, _, _ in listed} == EXAMPLES.keys()
     assert re.findall(r"^\| `(\w+)` ", errors_table(), re.MULTILINE) == [code.name for code in Code]
+    assert errors_table() in REFERENCE.read_text()
 
 
 def test_the_help_has_every_exit_code_that_is_described() -> None:

@@ -512,8 +512,9 @@ export const GetInclusionRequestSchema: GenMessage<GetInclusionRequest> = /*@__P
  */
 export type GetInclusionResponse = Message<"croupier.protocol.v1.GetInclusionResponse"> & {
   /**
-   * Concatenated SHA-256 hashes of the ciphertexts that this hop passed on in this lane, sorted; at most 65536 a
-   * call. SHA-256 over all of them is digest_out of the hop's commitment.
+   * Concatenated SHA-256 hashes of the ciphertexts that this hop passed on in this lane, sorted; at most 65536 a call.
+   * SHA-256 over all of them is digest_out of the hop's commitment. A client fetches all of them: asking for a part
+   * would tell which ciphertext is its own.
    *
    * @generated from field: bytes hashes = 1;
    */
@@ -924,6 +925,8 @@ export const RoundControl: GenService<{
  */
 export const Versions: GenService<{
   /**
+   * The versions of the deployment file after the one that the caller has.
+   *
    * @generated from rpc croupier.protocol.v1.Versions.GetVersions
    */
   getVersions: {
@@ -991,6 +994,8 @@ export const Delivery: GenService<{
  */
 export const Shuffler: GenService<{
   /**
+   * The manifest of a round, of the newest open one where none is named.
+   *
    * @generated from rpc croupier.protocol.v1.Shuffler.GetRound
    */
   getRound: {
@@ -999,6 +1004,8 @@ export const Shuffler: GenService<{
     output: typeof GetRoundResponseSchema;
   },
   /**
+   * Hop 1: takes submissions until the round closes.
+   *
    * @generated from rpc croupier.protocol.v1.Shuffler.Submit
    */
   submit: {
@@ -1007,7 +1014,8 @@ export const Shuffler: GenService<{
     output: typeof SubmitResponseSchema;
   },
   /**
-   * After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to everybody.
+   * After the hop has mixed: the list in which a client looks for its own ciphertexts. Hop 1 offers all lists to
+   * everybody.
    *
    * @generated from rpc croupier.protocol.v1.Shuffler.GetInclusion
    */
@@ -1017,7 +1025,8 @@ export const Shuffler: GenService<{
     output: typeof GetInclusionResponseSchema;
   },
   /**
-   * Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for many.
+   * Hop 1, in a sequential round: clients attend, are asked one after the other, and answer. A gateway attends for
+   * many.
    *
    * @generated from rpc croupier.protocol.v1.Shuffler.Attend
    */
@@ -1143,6 +1152,8 @@ export const Analyzer: GenService<{
     output: typeof GrantResponseSchema;
   },
   /**
+   * The signed result of a round, once there is one; also of a refused round, without values.
+   *
    * @generated from rpc croupier.protocol.v1.Analyzer.GetResult
    */
   getResult: {

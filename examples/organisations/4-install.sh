@@ -1,0 +1,5 @@
+# A
+croupier deployment sign signed.toml --dir study
+
+# B
+croupier deployment sign signed.toml --dir study

@@ -1,0 +1,23 @@
+# D
+croupier org new --role analyzer --host d.example --organisation "Clinic D" --dir study
+scp study/analyzer.public.toml b.example:study/
+
+# B
+croupier deployment assemble study/analyzer.public.toml --dir study
+croupier deployment sign --accept-loss analyzer --dir study
+scp study/proposal.toml a.example:study/
+
+# A
+croupier deployment sign --accept-loss analyzer --dir study
+scp study/proposal.toml d.example:study/
+
+# D
+croupier deployment sign --dir study
+scp study/deployment.toml a.example:signed.toml
+scp study/deployment.toml b.example:signed.toml
+
+# A
+croupier deployment sign signed.toml --accept-loss analyzer --dir study
+
+# B
+croupier deployment sign signed.toml --accept-loss analyzer --dir study
