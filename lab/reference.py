@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import typer.main
 
 from croupier.deploy.cli import app
+from croupier.deploy.cli.console import ExitCode
 from croupier.deploy.cli.help_pages import EXAMPLES
+from croupier.deploy.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
 from croupier.protocol.texts import TEXTS
@@ -28,11 +30,14 @@ __all__ = [
     "GENERATED",
     "Attack",
     "attacks",
+    "checks_table",
     "commands_tables",
     "errors_table",
+    "exit_codes_table",
     "metrics_table",
     "settings_table",
     "with_generated",
+    "with_links",
 ]
 
 ROOT = Path(__file__).parents[1]
@@ -107,6 +112,23 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
+def with_links(text: str) -> str:
+    """Returns a text of the program with links to the pages that it names, for a page beside them."""
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", text)
+
+
+def exit_codes_table() -> str:
+    """Returns the table of what commands end with."""
+    rows = [f"| {code.value} | {code.happened} | {code.reaction} |" for code in ExitCode]
+    return "\n".join(["| code | what has happened | what a script does then |", "|---|---|---|", *rows])
+
+
+def checks_table() -> str:
+    """Returns the table of the checks of `croupier doctor`."""
+    rows = [f"| {name} | {with_links(check.compares)} | {check.place} |" for name, check in CHECKS.items()]
+    return "\n".join(["| check | what it compares | where |", "|---|---|---|", *rows])
+
+
 def settings_table(path: str) -> str:
     """Returns the table of a file's settings: of the pydantic model at `path`, whose docstring describes each.
 
@@ -124,7 +146,7 @@ def settings_table(path: str) -> str:
     for name, field in model.model_fields.items():
         default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
         limits = _limits([schema[name], *schema[name].get("anyOf", [])])
-        meaning = described[name].replace("|", "\\|")
+        meaning = with_links(described[name].replace("|", "\\|"))
         rows.append(f"| `{name}` | {default} | {meaning}{f' Range: {limits}.' if limits else ''} |")
     return "\n".join(rows)
 
