@@ -74,6 +74,7 @@ class RoundEngine:
         self._on_end = on_end
         self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
         self._drivers: dict[RoundId, asyncio.Task[None]] = {}
+        self._woken: set[RoundId] = set()  # rounds for which something arrived while they were being driven
         self._waiting: dict[RoundId, str] = {}  # why a round does not move at the moment
 
     # ------------------------------------------------------------- what is known of a round
@@ -127,15 +128,18 @@ class RoundEngine:
                 await self.shred(row.round_id)
 
     def wake(self, round_id: RoundId) -> None:
-        """Drives a round on, unless that is under way."""
+        """Drives a round on; a driver that is at work looks at the state again before it ends."""
         task = self._drivers.get(round_id)
         if task is None or task.done():
             task = self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
             task.add_done_callback(lambda done: self._remove_driver(round_id, done))
+        else:
+            self._woken.add(round_id)
 
     def _remove_driver(self, round_id: RoundId, driver: asyncio.Task[None]) -> None:
         if self._drivers.get(round_id) is driver:
             del self._drivers[round_id]
+            self._woken.discard(round_id)
 
     async def stop_round(self, round_id: RoundId) -> bool:
         """Stops driving a round; returns whether it was being driven."""
@@ -174,6 +178,7 @@ class RoundEngine:
                     self._waiting.pop(round_id, None)
                     self._metrics.round_stopped()
                     return
+                self._woken.discard(round_id)
                 row = await self._store.run(StoreStep.READ_STATE, lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
@@ -185,7 +190,7 @@ class RoundEngine:
                 step = self.steps.get(row.state)
                 moved = not ended and bool(row.manifest) and step is not None and await step(await self.terms(round_id))
                 self._waiting.pop(round_id, None)
-                if not moved:
+                if not moved and round_id not in self._woken:
                     return
                 wait_s = _FIRST_WAIT_S
                 continue

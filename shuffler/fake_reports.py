@@ -4,6 +4,9 @@ Which numbers are drawn is left to `shuffler.fakes`. The fakes of a round are dr
 durable before the accountant is asked for their tickets, which shows how many they are. They are kept until the batch
 in which they are hidden is durable, encrypted with a key that is derived from the round's private key. The accountant
 evaluates blinded messages, so that it cannot tell a fake's ticket from a client's.
+
+Reports of two values have a fixed number of fakes, and blinded messages are uniformly random. So a request for tickets
+says nothing of such a draw, and a hop makes these fakes while the round is open: nobody waits for them after the close.
 """
 
 from __future__ import annotations
@@ -53,6 +56,20 @@ class FakeReports:
         self._peers = peers
         self._engine = engine
         self._position = position
+        self._made: dict[RoundId, list[bytes]] = {}  # early; a repeated attempt to mix makes them from the store
+
+    async def make_early(self, terms: RoundTerms) -> None:
+        """Makes the fakes of a round that is still open where their number is fixed.
+
+        Raises:
+            Refusal: see `make`.
+        """
+        if terms.fake_law is not None and terms.fake_law.is_paired:
+            self._made[terms.round_id] = await self._make(terms, terms.fake_law)
+
+    def stop_round(self, round_id: RoundId) -> None:
+        """Deletes from memory the fakes that were made early."""
+        self._made.pop(round_id, None)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         """Returns the fakes as this hop passes them on: the same draw in every call, also after a crash.
@@ -63,7 +80,11 @@ class FakeReports:
         """
         if terms.fake_law is None:
             return []
-        drawn = await self._drawn(terms, terms.fake_law)
+        made = self._made.pop(terms.round_id, None)
+        return await self._make(terms, terms.fake_law) if made is None else made
+
+    async def _make(self, terms: RoundTerms, law: FakeLaw) -> list[bytes]:
+        drawn = await self._drawn(terms, law)
         with_tickets = [*zip((sealed for sealed, _ in drawn), await self.tickets(terms, drawn), strict=True)]
         fakes, _ = await self._pool.map_chunks(
             partial(wrap_fakes, terms.payload, self._position.hop(terms)), with_tickets
@@ -74,7 +95,8 @@ class FakeReports:
         """Returns the round's fakes under the release key, each with its blind; draws them if that has not been done.
 
         Nothing of a draw leaves before it is durable: a party that sees how many fakes there are, and could cause
-        another draw, would wait for numbers that hide nothing. From then on the round counts in the hop's own ledger.
+        another draw, would wait for numbers that hide nothing. Where the number of fakes is drawn, the round counts in
+        the hop's own ledger from then on, because the request for tickets shows the number; else once it is mixed.
         """
         private = await self._store.run(
             StoreStep.READ_FAKES, lambda tx: tx.keys(terms.round_id).get(KeyPurpose.ENVELOPE)
@@ -96,8 +118,11 @@ class FakeReports:
                 earlier = tx.document(terms.round_id, DocumentKind.FAKES)
                 if earlier is not None:
                     return earlier
+                if KeyPurpose.ENVELOPE not in tx.keys(terms.round_id):  # withdrawn while the fakes were sealed
+                    raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
                 tx.put_document(terms.round_id, DocumentKind.FAKES, drawn)
-                NoiseLedger(tx.connection).leave(terms.round_id)
+                if not law.is_paired:
+                    NoiseLedger(tx.connection).leave(terms.round_id)
                 return drawn
 
             kept = await self._store.run(StoreStep.KEEP_FAKES, keep)

@@ -9,6 +9,7 @@ After the next role's acknowledgement bodies and round key are gone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -75,7 +76,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             setup,
             self.peers,
             {
-                pb.ROUND_STATE_OPEN: self._close_at_deadline,
+                pb.ROUND_STATE_OPEN: self._prepare_to_mix,
                 pb.ROUND_STATE_CLOSED: self._mix,
                 pb.ROUND_STATE_MIXED: self._deliver,
                 pb.ROUND_STATE_SEQUENTIAL: self._ask_clients,
@@ -107,6 +108,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
     def _stop_round(self, round_id: RoundId) -> None:
         self.submissions.stop_round(round_id)
+        self.fakes.stop_round(round_id)
         self.sequential.stop_round(round_id)
 
     def close_streams(self) -> None:
@@ -121,8 +123,16 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
     # ------------------------------------------------------------- the states of a round
 
-    async def _close_at_deadline(self, terms: RoundTerms) -> bool:
-        return await self.submissions.close_at_deadline(terms)
+    async def _prepare_to_mix(self, terms: RoundTerms) -> bool:
+        """Makes the fakes that can be made early; meanwhile hop 1 closes the round at its deadline."""
+        fakes = asyncio.create_task(self.fakes.make_early(terms))
+        try:
+            is_closed = await self.submissions.close_at_deadline(terms)
+            await fakes
+        finally:
+            fakes.cancel()
+            await asyncio.gather(fakes, return_exceptions=True)
+        return is_closed
 
     async def _mix(self, terms: RoundTerms) -> bool:
         await self.mixer.mix(terms)

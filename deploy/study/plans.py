@@ -1,8 +1,12 @@
 """The plan of a study: error and ε of every question per wave, per year and over the study, and what is not given.
 
-For every budget it is what comes out if everybody uses it. Waves are composed as the ledger composes them, by a privacy
-filter (`accountant.privacy_filter`): the limit of the study is fixed before the first wave, so that it holds whatever
-later waves are. In a permanent study the certificate of a question is about all its waves, and counts once.
+For every budget it is what comes out if everybody uses it. With budget privacy the certificates are for the draw that
+leaves out most people; certificates are not monotone in the counts, so that another draw may cost some per cent more.
+A plan is a forecast: what a wave costs is in its own certificate, and the ledger keeps the limit.
+
+Waves are composed as the ledger composes them, by a privacy filter (`accountant.privacy_filter`): the limit of the
+study is fixed before the first wave, so that it holds whatever later waves are. In a permanent study the certificate of
+a question is about all its waves, and counts once.
 """
 
 from __future__ import annotations

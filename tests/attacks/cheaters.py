@@ -68,6 +68,10 @@ def instead(part: object, **methods: Callable[..., object]) -> None:
         setattr(part, name, method)
 
 
+async def none_early(terms: RoundTerms) -> None:
+    """Leaves all fakes to the time after the close: a hop has one set of tickets, and a cheat uses it then."""
+
+
 class CheatingShuffler(ShufflerService):
     """A hop that does everything right; its subclasses do not."""
 

@@ -21,6 +21,7 @@ from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
@@ -28,11 +29,28 @@ from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.service import ShufflerService
 from tests.attacks.cheaters import instead
-from tests.support import settings
-from tests.support.arena import arena
+from tests.support import BIT, settings
+from tests.support.arena import Arena, arena
 
 PEOPLE = 6
 NOISY = replace(settings(Question("letter", KaryResponse(k=4)), min_batch_size=2), hop_noise=1.0, budget_grid=(2.0,))
+
+BITS = replace(NOISY, question=BIT)
+HOPS = ("shuffler-1", "shuffler-2")
+
+
+class SeesEarlyRequests(AccountantService):
+    """It keeps every request of a hop for tickets of fakes."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.seen: list[tuple[str, bytes]] = []
+        self.honest = self.desk.give_fakes
+        instead(self.desk, give_fakes=self.give_fakes)
+
+    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+        self.seen.append((hop, blinded))
+        return await self.honest(terms, hop, blinded)
 
 
 class WaitsForAnExtremeDraw(AccountantService):
@@ -138,3 +156,94 @@ async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
         assert await at.operator.withdraw(terms.round_id)
         spent = await at.service("shuffler-1").store.run("look", lambda tx: NoiseLedger(tx.connection).spent())
     assert spent.rounds == 1
+
+
+async def kept_fakes(at: Arena, terms: RoundTerms) -> list[bytes | None]:
+    """Returns what each hop keeps of its draw for a round."""
+    stores = [at.service(name).store for name in HOPS]
+    return [await store.run("look", lambda tx: tx.document(terms.round_id, DocumentKind.FAKES)) for store in stores]
+
+
+async def rounds_spent(at: Arena) -> list[int]:
+    """Returns how many rounds each hop's own ledger counts."""
+    stores = [at.service(name).store for name in HOPS]
+    return [(await store.run("look", lambda tx: NoiseLedger(tx.connection).spent())).rounds for store in stores]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_path: Path) -> None:
+    """Their number is fixed, so a request for tickets shows nothing, also of a hop that starts again."""
+    async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
+        accountant = at.service("accountant")
+        assert isinstance(accountant, SeesEarlyRequests)
+        terms = await at.operator.open_round(BITS)
+        law = terms.fake_law
+        assert law is not None
+        await at.until(lambda: len(accountant.seen) == 2)
+        await at.inside.stop("shuffler-2")
+        await at.inside.start("shuffler-2")
+        await at.until(lambda: len(accountant.seen) == 3)
+        assert all(await kept_fakes(at, terms))
+        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        _, certificate = await at.finish(terms)
+    assert certificate.granted
+    assert list(certificate.fake_tickets) == [law.most, law.most]
+    assert {len(blinded) for _, blinded in accountant.seen} == {law.most * BLINDED_BYTES}
+    assert len(set(accountant.seen)) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_withdrawn_round_keeps_no_early_fakes_and_costs_nothing(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
+        accountant = at.service("accountant")
+        assert isinstance(accountant, SeesEarlyRequests)
+        terms = await at.operator.open_round(BITS)
+        await at.until(lambda: len(accountant.seen) == 2)
+        assert await rounds_spent(at) == [1, 1]
+        assert await at.operator.withdraw(terms.round_id)
+        assert await kept_fakes(at, terms) == [None, None]
+        assert await rounds_spent(at) == [0, 0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_withdrawn_while_its_fakes_are_sealed_keeps_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The draw arrives at the store behind the withdrawal, which would leave it there for ever."""
+    async with arena(tmp_path, 2) as at:
+        hop = at.service("shuffler-1")
+        assert isinstance(hop, ShufflerService)
+        run, late = hop.store.run, list[Callable[[Transaction], Any]]()
+
+        async def holding(name: str, work: Callable[[Transaction], Any]) -> Any:
+            if name != StoreStep.KEEP_FAKES:
+                return await run(name, work)
+            late.append(work)
+            raise Refusal(Code.STORE_FAILED)
+
+        monkeypatch.setattr(hop.store, "run", holding)
+        terms = await at.operator.open_round(BITS)
+        await at.until(lambda: bool(late))
+        assert await at.operator.withdraw(terms.round_id)
+        with pytest.raises(Refusal) as refused:
+            await run(StoreStep.KEEP_FAKES, late[0])
+        assert refused.value.code is Code.WRONG_STATE
+        assert (await kept_fakes(at, terms))[0] is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_number_of_fakes_that_is_drawn_is_not_shown_before_the_close(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
+        accountant = at.service("accountant")
+        assert isinstance(accountant, SeesEarlyRequests)
+        terms = await at.operator.open_round(NOISY)
+        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        assert await kept_fakes(at, terms) == [None, None]
+        assert accountant.seen == []
+        _, certificate = await at.finish(terms)
+    assert certificate.granted
+    assert len(accountant.seen) == 2

@@ -37,7 +37,7 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import FakeReports, seal_values, wrap_fakes
 from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.service import ShufflerService
-from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, own_report, refused
+from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, none_early, own_report, refused
 from tests.support import settings
 from tests.support.arena import Arena, Cast, arena
 from tests.support.messages import naming
@@ -56,7 +56,7 @@ class OwnFakes(ShufflerService):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self.honest = FakeReports(setup, self.peers, self.engine, self.position)
-        instead(self.fakes, make=self.make)
+        instead(self.fakes, make=self.make, make_early=none_early)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         return await self.honest.make(terms)
@@ -86,7 +86,7 @@ class ReplacesReports(CheatingShuffler):
         super().__init__(setup)
         self.honest = FakeReports(setup, self.peers, self.engine, self.position)
         self.made: list[bytes] = []
-        instead(self.fakes, make=self.make)
+        instead(self.fakes, make=self.make, make_early=none_early)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fake_law is not None
@@ -325,7 +325,7 @@ async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monk
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_hops_alone_get_tickets_for_fakes_and_no_more_than_a_limit(tmp_path: Path) -> None:
-    async with arena(tmp_path, 2) as deployment:
+    async with arena(tmp_path, 2, {"shuffler-1": OwnFakes, "shuffler-2": OwnFakes}) as deployment:
         terms = await filled(deployment)
 
         async def ask(caller: str, count: int, round_id: str = terms.round_id) -> Refusal | None:

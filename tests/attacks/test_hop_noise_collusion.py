@@ -42,7 +42,7 @@ from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import seal_values, wrap_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
-from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, own_report
+from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, none_early, own_report
 from tests.attacks.reading import held_reports, keys_of
 from tests.support import BIT, encode_report
 from tests.support.arena import WAIT_S, Arena, arena
@@ -60,7 +60,7 @@ class IsolatesOne(CheatingShuffler):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self.own: list[bytes] = []
-        instead(self.fakes, make=self.make)
+        instead(self.fakes, make=self.make, make_early=none_early)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fake_law is not None
@@ -208,7 +208,7 @@ class Tickets(CheatingShuffler):
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        instead(self.fakes, make=self.make)
+        instead(self.fakes, make=self.make, make_early=none_early)
 
     async def tickets(self, terms: RoundTerms, messages: Sequence[bytes]) -> list[bytes]:
         """Returns tickets that the accountant gives this hop for messages of its choice, in one call."""
