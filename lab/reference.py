@@ -8,6 +8,7 @@ the Markdown need as well are written by `lab.pages`.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from croupier.deploy.cli.help_pages import EXAMPLES
 from croupier.deploy.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.texts import TEXTS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 
@@ -34,6 +36,8 @@ __all__ = [
     "commands_tables",
     "errors_table",
     "exit_codes_table",
+    "fakes_table",
+    "functions_table",
     "metrics_table",
     "settings_table",
     "with_generated",
@@ -110,6 +114,30 @@ def metrics_table() -> str:
             labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
             rows.append(f"| `{name}` | {', '.join(labels)} | {family.documentation} |")
     return "\n".join(rows)
+
+
+def fakes_table() -> str:
+    """Returns the table of how many fake reports hop noise takes."""
+    rows = []
+    for epsilon in (0.1, 0.25, 0.5, 1.0, 2.0):
+        two, more = (HopNoise(epsilon, 1e-6).law(num_values) for num_values in (2, 3))
+        counts = f"{two.radius}, {two.mean_total} | {math.sqrt(two.variance):.1f} | {more.radius}"
+        rows.append(f"| {epsilon:g} | {counts} | {math.sqrt(more.variance):.1f} |")
+    head = ("ε at δ = 10⁻⁶", "two values: c, fakes a hop", "standard deviation of Z", "more values: c")
+    return "\n".join([f"| {' | '.join([*head, head[2]])} |", "|---|---|---|---|---|", *rows])
+
+
+def functions_table(path: str) -> str:
+    """Returns the table of a module's public functions and the first sentences of their docstrings."""
+    module: Any = locate(path)
+    rows = []
+    for name in getattr(module, "__all__", ()):
+        if inspect.isfunction(getattr(module, name)):
+            summary = (inspect.getdoc(getattr(module, name)) or "").partition("\n\n")[0]
+            rows.append(f"| `{name}` | {' '.join(summary.split())} |")
+    if not rows:
+        raise ValueError(f"{path} is not the path of a module that names public functions")
+    return "\n".join(["| function | what it does |", "|---|---|", *rows])
 
 
 def with_links(text: str) -> str:
