@@ -15,6 +15,7 @@ from pathlib import Path
 from lab.protocol_reference import calls_table, enum_table, message_tables, notation
 from lab.reference import (
     checks_table,
+    classes_table,
     errors_table,
     exit_codes_table,
     fakes_table,
@@ -87,6 +88,7 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "metrics": metrics_table,
     "errors": errors_table,
     "checks": checks_table,
+    "classes": classes_table,
     "fakes": fakes_table,
     "functions": functions_table,
     "exit codes": exit_codes_table,

@@ -33,6 +33,7 @@ __all__ = [
     "Attack",
     "attacks",
     "checks_table",
+    "classes_table",
     "commands_tables",
     "errors_table",
     "exit_codes_table",
@@ -114,6 +115,18 @@ def metrics_table() -> str:
             labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
             rows.append(f"| `{name}` | {', '.join(labels)} | {family.documentation} |")
     return "\n".join(rows)
+
+
+def classes_table(*paths: str) -> str:
+    """Returns the table of classes and the first paragraphs of their docstrings."""
+    rows = []
+    for path in paths:
+        described: Any = locate(path)
+        if not inspect.isclass(described):
+            raise ValueError(f"{path} is not the path of a class")
+        summary = " ".join((inspect.getdoc(described) or "").partition("\n\n")[0].split())
+        rows.append(f"| `{described.__name__}` | {with_links(summary)} |")
+    return "\n".join(["| class | what it is |", "|---|---|", *rows])
 
 
 def fakes_table() -> str:

@@ -257,7 +257,7 @@ class Deployment(Strict):
         name: the deployment's.
         operator_tls_certificate: PEM, self-signed; by it services know the operator.
         services: in the order of the chain: the shufflers from hop 1, one accountant, one analyzer.
-        privacy_limit: the most that one client may lose over all rounds; see `PrivacyLimit`.
+        privacy_limit: the most that one client may lose over all rounds (docs/operations-reference.md).
         gateway: the URL of a gateway that passes clients' calls on.
         approvals: how many organisations must have signed what the operator opens, enrols and revokes, each with the
             identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.
