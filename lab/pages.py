@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab.protocol_reference import calls_table, enum_table, message_tables, notation
-from lab.reference import errors_table, metrics_table, settings_table
+from lab.reference import (
+    checks_table,
+    classes_table,
+    errors_table,
+    exit_codes_table,
+    fakes_table,
+    functions_table,
+    metrics_table,
+    settings_table,
+)
 
 __all__ = ["WRITTEN", "write_pages", "written_again"]
 
@@ -41,6 +50,17 @@ def changes(path: str) -> str:
     return "\n\n".join("\n".join([*block, "```"]) for block in blocks)
 
 
+def program(path: str) -> str:
+    """Returns a Python program as a block, without its docstring."""
+    text = re.sub(r'^""".*?"""\s*', "", (ROOT / path).read_text(encoding="utf-8"), flags=re.DOTALL)
+    return f"```python\n{text.strip()}\n```"
+
+
+def sample(path: str) -> str:
+    """Returns a TOML file as a block."""
+    return f"```toml\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
+
+
 def machine_steps(path: str) -> str:
     """Returns a block of commands for each machine in turn, which a comment in the file names."""
     text = (ROOT / path).read_text(encoding="utf-8").strip()
@@ -62,9 +82,16 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "settings": settings_table,
     "vectors": vector_fields,
     "changes": changes,
+    "sample": sample,
+    "program": program,
     "steps": machine_steps,
     "metrics": metrics_table,
     "errors": errors_table,
+    "checks": checks_table,
+    "classes": classes_table,
+    "fakes": fakes_table,
+    "functions": functions_table,
+    "exit codes": exit_codes_table,
 }
 """What writes a part, by its name; what follows a colon are arguments, separated by blanks."""
 

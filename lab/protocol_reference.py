@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2
 
+from lab.reference import with_links
+
 __all__ = ["calls_table", "enum_table", "message_tables", "notation"]
 
 ROOT = Path(__file__).parents[1]
@@ -98,8 +100,7 @@ def _named(name: str) -> _Commented:
 def _paragraphs(comment: str) -> str:
     """Returns a comment of a .proto file as Markdown: a line a paragraph, and links to the pages that it names."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", comment.strip())]
-    text = "\n\n".join(paragraphs).replace("<", "&lt;")
-    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", text)
+    return with_links("\n\n".join(paragraphs).replace("<", "&lt;"))
 
 
 def _cell(text: str) -> str:

@@ -8,6 +8,7 @@ the Markdown need as well are written by `lab.pages`.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,9 +19,12 @@ from typing import Any, NamedTuple
 import typer.main
 
 from croupier.deploy.cli import app
+from croupier.deploy.cli.console import ExitCode
 from croupier.deploy.cli.help_pages import EXAMPLES
+from croupier.deploy.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.texts import TEXTS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 
@@ -28,11 +32,17 @@ __all__ = [
     "GENERATED",
     "Attack",
     "attacks",
+    "checks_table",
+    "classes_table",
     "commands_tables",
     "errors_table",
+    "exit_codes_table",
+    "fakes_table",
+    "functions_table",
     "metrics_table",
     "settings_table",
     "with_generated",
+    "with_links",
 ]
 
 ROOT = Path(__file__).parents[1]
@@ -107,6 +117,59 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
+def classes_table(*paths: str) -> str:
+    """Returns the table of classes and the first paragraphs of their docstrings."""
+    rows = []
+    for path in paths:
+        described: Any = locate(path)
+        if not inspect.isclass(described):
+            raise ValueError(f"{path} is not the path of a class")
+        summary = " ".join((inspect.getdoc(described) or "").partition("\n\n")[0].split())
+        rows.append(f"| `{described.__name__}` | {with_links(summary)} |")
+    return "\n".join(["| class | what it is |", "|---|---|", *rows])
+
+
+def fakes_table() -> str:
+    """Returns the table of how many fake reports hop noise takes."""
+    rows = []
+    for epsilon in (0.1, 0.25, 0.5, 1.0, 2.0):
+        two, more = (HopNoise(epsilon, 1e-6).law(num_values) for num_values in (2, 3))
+        counts = f"{two.radius}, {two.mean_total} | {math.sqrt(two.variance):.1f} | {more.radius}"
+        rows.append(f"| {epsilon:g} | {counts} | {math.sqrt(more.variance):.1f} |")
+    head = ("ε at δ = 10⁻⁶", "two values: c, fakes a hop", "standard deviation of Z", "more values: c")
+    return "\n".join([f"| {' | '.join([*head, head[2]])} |", "|---|---|---|---|---|", *rows])
+
+
+def functions_table(path: str) -> str:
+    """Returns the table of a module's public functions and the first sentences of their docstrings."""
+    module: Any = locate(path)
+    rows = []
+    for name in getattr(module, "__all__", ()):
+        if inspect.isfunction(getattr(module, name)):
+            summary = (inspect.getdoc(getattr(module, name)) or "").partition("\n\n")[0]
+            rows.append(f"| `{name}` | {' '.join(summary.split())} |")
+    if not rows:
+        raise ValueError(f"{path} is not the path of a module that names public functions")
+    return "\n".join(["| function | what it does |", "|---|---|", *rows])
+
+
+def with_links(text: str) -> str:
+    """Returns a text of the program with links to the pages that it names, for a page beside them."""
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", text)
+
+
+def exit_codes_table() -> str:
+    """Returns the table of what commands end with."""
+    rows = [f"| {code.value} | {code.happened} | {code.reaction} |" for code in ExitCode]
+    return "\n".join(["| code | what has happened | what a script does then |", "|---|---|---|", *rows])
+
+
+def checks_table() -> str:
+    """Returns the table of the checks of `croupier doctor`."""
+    rows = [f"| {name} | {with_links(check.compares)} | {check.place} |" for name, check in CHECKS.items()]
+    return "\n".join(["| check | what it compares | where |", "|---|---|---|", *rows])
+
+
 def settings_table(path: str) -> str:
     """Returns the table of a file's settings: of the pydantic model at `path`, whose docstring describes each.
 
@@ -124,7 +187,7 @@ def settings_table(path: str) -> str:
     for name, field in model.model_fields.items():
         default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
         limits = _limits([schema[name], *schema[name].get("anyOf", [])])
-        meaning = described[name].replace("|", "\\|")
+        meaning = with_links(described[name].replace("|", "\\|"))
         rows.append(f"| `{name}` | {default} | {meaning}{f' Range: {limits}.' if limits else ''} |")
     return "\n".join(rows)
 

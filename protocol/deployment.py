@@ -181,11 +181,13 @@ class PrivacyLimit(Strict):
     """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it.
 
     Attributes:
-        total_epsilon, total_delta: by the reports.
-        max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number.
+        total_epsilon: the largest ε of all rounds together.
+        total_delta: the δ of all rounds together; make it at least four times the sum of the rounds' own.
+        max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number. It
+            protects the budgets of people who take part often.
         fixed_terms: whether the operator states that the terms of all rounds, and who takes part with which budget, are
-            fixed before the first result. The ledger then composes privacy losses, to less than its privacy filter
-            says, and every certificate names the assumption.
+            fixed before the first result. The ledger then composes privacy losses, to 5 to 40 % less ε than its privacy
+            filter says, and every certificate names the assumption.
     """
 
     total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -255,7 +257,7 @@ class Deployment(Strict):
         name: the deployment's.
         operator_tls_certificate: PEM, self-signed; by it services know the operator.
         services: in the order of the chain: the shufflers from hop 1, one accountant, one analyzer.
-        privacy_limit: the most that one client may lose over all rounds; see `PrivacyLimit`.
+        privacy_limit: the most that one client may lose over all rounds (docs/operations-reference.md).
         gateway: the URL of a gateway that passes clients' calls on.
         approvals: how many organisations must have signed what the operator opens, enrols and revokes, each with the
             identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.

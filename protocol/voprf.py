@@ -1,7 +1,7 @@
 """RFC 9497's verifiable oblivious PRF, mode VOPRF with ristretto255-SHA512, on libsodium's group.
 
 `rbcl` bundles libsodium, whose multiplications take the same time for every scalar and element. What is written here is
-the RFC's hashing, transcripts and proof; docs/design/tickets.md goes through it section by section. Elements and
+the RFC's hashing, transcripts and proof. Numbers in parentheses are the RFC's sections. Elements and
 scalars are their encodings, 32 bytes each. A client's state is a message and its blind: bytes, which can be stored.
 """
 
@@ -49,7 +49,7 @@ _BLOCK_BYTES = 128
 
 
 def is_element(encoding: bytes) -> bool:
-    """Returns whether these are the canonical bytes of an element other than the identity."""
+    """Returns whether these are the canonical bytes of an element other than the identity (2.1, 4.1)."""
     return (
         len(encoding) == ELEMENT_BYTES
         and encoding != _IDENTITY

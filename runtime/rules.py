@@ -25,12 +25,12 @@ class Rules(BaseModel):
 
     Attributes:
         epsilon_max: the largest ε that a round may promise anybody.
-        total_epsilon_max: the largest total ε of the privacy limit; a round without a privacy limit is not signed. The
-            accountant is who enforces that limit over rounds.
+        total_epsilon_max: the largest `total_epsilon` of the privacy limit; a round without a privacy limit is not
+            signed. The accountant is who enforces that limit over rounds.
         min_batch_size: the fewest clients that a round may be mixed with.
-        randomizers: the kinds that a round may use.
-        approved_by: organisations that must all have approved of a round, as the deployment file names them; a service
-            that names none is an organisation of its own name. See `protocol.approvals`.
+        randomizers: the kinds of mechanism that a round may use.
+        approved_by: organisations that must all have approved of a round (docs/three-organisations.md), as the
+            deployment file names them; a service that names none is an organisation of its own name.
         hours: in which a round may be opened, UTC: [8, 18] is from 08:00 until before 18:00.
     """
 

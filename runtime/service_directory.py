@@ -53,8 +53,8 @@ class NoiseLimit(BaseModel):
     """The most that all rounds which a hop signs may show of one person if it is the only honest party.
 
     Attributes:
-        epsilon: of all rounds together, > 0.
-        delta: of all rounds together, in (0, 1).
+        epsilon: of all rounds together.
+        delta: of all rounds together.
         hop_noise_only: whether the hop signs no round without hop noise; if not, such a round counts with its largest
             local budget.
     """
@@ -69,23 +69,29 @@ class ServiceSettings(BaseModel):
     """How one service runs on its machine. Nothing here is shown to other services or agreed with them.
 
     Attributes:
-        store: "sqlite" for a file in the service's directory, or a SQLAlchemy URL.
+        store: "sqlite" for the file `rounds.db` in the service's directory, or the URL of a PostgreSQL database.
         storage_key: "file:PATH" (relative to the directory) or "env:NAME"; 32 bytes, hexadecimal.
-        listen: where to listen for peers and the operator, if not at the advertised address.
-        public_listen: where to listen for clients, if not at the advertised public address.
+        listen: where to listen for peers and the operator, if not at the `address` in the deployment file.
+        public_listen: where to listen for clients, if not at the `public_address` in the deployment file.
         workers: processes for the cryptography; all cores if not given.
-        scheduler: of a Dask cluster that does what no client waits for, "tls://HOST:PORT"; none if not given. Its
-            certificates are in `cluster/` in the service's directory.
-        max_concurrent_calls: more at once are refused with RESOURCE_EXHAUSTED.
-        max_connections_per_address: further ones of the same address, or IPv6 network of 64 bits, are ended.
+        scheduler: "tls://HOST:PORT" of a Dask cluster that does what no client waits for (docs/cluster.md); none if not
+            given. Its certificates are in `cluster/` in the service's directory.
+        max_concurrent_calls: how many calls the service works on at once: three quarters are for clients, and one
+            address gets at most a quarter of those. Further calls get RESOURCE_EXHAUSTED with `retry-after-ms`, after
+            which clients try again.
+        max_connections_per_address: further connections of the same address, or IPv6 network of 64 bits, are ended.
         admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
-        keep_days: how long after its end a round's documents, lists and participants are kept. Results,
-            certificates and the ledger stay.
-        rules: which rounds this service signs, whatever the operator asks.
-        noise_limit: of a shuffler: it signs no round with which its own ledger would come to more; None: it signs all.
-        insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
-            every reader learns how many people take part, and when.
+        keep_days: how long after its end a round's manifest, participants, inclusion lists, commitments and costs are
+            kept; clients can run `croupier verify` until then. Its name, result, certificate and the ledger stay. A
+            round that is not certified this long after its deadline is withdrawn, and a round that was prepared and
+            never opened after a day.
+        noise_limit: the most that a shuffler's own ledger may come to; it signs no round beyond (docs/hop-noise.md).
+            It signs all rounds if not given.
+        rules: which rounds this service signs, whatever the operator asks. Without its signature a round does not
+            begin, and the refusal says which rule and what is allowed.
+        insecure_admin_anywhere: lets `admin_listen` and `metrics_listen` be elsewhere than on loopback. They serve no
+            round, but every reader learns how many people take part, and when.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

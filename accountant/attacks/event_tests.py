@@ -40,7 +40,7 @@ MAX_POINTS = 128
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be made as large as possible: epsilon at a given delta, or delta at a given epsilon."""
+    """What an attack makes as large as possible: epsilon at a given delta, or delta at a given epsilon."""
 
     delta: float | None = None
     epsilon: float | None = None

@@ -40,7 +40,7 @@ UNDERFLOW = 1e-290
 
 @dataclass(frozen=True)
 class Victim:
-    """The user whose data changes: the local budget that its report spends.
+    """The user whose value differs between neighbouring data sets: the local budget that its report spends.
 
     Where users are answered together, local_epsilon and local_delta are the largest among them, so that every member is
     (local_epsilon, local_delta)-private by itself, and `span` holds the (epsilon, delta) of two members: the one whose

@@ -20,7 +20,7 @@ goal is halved, until it is as narrow as the first one. Wider parts are fewer, a
 
 @dataclass(frozen=True, eq=False)
 class SpanProfile(Curve):
-    """An upper bound for every victim whose rate lies in [least, most]. See `PrivacyProfile`."""
+    """An upper bound for every victim whose rate lies in [least, most], a span. See `PrivacyProfile`."""
 
     leader: Curve
     """The bound of the first part, [most (1 - first), most], which decides epsilon as a rule."""

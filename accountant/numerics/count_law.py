@@ -40,7 +40,7 @@ MAX_LENGTH = 4096
 
 @dataclass(frozen=True, eq=False)
 class CountLaw:
-    """A law that lies stochastically below the true blanket count.
+    """A law that lies stochastically below the blanket count: how many of the others report from the blanket.
 
     counts: int64 (L,), increasing, >= 0. mass: float64 (L,), >= 0. True expectations of non-increasing functions
     f with values in [0, 1] are at most (1 + relative_error) * sum(mass * f(counts)) + lost.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -25,6 +26,7 @@ __all__ = [
     "TAKE_PART",
     "BudgetGroups",
     "Directory",
+    "ExitCode",
     "Gateway",
     "Hops",
     "Json",
@@ -39,8 +41,62 @@ __all__ = [
     "text_of",
 ]
 
-BAD_INPUT, REFUSED, NOT_NOW, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
-"""Exit codes of commands; docs/operations-reference.md lists them."""
+
+class ExitCode(enum.IntEnum):
+    """What a command ends with; docs/operations-reference.md has the table.
+
+    Attributes:
+        happened: what has happened.
+        reaction: what a script does then; empty where nothing follows.
+    """
+
+    happened: str
+    reaction: str
+
+    def __new__(cls, number: int, happened: str, reaction: str) -> Self:
+        """Returns the code of this number."""
+        code = int.__new__(cls, number)
+        code._value_, code.happened, code.reaction = number, happened, reaction
+        return code
+
+    DONE = 0, "done", "goes on"
+    SOMETHING_WRONG = (
+        1,
+        "`doctor`: something is wrong. Else an error that nothing foresaw; a service's log, or the traceback, says "
+        "which",
+        "tells somebody",
+    )
+    BAD_INPUT = (
+        2,
+        "an input or a setting that cannot be used, a library that is not installed, or a second process of a service",
+        "is corrected",
+    )
+    REFUSED = (
+        3,
+        "a service refused, or what it says is not signed as it must be",
+        "reads why; the same again is refused again",
+    )
+    NOT_NOW = (
+        4,
+        "not now: a service is out of reach or has too much to do, or a result or certificate is not there yet",
+        "tries again later",
+    )
+    NOT_CERTIFIED = (
+        5,
+        "the accountant refused the round: there is no result, and no report was read",
+        "asks more people, or for less",
+    )
+    NOT_ACCEPTED = (
+        6,
+        "`submit`: an answer was not accepted, or rows of a file were not counted; `verify`, `canary`: something is "
+        "missing behind a hop",
+        "reads which",
+    )
+    CUT_SHORT = 130, "cut short by Ctrl-C", ""
+
+
+BAD_INPUT, REFUSED, NOT_NOW = ExitCode.BAD_INPUT, ExitCode.REFUSED, ExitCode.NOT_NOW
+NOT_CERTIFIED, NOT_ACCEPTED = ExitCode.NOT_CERTIFIED, ExitCode.NOT_ACCEPTED
 
 DEMONSTRATE = "Try it"
 MATHEMATICS = "Only the mathematics: no deployment needed"

@@ -14,6 +14,7 @@ from croupier.deploy.cli.console import (
     OPERATE,
     SET_UP,
     Directory,
+    ExitCode,
     Json,
     note,
     plain_errors,
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
     from croupier.deploy.operator.doctor import CheckResult
 
-__all__ = ["SOMETHING_WRONG", "add_commands"]
+__all__ = ["add_commands"]
 
-SOMETHING_WRONG = 1
-"""The exit code of a check that has found a problem."""
 _HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
 
 
@@ -97,7 +96,7 @@ def doctor(directory: Directory = HERE, as_json: Json = False) -> None:
     wrong = [finding for finding in findings if not finding.is_well]
     show(as_json, {"ok": not wrong, "checks": [asdict(finding) for finding in findings]}, _text(findings))
     if wrong:
-        raise typer.Exit(SOMETHING_WRONG)
+        raise typer.Exit(ExitCode.SOMETHING_WRONG)
 
 
 def _text(findings: list[CheckResult]) -> Text:

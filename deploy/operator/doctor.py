@@ -11,13 +11,13 @@ import hashlib
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median_low
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import grpc.aio
 from cryptography import x509
@@ -41,7 +41,7 @@ from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
 from croupier.show.views.rounds import NoiseSpentView
 
-__all__ = ["CheckResult", "check_version", "examine"]
+__all__ = ["CHECKS", "CheckResult", "check_version", "examine"]
 
 _CLOCK_S = 10.0
 """Seconds by which the clock of a service may differ."""
@@ -55,12 +55,44 @@ _KEY_FILES = ("storage.key", "identity.key", "tls.key")
 _LOOPBACK = ("127.", "localhost:")
 
 
+class Check(NamedTuple):
+    """What a check looks at, for readers of the reference.
+
+    Attributes:
+        compares: what it compares, or the question that it answers.
+        place: from where it can be made.
+    """
+
+    compares: str
+    place: str
+
+
+_OPERATOR, _EACH, _ANYWHERE, _EVERYWHERE = "operator's machine", "each machine", "anywhere", "everywhere"
+CHECKS: Mapping[str, Check] = {
+    "port": Check("does each service answer the operator, and is it ready?", _OPERATOR),
+    "public port": Check("does each service that clients call answer them, and is it ready?", _OPERATOR),
+    "clock": Check(f"every service's clock with the one in the middle: at most {_CLOCK_S:g} s", _OPERATOR),
+    "version": Check("every service's with this machine's, and with `minimum_version`", _OPERATOR),
+    "disk": Check(f"at least {_FREE_BYTES >> 30} GiB free where the store is", _EVERYWHERE),
+    "noise limit": Check("is a shuffler's `noise_limit` (docs/hop-noise.md) enough for one more round?", _OPERATOR),
+    "certificate": Check(f"valid for {_DAYS_LEFT} more days", _ANYWHERE),
+    "names": Check("is each certificate made for the service and its hosts?", _ANYWHERE),
+    "reaches": Check("does a service reach those that it calls?", _EACH),
+    "gateway": Check("does the gateway pass a call on?", _OPERATOR),
+    "page": Check("does the gateway serve a page that all have signed (docs/participants.md)?", _OPERATOR),
+    "own files": Check("do settings and keys open, and are the keys those in the deployment file?", _EACH),
+    "key files": Check("are keys closed to other users?", _EACH),
+    "keys apart": Check("are no keys of other machines here?", _EACH),
+}
+"""Every check by its name; docs/operations-reference.md has the table."""
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """What one check says of one service.
 
     Attributes:
-        check: its name.
+        check: its name in `CHECKS`.
         service: the service, or "operator".
         is_well: whether nothing is wrong.
         says: what was seen.
@@ -72,6 +104,10 @@ class CheckResult:
     is_well: bool
     says: str
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        if self.check not in CHECKS:
+            raise ValueError(f"check is {self.check!r}; it must be one of {', '.join(CHECKS)}")
 
 
 async def examine(directory: Path, transport: Transport = TLS, clock: Clock | None = None) -> list[CheckResult]:

@@ -64,7 +64,27 @@ def _read_if_file(given: Any, info: ValidationInfo) -> Any:
     return read_categories(Path(info.context or ".") / given) if isinstance(given, str) else given
 
 
-class _Question(_QuestionTexts):
+class SurveyQuestion(_QuestionTexts):
+    """One of [[questions]] in survey.toml.
+
+    Attributes:
+        question: what people are asked. Without `choices`, and without `low` and `high`, they say yes or no.
+        title: a heading above the question.
+        help_text: a text below the question.
+        choices: the answers; a person chooses one.
+        unit: the unit of a number, for example "minutes".
+        low_caption: what the low end of the range means.
+        high_caption: what the high end of the range means.
+        name: a name that no other question of the survey has.
+        low: the low end of the range of a number, whose mean is estimated.
+        high: the high end of that range.
+        levels: to how many levels the number is rounded, so that its distribution is estimated as well.
+        categories: many answers, or the name of a file that has one a line (docs/day-to-day.md).
+        cross: two other questions with choices, which are asked as one; the result has their cross table.
+        share: how much of each budget of the survey the question gets, beside the shares of the other questions.
+        budgets: budgets of this question alone. Then all questions have as many of their own, and the survey has none.
+    """
+
     name: str
     low: float | None = None
     high: float | None = None
@@ -93,23 +113,33 @@ class _Translation(_Strict):
 
 
 class SurveyFile(_Strict):
-    """What survey.toml states; docs/ask-people.md describes every line.
+    """What survey.toml states.
 
     Attributes:
-        name: of the survey, unique within the deployment.
-        language: of the texts that follow; `translations` has them in others.
-        title: a heading.
-        consent: what a person agrees to who answers.
+        name: unique within the deployment, for ever. The rounds are NAME-1, NAME-2 and so on.
+        language: the language of the texts.
+        title: the heading of the page that people see.
+        consent: what a person who answers agrees to.
         introduction: who asks, and what for.
-        budgets: the ε of all answers together that a person can choose from, ascending; split over the questions by
-            their `share`. Empty: every question has its own `budgets`, of which the same place is chosen in all; or no
-            question has, and the budgets follow from the other terms (`deploy.operator.surveys.with_budgets`).
-        left_out: see `protocol.surveys.Survey`.
-        closes: when all rounds close; None: when the operator closes them.
-        min_batch_size, epsilon_max, delta, dishonest, max_batch_size, hop_noise, hop_noise_delta, budget_privacy,
-            budget_privacy_delta: of every round; see `RoundSettings`.
-        questions: in the order in which they are asked.
-        translations: by language.
+        budgets: the ε of all answers together that a person can choose from, ascending. Each is split over the
+            questions by their `share`, and the parts add up to it. If not given: four, up to the largest (at most 4)
+            that puts no question at risk at the minimum.
+        left_out: what is sent for a question that a person leaves out: nothing ("missing"), or a random answer
+            ("random"); see docs/ask-people.md.
+        closes: when all rounds close, a time with its zone; if not given, when you close them.
+        min_batch_size: with fewer people nothing is read.
+        max_batch_size: with this number of people a round is full; 0: any number.
+        epsilon_max: the largest certified ε of a question; above it the question is refused.
+        delta: the δ of each question's certificate.
+        dishonest: how many people may be dishonest; each certificate allows for them.
+        hop_noise: the ε of the hop noise of every question (docs/hop-noise.md), without it none. Clients accept budgets
+            of one question up to 8 then. The page states what all questions add up to.
+        hop_noise_delta: the δ of the hop noise; `delta` if not given.
+        budget_privacy: the ε with which the counts of every certificate hide one person's budget
+            (docs/day-to-day.md); 0: not at all; if not given, 1 where many people take part.
+        budget_privacy_delta: its δ; 10⁻⁶ if not given.
+        questions: the questions, in the order in which they are asked.
+        translations: the texts in other languages, by language, for every question.
     """
 
     name: str
@@ -129,7 +159,7 @@ class SurveyFile(_Strict):
     hop_noise_delta: float | None = None
     budget_privacy: float | None = None
     budget_privacy_delta: float | None = None
-    questions: tuple[_Question, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    questions: tuple[SurveyQuestion, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
     translations: dict[str, _Translation] = {}
 
     @model_validator(mode="after")
@@ -178,12 +208,12 @@ class SurveyFile(_Strict):
         )
 
     @property
-    def sent(self) -> tuple[_Question, ...]:
+    def sent(self) -> tuple[SurveyQuestion, ...]:
         """The questions that have a round: not those that another question asks together."""
         parts = {name for question in self.questions for name in question.cross or ()}
         return tuple(question for question in self.questions if question.name not in parts)
 
-    def _crossed(self, question: _Question) -> _Question:
+    def _crossed(self, question: SurveyQuestion) -> SurveyQuestion:
         """Returns a question whose answers are the pairs of two others, in every language, with those answers."""
         if question.cross is None:
             return question
@@ -209,7 +239,7 @@ class SurveyFile(_Strict):
                 raise ValueError(f"question {each.name!r}: {error}") from error
         return tuple(questions)
 
-    def _translated(self, question: _Question, language: str) -> Wording:
+    def _translated(self, question: SurveyQuestion, language: str) -> Wording:
         texts = self.translations[language].questions
         own = texts[question.name]
         if question.cross is not None and all(texts[name].choices for name in question.cross):

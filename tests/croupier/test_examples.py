@@ -84,6 +84,24 @@ async def be_offline_then_online(here: Table, make: Callable[[], croupier.Client
     assert await asyncio.to_thread(start) == ("later", False)
 
 
+LIBRARY = sorted(file for file in (ROOT / "examples" / "library").glob("*.py") if file.stem != "__init__")
+
+
+@pytest.mark.parametrize("program", LIBRARY, ids=lambda file: file.stem)
+def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
+    certificate = croupier.certify([1.0] * 10_000, "rr", delta=1e-6)
+    shown: dict[str, list[object]] = {
+        "certify": [certificate.epsilon, certificate.grade],
+        "curves": [croupier.privacy_profile([1.0] * 10_000, "krr(k=5)").epsilon(1e-7)],
+        "data_frames": ["9000", "1000"],
+        "decide": ["0", *certificate.assumptions],
+        "explain": [croupier.explain(certificate).certified],
+    }
+    lines = run(program, place=tmp_path)
+    assert [value for value in shown[program.stem] if str(value) not in lines] == []
+    assert (tmp_path / "curve.png").exists() == (program.stem == "curves")
+
+
 @pytest.mark.asyncio
 async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -> None:
     async with table(tmp_path, 1, over_tls=True) as here:

@@ -15,7 +15,7 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
-from croupier.deploy.operator.doctor import CheckResult, check_version, examine
+from croupier.deploy.operator.doctor import CHECKS, CheckResult, check_version, examine
 from croupier.deploy.operator.keys import make_deployment, write_keys
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
@@ -38,6 +38,11 @@ def test_every_check_is_described() -> None:
     rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
     described = {name for row in rows for name in row.split(", ")} - {"check"}
     assert described == EVERYWHERE | {"public port", "keys apart", "gateway", "page", "noise limit"}
+
+
+def test_a_check_that_the_reference_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=naming("speed", *CHECKS)):
+        CheckResult("speed", "shuffler-1", True, "fast")
 
 
 @dataclass

@@ -439,8 +439,9 @@ export const GaussianVectorSchema: GenMessage<GaussianVector> = /*@__PURE__*/
 
 /**
  * How a question is put to people, in one language. No randomizer, bound or estimate depends on it. Every text is
- * displayable (see Manifest.round_id), has no space (U+0020) at either end, nothing that matches <[A-Za-z/!?] or
- * &(#|[A-Za-z][A-Za-z0-9]*;), and at most the bytes that are given here. Texts are never shown as markup.
+ * displayable (see Manifest.round_id), has no space (U+0020) at either end, no "<" before a letter, "/", "!" or "?", no
+ * "&" before "#" or before a name and ";" (a name is a letter, then letters and digits; letters are A-Z and a-z), and at
+ * most the bytes that are given here. Texts are never shown as markup.
  *
  * @generated from message croupier.protocol.v1.Wording
  */

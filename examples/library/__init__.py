@@ -1,0 +1,1 @@
+"""Short programs with the library, which docs/api.md shows."""
