@@ -19,6 +19,7 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
+from croupier.accountant.mechanisms.choices import MultipleChoice
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
@@ -130,14 +131,17 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
         own = share * float(held * (1 - held) @ count) + (1 - share) * float(other * (1 - other) @ count)
         hits = other + np.outer(share, gain)
         return signal, float((own + uneven * share * (1 - share)).max()), float((hits * (1 - hits) @ count).max())
+    if isinstance(randomizer, MultipleChoice):
+        drawn = float(count.sum()) / randomizer.k  # the people who drew an option, of whom each one's bit is reported
+        return signal, drawn / 4 - signal**2 / (4 * float(count.sum())), drawn / 4
     if isinstance(randomizer, OneBitMean):
         return signal, float(count.sum()) / 4, float(count.sum()) / 4  # a bit's variance, however it came about
     if isinstance(randomizer, NoisyValue):
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
     raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, pgr, onebit, levels, laplace or gaussian, which "
-        "give margins"
+        f"randomizer is {randomizer.name}; it must be rr, krr, pgr, choices, onebit, levels, laplace or gaussian, "
+        "which give margins"
     )
 
 

@@ -378,7 +378,9 @@ def _attack_on_one_hop(
 ) -> LowerBound | None:
     from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 
-    if fakes.randomizer.kind not in ("rr", "onebit", "krr", "levels", "pgr") or (delta is not None and delta >= 1):
+    if fakes.randomizer.kind not in ("rr", "onebit", "krr", "levels", "pgr", "choices") or (
+        delta is not None and delta >= 1
+    ):
         return None
     variation = fakes.randomizer.total_variation(local_epsilon)
     attack = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=epsilon)

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 class SumLaw:
     """The law of a sum of integer reports under the hypothesis that the share or mean is c, 0 <= c <= 1.
 
-    One law for several sums, or offset and variances with one number for each, (k,).
+    One law for several sums, or numbers with one for each, (k,).
 
     Its mean is offset + weight c; its variance is at most (1 - c) variance_at_0 + c variance_at_1 + spread c (1 - c).
 
@@ -37,13 +37,13 @@ class SumLaw:
     """
 
     offset: float | Floats
-    weight: float
+    weight: float | Floats
     variance_at_0: float | Floats
     variance_at_1: float | Floats
-    spread: float
+    spread: float | Floats
     step: float = 1.0
     excess_kurtosis: float | Floats = 0.0
-    bias: float = 0.0
+    bias: float | Floats = 0.0
 
     def widened(self, bias: float, variance: float) -> SumLaw:
         """Returns the law with another bias and variance of the estimated c added."""

@@ -82,7 +82,7 @@ class TierNoise:
             other_variance=(float(moved.sum()) / total**2 + uneven) / 4,
         )
 
-    def on(self, laws: Laws, unit: float = 1.0) -> Laws:
-        """Returns the laws with the noise; unit: of the sums, in reports."""
+    def on(self, laws: Laws, unit: float | Floats = 1.0) -> Laws:
+        """Returns the laws with the noise; unit: of the sums, in reports; one for each, or for all."""
         noisy = laws.with_noise(0.0, unit**2 * self.variance, unit**4 * self.fourth_cumulant)
         return noisy.widened(self.bias, self.other_variance)

@@ -74,6 +74,8 @@ class ScalarEstimator(Estimator[Scalar]):
 
     weighs_by_budget: ClassVar[bool] = True
     """Whether a report tells the more of its value the larger its budget: then dependent budgets bias the estimate."""
+    shares_add_up: ClassVar[bool] = True
+    """Whether the shares of a mechanism with categories add up to 1."""
 
     def decoder(self, mechanism: Scalar, least_epsilon: float) -> Callable[[bytes], int]:
         """Returns the mechanism's own decoder: no report of a number depends on the smallest budget."""
@@ -112,7 +114,8 @@ class ScalarEstimator(Estimator[Scalar]):
             moved, variance = _merging(len(mechanism.categories) or 2, epsilons, counts, hidden)
             merging_bias, laws = width * moved, laws.widened(moved, variance)
         shares = laws.participants.estimate(laws.totals)
-        possible = project_on_simplex(shares) if mechanism.categories else np.clip(shares, 0.0, 1.0)
+        add_up = bool(mechanism.categories) and self.shares_add_up
+        possible = project_on_simplex(shares) if add_up else np.clip(shares, 0.0, 1.0)
         values, projected = least + width * shares, least + width * possible
         errors = width * laws.participants.standard_error(shares)
         cut = np.clip(shares, 0.0, 1.0)
@@ -142,7 +145,9 @@ class ScalarEstimator(Estimator[Scalar]):
             clamping=clamping,
             merging_bias=merging_bias,
             hop_influence=(
-                0.0 if fakes is None else width * self.influence_of(mechanism, fakes) / laws.participants.weight
+                0.0
+                if fakes is None
+                else width * self.influence_of(mechanism, fakes) / float(np.min(laws.participants.weight))
             ),
         )
 

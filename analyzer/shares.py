@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from croupier.analyzer.base import Estimator, Floats
+from croupier.analyzer.choices import ChoicesEstimator
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.laws import Laws, count_laws
 from croupier.analyzer.levels import fakes_in_sum
@@ -52,5 +53,6 @@ SHARES: dict[str, Estimator[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
     "pgr": _Projective(),
+    "choices": ChoicesEstimator(),
 }
 """The estimators of shares, by the kind of mechanism."""

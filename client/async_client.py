@@ -12,7 +12,7 @@ do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -389,7 +389,7 @@ class AsyncClientRound(VerifiedRound):
 
     async def submit(
         self,
-        value: float | str,
+        value: float | str | Collection[str],
         max_local_epsilon: float,
         *,
         person: str = "",
@@ -403,7 +403,8 @@ class AsyncClientRound(VerifiedRound):
         good: what was sealed is sent again as it is, and no answer is ever randomized twice.
 
         Args:
-            value: a number, or text as people write it down, such as a category's name.
+            value: a number, or text as people write it down, such as a category's name; with `choices` the names of
+                the options that are chosen.
             max_local_epsilon: the most to spend; the largest budget of the round up to it is used.
             person: whose answer it is, by any name that stays the same, where a program answers for several people.
                 The name never leaves this machine. "" is the one person whose device this is.
@@ -440,7 +441,11 @@ class AsyncClientRound(VerifiedRound):
         return Invitation.read(link).key(self.terms.survey.invitation_hash)
 
     async def answer(
-        self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None
+        self,
+        value: float | str | Collection[str],
+        max_local_epsilon: float,
+        respondent: Respondent,
+        enrol: Enrol | None = None,
     ) -> Answered:
         """Does the work of `submit`, and returns the code of a service that does not admit the respondent.
 

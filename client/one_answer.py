@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import grpc.aio
 from sqlalchemy.exc import IntegrityError
@@ -22,7 +23,7 @@ from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import ScalarMechanism
+from croupier.protocol.mechanisms import Mechanism, MultipleChoice, ScalarMechanism
 from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import choose_budget
@@ -153,7 +154,7 @@ class UnsealedAnswer:
     def of(
         cls,
         terms: RoundTerms,
-        value: float | str,
+        value: float | str | Collection[str],
         max_local_epsilon: float,
         respondent: Respondent,
         key: PrivateKey,
@@ -163,7 +164,8 @@ class UnsealedAnswer:
 
         Args:
             terms: the round's, verified.
-            value: a number, or text as people write it down: the name of a category, a number.
+            value: a number, or text as people write it down: the name of a category, a number. With `choices` also the
+                names of the options that are chosen.
             max_local_epsilon: the most to spend.
             respondent: who answers.
             key: signs it.
@@ -172,14 +174,20 @@ class UnsealedAnswer:
         Raises:
             ValueError: the value is outside the question's domain, or the question is for vectors.
         """
-        mechanism, chosen = terms.question.mechanism, value
-        if isinstance(value, str) or not isinstance(mechanism, ScalarMechanism):
-            chosen = mechanism.parse_value(str(value))
-        else:
-            mechanism.check_value(value)
+        chosen = _chosen(terms.question.mechanism, value)
         participant = Participant(chosen, max_local_epsilon, key, respondent.token)
         user = respondent.user(participant.public_key, outbox.begun(terms.round_id))
         return cls(user, participant, respondent.alone, respondent.person)
+
+
+def _chosen(mechanism: Mechanism, value: float | str | Collection[str]) -> Any:
+    """Returns the value that a person has given in one of its forms."""
+    if isinstance(mechanism, MultipleChoice) and isinstance(value, Collection) and not isinstance(value, str):
+        return mechanism.value_of(value)
+    if not isinstance(value, int | float) or not isinstance(mechanism, ScalarMechanism):
+        return mechanism.parse_value(str(value))
+    mechanism.check_value(value)
+    return value
 
 
 async def answer_once(

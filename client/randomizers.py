@@ -28,6 +28,7 @@ from croupier.protocol.mechanisms import (
     Laplace,
     LatticeMechanism,
     Levels,
+    MultipleChoice,
     OneBit,
     ProjectiveResponse,
     RandomizedResponse,
@@ -121,6 +122,15 @@ class _Projective(_Scalar[ProjectiveResponse]):
         return secrets.randbelow(mechanism.k)
 
 
+class _Choices(_Scalar[MultipleChoice]):
+    def report(self, mechanism: MultipleChoice, value: float, epsilon: float, source: RandomSource) -> int:
+        option = source.below(mechanism.k)
+        return 2 * option + _randomize_bit(int(value) >> option & 1, epsilon, source)
+
+    def any_value(self, mechanism: MultipleChoice) -> int:
+        return secrets.randbelow(1 << mechanism.k)
+
+
 class _Number(_Scalar[Interval]):
     def any_value(self, mechanism: Interval) -> float:
         return mechanism.low + (mechanism.high - mechanism.low) * secrets.randbelow(2**53) / 2**53
@@ -202,6 +212,7 @@ RANDOMIZERS: dict[str, LocalRandomizer[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
     "pgr": _Projective(),
+    "choices": _Choices(),
     "onebit": _OneBit(),
     "levels": _Levels(),
     "laplace": _Laplace(),
@@ -223,8 +234,9 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
         source: draws for everything but Laplace and Gaussian noise, which OpenDP takes from the operating system.
 
     Returns:
-        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; pgr: a point;
-        levels: a level; laplace, gaussian: a lattice position, which may lie outside 0 .. lattice), or float32 (d,).
+        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; pgr: a point; choices:
+        twice an option plus its bit; levels: a level; laplace, gaussian: a lattice position, which may lie outside
+        0 .. lattice), or float32 (d,).
 
     Raises:
         ValueError: value or epsilon out of range.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -167,7 +167,7 @@ class ClientRound(VerifiedRound):
 
     def submit(
         self,
-        value: float | str,
+        value: float | str | Collection[str],
         max_local_epsilon: float,
         *,
         person: str = "",

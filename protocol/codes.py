@@ -22,6 +22,7 @@ class Assumption(StrEnum):
     RUNS_RR = "runs-rr"
     RUNS_KRR = "runs-krr"
     RUNS_PGR = "runs-pgr"
+    RUNS_CHOICES = "runs-choices"
     RUNS_ONEBIT = "runs-onebit"
     RUNS_LEVELS = "runs-levels"
     RUNS_LAPLACE = "runs-laplace"
@@ -201,6 +202,7 @@ RUNS = {
     Assumption.RUNS_RR: "rr",
     Assumption.RUNS_KRR: "krr",
     Assumption.RUNS_PGR: "pgr",
+    Assumption.RUNS_CHOICES: "choices",
     Assumption.RUNS_ONEBIT: "onebit",
     Assumption.RUNS_LEVELS: "levels",
     Assumption.RUNS_LAPLACE: "laplace",
@@ -220,6 +222,7 @@ Their parameters are those of the accountant's randomizer. A declared table is i
 PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.RUNS_KRR: {"k": int},
     Assumption.RUNS_PGR: {"k": int, "q": int},
+    Assumption.RUNS_CHOICES: {"k": int},
     Assumption.RUNS_LEVELS: {"k": int},
     Assumption.RUNS_LAPLACE_LATTICE: {"lattice": int},
     Assumption.RUNS_GAUSSIAN_LATTICE: {"lattice": int},

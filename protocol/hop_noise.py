@@ -169,7 +169,7 @@ def num_report_values(mechanism: Any) -> int | None:
     """Returns how many different reports a mechanism has if hops can add fakes to them; None for noise and vectors."""
     if mechanism.kind in ("rr", "onebit"):
         return 2
-    if mechanism.kind in ("krr", "levels", "pgr"):
+    if mechanism.kind in ("krr", "levels", "pgr", "choices"):
         return int(mechanism.report_range[1]) + 1
     return None
 

@@ -36,6 +36,10 @@ TEXTS: dict[Code, str] = {
         "every honest client runs projective geometry response about {k} categories over the field of {q} elements "
         "with its own local epsilon"
     ),
+    Assumption.RUNS_CHOICES: (
+        "every honest client draws one of {k} options, each equally likely, and runs binary randomised response about "
+        "that option with its own local epsilon"
+    ),
     Assumption.RUNS_ONEBIT: (
         "every honest client clips its value, rounds it at random to one bit and runs binary randomised response with "
         "its own local epsilon"
@@ -407,6 +411,7 @@ SECRETS: dict[Assumption, str] = {
     Assumption.RUNS_RR: "whether a person answered yes or no",
     Assumption.RUNS_KRR: _ANSWERS,
     Assumption.RUNS_PGR: _ANSWERS,
+    Assumption.RUNS_CHOICES: "which of two sets of options a person chose",
     Assumption.RUNS_ONEBIT: _NUMBERS,
     Assumption.RUNS_LEVELS: _NUMBERS,
     Assumption.RUNS_LAPLACE: _NUMBERS,
@@ -433,6 +438,10 @@ DEVICE_STEPS: dict[Assumption, str] = {
     Assumption.RUNS_PGR: (
         "sends one of very many numbers: with a probability that follows from {whose} budget one that fits {whose} "
         "answer, and otherwise any of them, all equally likely"
+    ),
+    Assumption.RUNS_CHOICES: (
+        "draws one of the options, and sends whether it is among {whose} choices with a probability that follows from "
+        "{whose} budget, and the opposite otherwise"
     ),
     Assumption.RUNS_ONEBIT: (
         "rounds {whose} number at random to one end of the range, and sends that end with a probability that follows "

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
-from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, RandomizedResponse
+from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, MultipleChoice, RandomizedResponse
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -99,7 +99,7 @@ def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
 
 
 def _num_choices(mechanism: Mechanism) -> int:
-    if isinstance(mechanism, KaryResponse):
+    if isinstance(mechanism, KaryResponse | MultipleChoice):
         return mechanism.k
     return 2 if isinstance(mechanism, RandomizedResponse) else 0
 

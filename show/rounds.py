@@ -132,6 +132,7 @@ _VALUES = {
     "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "pgr": "one of {labels}",
+    "choices": "all that apply of {labels}",
     "onebit": _NUMBER,
     "levels": _NUMBER,
     "laplace": _NUMBER,

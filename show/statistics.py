@@ -37,7 +37,7 @@ __all__ = [
     "statistic",
 ]
 
-_SHARES = ("rr", "krr", "pgr")
+_SHARES = ("rr", "krr", "pgr", "choices")
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
 
@@ -182,6 +182,8 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
     if kind == "rr":
         captions = captions[1:] or ["yes"]
         about = f"the share of people who answered “{captions[0]}”"
+    elif kind == "choices":
+        about = "the share of people who chose each option; one person may choose several, so they need not add up to 1"
     elif is_share:
         about = "the share of people who gave each answer"
     elif kind in ("hemisphere", "gaussian_vector"):

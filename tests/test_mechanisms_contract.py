@@ -23,6 +23,7 @@ from croupier.client.randomizers import RANDOMIZERS, randomize
 from croupier.deploy.cli.rounds import round_open
 from croupier.protocol.mechanisms import (
     MECHANISMS,
+    MultipleChoice,
     ScalarMechanism,
 )
 from croupier.protocol.questions import Question
@@ -123,6 +124,8 @@ def test_what_clients_report_is_estimated_and_certified(example: Example) -> Non
         error = max(value.standard_error for value in publication.values)
         categories = len(question.mechanism.categories)
         truth = np.array([values.count(category) / users for category in range(categories)] or [np.mean(values)])
+        if isinstance(question.mechanism, MultipleChoice):
+            truth = np.array([np.mean([value >> option & 1 for value in values]) for option in range(categories)])
         width = max(example.values) - min(example.values) if not categories else 1.0
     assert np.abs(estimated - truth).max() < 7 * error
     budgets = Budgets.from_tiers([(1.0, users, question.mechanism.budget_delta)])

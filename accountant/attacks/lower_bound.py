@@ -152,6 +152,11 @@ def _directions(population: Population, randomizer: Randomizer, target: Target) 
     return BinaryAttacks(population, "directions (along one line)", "count of reports on the positive side")
 
 
+def _sets(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
+    """Where everybody chooses all options or none, the ones are those of `rr`, whatever the drawn options are."""
+    return BinaryAttacks(population, "sets of options, all or none,", "count of reports that an option is chosen")
+
+
 def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
     return BinaryAttacks(population, "categories") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
 
@@ -185,6 +190,7 @@ ATTACKS: dict[str, Callable[[Population, Any, Target], Attacks] | NoAttack] = {
     "rr": _bits,
     "krr": _categories,
     "pgr": _points,
+    "choices": _sets,
     "onebit": _rounded,
     "levels": _categories,
     "laplace": _laplace,

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
+from croupier.accountant.mechanisms.choices import MultipleChoice
 from croupier.accountant.mechanisms.gaussian import GaussianMechanism
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
@@ -28,6 +29,7 @@ RANDOMIZERS: dict[str, type[Randomizer]] = {
     "rr": BinaryRandomizedResponse,
     "krr": KaryRandomizedResponse,
     "pgr": ProjectiveResponse,
+    "choices": MultipleChoice,
     "onebit": OneBitMean,
     "levels": LevelsMean,
     "laplace": LaplaceMechanism,

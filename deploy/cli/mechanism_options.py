@@ -30,7 +30,7 @@ class RandomizerOptions:
     randomizer: Annotated[
         str,
         typer.Option(
-            help="rr, krr(k=5), pgr(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or "
+            help="rr, krr(k=5), pgr(k=5), choices(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or "
             "gaussian_vector(d=10, records=10)."
         ),
     ] = "rr"
@@ -98,7 +98,7 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr, levels and pgr); none: no fakes."
+            "(rr, onebit, krr, levels, pgr and choices); none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -81,17 +81,18 @@ class QuestionOptions:
     randomizer: Annotated[
         str,
         typer.Option(
-            help="rr, krr(k=5), pgr(k=1024, q=3), onebit, levels(k=5), laplace or gaussian. Default: rr; with choices "
-            "krr."
+            help="rr, krr(k=5), pgr(k=1024, q=3), choices(k=4), onebit, levels(k=5), laplace or gaussian. Default: "
+            "rr; with choices krr."
         ),
     ] = ""
     k: Annotated[
-        int | None, typer.Option(help="krr, pgr: how many categories, instead of krr(k=5); levels: how many levels.")
+        int | None,
+        typer.Option(help="krr, pgr, choices: how many categories, instead of krr(k=5); levels: how many levels."),
     ] = None
     q: Annotated[
         int | None, typer.Option("--q", help="pgr: the size of its field, a prime near 1 + e^ε; default: 3.")
     ] = None
-    labels: Annotated[str | None, typer.Option(help="krr, pgr: the categories, separated by commas.")] = None
+    labels: Annotated[str | None, typer.Option(help="krr, pgr, choices: the categories, separated by commas.")] = None
     categories: Annotated[
         Path | None, typer.Option(help="krr, pgr: a text file with a category on each line, up to 65,536.")
     ] = None
@@ -128,7 +129,7 @@ class QuestionOptions:
             )
         given = asdict(self)
         del given["randomizer"], given["categories"]
-        given["labels"] = written or (captions if kind in ("krr", "pgr") else ()) or None
+        given["labels"] = written or (captions if kind in ("krr", "pgr", "choices") else ()) or None
         given["k"] = self.k or (given["labels"] and len(given["labels"]))
         if kind != randomizer:
             given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
@@ -250,8 +251,8 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr, levels and pgr; clients refuse local epsilons above 8 unless their own limit allows it)"
-            "; none: no fakes."
+            "(rr, onebit, krr, levels, pgr, choices; clients refuse local epsilons above 8 unless their own limit "
+            "allows it); none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -21,6 +21,7 @@ from croupier.protocol.mechanisms.interval import IntervalMechanism, LatticeMech
 from croupier.protocol.mechanisms.kary_response import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.levels import MAX_LEVELS, Levels
+from croupier.protocol.mechanisms.multiple_choice import MultipleChoice
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.projective_response import ProjectiveResponse
 from croupier.protocol.mechanisms.randomized_response import RandomizedResponse
@@ -42,6 +43,7 @@ __all__ = [
     "LatticeMechanism",
     "Levels",
     "Mechanism",
+    "MultipleChoice",
     "OneBit",
     "ProjectiveResponse",
     "RandomizedResponse",
@@ -58,6 +60,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         RandomizedResponse,
         KaryResponse,
         ProjectiveResponse,
+        MultipleChoice,
         OneBit,
         Levels,
         Laplace,

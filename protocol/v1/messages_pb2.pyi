@@ -570,6 +570,36 @@ class ProjectiveResponse(_message.Message):
 Global___ProjectiveResponse: _TypeAlias = ProjectiveResponse  # noqa: Y015
 
 @_typing.final
+class MultipleChoice(_message.Message):
+    """A set of k options, 0 .. k-1: a uniform option j is drawn, and the report is 2j plus the bit that says whether j is in
+    the set, flipped if a draw is below f(v) (see Question).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    K_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    k: _builtins.int
+    """2 .. 32."""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """None, or the names of the k options, in order; none empty or "none", with ";", or with a space at an end."""
+
+    def __init__(
+        self,
+        *,
+        k: _builtins.int = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["k", b"k", "labels", b"labels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MultipleChoice: _TypeAlias = MultipleChoice  # noqa: Y015
+
+@_typing.final
 class OneBit(_message.Message):
     """A number x in [low, high], rounded at random to one of the ends, which is reported as a bit. With
     p = (x - low)/(high - low) as an exact fraction, the bit is 1 if a draw is below p * 2^64; it is then reported as in
@@ -786,7 +816,7 @@ class Wording(_message.Message):
     @_builtins.property
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """None, or a caption of at most 400 bytes for each answer that can be chosen, in the order of their numbers; all
-        different, and none empty. rr: of 0, then of 1; krr, pgr: of the k categories; none for other mechanisms.
+        different, and none empty. rr: of 0, then of 1; krr, pgr, choices: of the k categories or options; else none.
         """
 
     def __init__(
@@ -831,6 +861,7 @@ class Question(_message.Message):
     GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
     PGR_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short, displayable name for people (see Manifest.round_id), shown where there is no wording; part of the manifest
@@ -855,6 +886,8 @@ class Question(_message.Message):
     @_builtins.property
     def pgr(self) -> Global___ProjectiveResponse: ...
     @_builtins.property
+    def choices(self) -> Global___MultipleChoice: ...
+    @_builtins.property
     def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
         """At most 32, whose texts have at most 65536 bytes together, `language` included. The first is shown to people who
         read none of the languages; without any, the question's name and the categories' labels are shown.
@@ -873,13 +906,14 @@ class Question(_message.Message):
         gaussian_vector: Global___GaussianVector | None = ...,
         levels: Global___Levels | None = ...,
         pgr: Global___ProjectiveResponse | None = ...,
+        choices: Global___MultipleChoice | None = ...,
         wordings: _abc.Iterable[Global___Wording] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels", "pgr"]  # noqa: Y015
+    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels", "pgr", "choices"]  # noqa: Y015
     _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_mechanism) -> _WhichOneofReturnType_mechanism | None: ...
 

@@ -138,7 +138,7 @@ def test_what_has_no_answer_says_what_is_possible() -> None:
         plan_for_error("rr", 0.05, num_users=300, epsilon=1.0)
     with pytest.raises(ValueError, match=naming("epsilon 0.5")):
         plan_for_error("rr", 0.05)
-    with pytest.raises(ValueError, match=naming("rr, krr, pgr, onebit, levels, laplace or gaussian")):
+    with pytest.raises(ValueError, match=naming("rr, krr, pgr, choices, onebit, levels, laplace or gaussian")):
         margins([1.0] * 10, "hemisphere(d=3)")
 
 

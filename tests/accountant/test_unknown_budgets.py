@@ -22,6 +22,7 @@ from croupier.protocol.mechanisms import (
     KaryResponse,
     Laplace,
     Mechanism,
+    MultipleChoice,
     OneBit,
     RandomizedResponse,
     VectorTask,
@@ -34,7 +35,13 @@ from tests.support.mechanisms import EXAMPLES
 from tests.support.oracles.from_definitions import count_law
 from tests.support.statements import parameters
 
-MIXTURES = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0), Hemisphere(VectorTask(3, 1.0, "m", bytes(12)))]
+MIXTURES = [
+    RandomizedResponse(),
+    KaryResponse(5),
+    MultipleChoice(4),
+    OneBit(0.0, 1.0),
+    Hemisphere(VectorTask(3, 1.0, "m", bytes(12))),
+]
 NOISE = Laplace(low=0.0, high=1.0, lattice=100)
 
 

@@ -28,6 +28,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import MultipleChoice
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
@@ -49,6 +50,8 @@ def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
     if question.mechanism.kind in ("krr", "pgr"):
         return [values.count(letter) / len(values) for letter in range(len(question.mechanism.categories))]
+    if isinstance(question.mechanism, MultipleChoice):
+        return [sum(value >> option & 1 for value in values) / len(values) for option in range(question.mechanism.k)]
     return [sum(values) / len(values)]
 
 

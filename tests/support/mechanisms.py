@@ -16,6 +16,7 @@ from croupier.protocol.mechanisms import (
     Laplace,
     Levels,
     Mechanism,
+    MultipleChoice,
     OneBit,
     ProjectiveResponse,
     RandomizedResponse,
@@ -45,6 +46,9 @@ EXAMPLES = {
     "krr": Example(KaryResponse(3, ("a", "b", "c")), (0, 1, 2), (3, -1, 1.5), "0a01711a0b0803120161120162120163", "c"),
     "pgr": Example(
         ProjectiveResponse(3, ("a", "b", "c"), 2), (0, 1, 2), (3, -1, 1.5), "0a0171520d08031201611201621201631802", "c"
+    ),
+    "choices": Example(
+        MultipleChoice(3, ("a", "b", "c")), (0, 7, 5), (8, -1, 1.5), "0a01715a0b0803120161120162120163", "a;c"
     ),
     "onebit": Example(OneBit(-2.0, 6.0), *INTERVAL, "0a017122120900000000000000c0110000000000001840", "6.0"),
     "levels": Example(Levels(-2.0, 6.0, 5), *INTERVAL, "0a01714a140900000000000000c01100000000000018401805", "6.0"),

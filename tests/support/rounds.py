@@ -19,7 +19,15 @@ from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, ProjectiveResponse
+from croupier.protocol.mechanisms import (
+    Gaussian,
+    IntervalMechanism,
+    KaryResponse,
+    Laplace,
+    MultipleChoice,
+    OneBit,
+    ProjectiveResponse,
+)
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock
@@ -36,6 +44,7 @@ QUESTIONS = [
     Question("mean", OneBit(low=-5.0, high=5.0)),
     Question("lattice", Laplace(low=0.0, high=10.0, lattice=1000)),
     Question("word", ProjectiveResponse(k=40, q=3)),
+    Question("symptoms", MultipleChoice(k=3, labels=("fever", "cough", "rash"))),
     Question("normal", Gaussian(low=0.0, high=10.0, lattice=100, local_delta=1e-6)),
 ]
 

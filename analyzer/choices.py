@@ -1,0 +1,56 @@
+"""Shares of people who choose each of several options, from one bit of every person: `choices`.
+
+Given how many people drew an option, its ones are those of `rr` among as many people, drawn at random from all, with
+the mean of all budgets (docs/estimators.md, Several choices).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from croupier.analyzer.base import Floats
+from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.laws import Laws, weights_of
+from croupier.analyzer.noised_tiers import TierErrors, TierNoise
+from croupier.analyzer.scalars import Reports, ScalarEstimator
+from croupier.protocol.mechanisms import MultipleChoice
+
+__all__ = ["ChoicesEstimator"]
+
+
+class ChoicesEstimator(ScalarEstimator[MultipleChoice]):
+    """Estimates the share of people who choose each option; the shares need not add up to 1."""
+
+    shares_add_up: ClassVar[bool] = False
+
+    def laws(self, mechanism: MultipleChoice, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """Returns the number of ones of every option, and its law given how many people drew the option.
+
+        Of the reports of an option the mean number of fakes is taken away. An option that nobody drew counts as drawn
+        by one person, so that its interval is the whole range.
+        """
+        people = float(counts.sum())
+        bits = np.bincount(reports, minlength=2 * mechanism.k).astype(np.float64).reshape(mechanism.k, 2)
+        drawn = np.maximum(bits.sum(axis=1) - (reports.size - people) / mechanism.k, 1.0)
+        flips, weights = (float(np.dot(each, counts)) / people for each in weights_of(2, epsilons))
+        keeps = flips + weights
+        population = SumLaw(
+            offset=drawn * flips,
+            weight=drawn * weights,
+            variance_at_0=drawn * flips * (1 - flips),
+            variance_at_1=drawn * keeps * (1 - keeps),
+            spread=drawn * weights**2,
+        )
+        others = np.clip(people - drawn, 0.0, None) / max(people - 1, 1.0)  # drawn without replacement
+        return Laws(bits[:, 1], replace(population, spread=population.spread * others), population)
+
+    def with_noised_tiers(
+        self, mechanism: MultipleChoice, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """An option has the part of the errors that it has of the people."""
+        weights = weights_of(2, epsilons)[1]
+        unit = laws.participants.weight / float(np.dot(weights, counts))
+        return TierNoise.of(errors, weights, counts, 1 / 2).on(laws, unit)
