@@ -1,1 +1,1 @@
-"""The user's side: local randomizers, sealing, submission and verification."""
+"""The user's side: local randomizers, answers, tickets, outbox, limits, submission and verification."""

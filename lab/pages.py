@@ -21,6 +21,7 @@ from lab.reference import (
     fakes_table,
     functions_table,
     metrics_table,
+    rooms_table,
     settings_table,
 )
 
@@ -86,6 +87,7 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "program": program,
     "steps": machine_steps,
     "metrics": metrics_table,
+    "rooms": rooms_table,
     "errors": errors_table,
     "checks": checks_table,
     "classes": classes_table,

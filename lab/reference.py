@@ -7,6 +7,7 @@ the Markdown need as well are written by `lab.pages`.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
@@ -40,6 +41,7 @@ __all__ = [
     "fakes_table",
     "functions_table",
     "metrics_table",
+    "rooms_table",
     "settings_table",
     "with_generated",
     "with_links",
@@ -168,6 +170,26 @@ def checks_table() -> str:
     """Returns the table of the checks of `croupier doctor`."""
     rows = [f"| {name} | {with_links(check.compares)} | {check.place} |" for name, check in CHECKS.items()]
     return "\n".join(["| check | what it compares | where |", "|---|---|---|", *rows])
+
+
+def rooms_table(*folders: str) -> str:
+    """Returns the table of packages and the first paragraphs of their docstrings.
+
+    Args:
+        folders: from the root of the repository. Nothing is imported, so a package may need an extra.
+
+    Raises:
+        ValueError: there is no such package, or it has no docstring.
+    """
+    rows = []
+    for folder in folders:
+        init = ROOT / folder / "__init__.py"
+        described = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) if init.exists() else None
+        if not described:
+            raise ValueError(f"{folder} is not the folder of a package that has a docstring")
+        summary = " ".join(described.partition("\n\n")[0].split())
+        rows.append(f"| `{folder}/` | {with_links(summary)} |")
+    return "\n".join(["| room | what is in it |", "|---|---|", *rows])
 
 
 def settings_table(path: str) -> str:

@@ -1,1 +1,1 @@
-"""What clients and servers share on the network: repeated calls, calls over HTTPS, the size of a message."""
+"""What clients and servers share on the network: TLS, limits, the guard before every call, repeated calls, HTTPS."""

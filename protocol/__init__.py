@@ -1,1 +1,1 @@
-"""What all roles share, none of which runs: messages, envelopes, manifest, mechanisms, signatures, batches, errors."""
+"""The wire, and nothing that runs: messages, envelopes, mechanisms, questions, signatures, tickets, codes and texts."""

@@ -1,4 +1,1 @@
-"""What turns a role into a server: round driver, store, transport, limits, metrics, health, logs, clock.
-
-Clients and the operator use the calling half of it: channels, `retrying`, and the pool of workers.
-"""
+"""What turns a role into a server: round engine, lane receiver, store, workers, metrics, health, logs and clock."""

@@ -1,1 +1,1 @@
-"""What people and programs see of a result: the JSON documents, tables in the terminal made from them, and plots."""
+"""What people and programs see of a result; the only room that writes sentences for people."""

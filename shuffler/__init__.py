@@ -1,1 +1,1 @@
-"""A hop of the chain: admits submissions (hop 1), permutes both lanes, delivers them to the next role."""
+"""A hop of the chain: admits submissions (hop 1), adds fake reports, permutes both lanes, and delivers them."""

@@ -1,4 +1,7 @@
-"""All tests. Numerical libraries have one thread for each process: the workers of a run share the machine's cores."""
+"""The tests of each room; attacks, faults, fuzzing, load and integration have folders of their own.
+
+Numerical libraries have one thread for each process: the workers of a run share the machine's cores.
+"""
 
 import os
 
