@@ -15,6 +15,7 @@ import pytest
 import yaml
 from kubernetes_validate import utils as kubernetes_schemas
 
+from croupier.deploy.cli.console import ExitCode
 from croupier.deploy.operator.init import initialise
 from croupier.deploy.render.layout import Layout, Resources, called_by
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
@@ -24,6 +25,7 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm"
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
 pytestmark = pytest.mark.xdist_group("chart")  # the library of Helm is loaded in one process
 Document = dict[str, Any]
+STUDY = {"enabled": True, "file": "study_id = 'wellbeing'\n"}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,7 @@ def pod_of(document: Document) -> tuple[Document, Document]:
 
 def test_helm_finds_nothing_wrong_with_the_chart(text: str, deployment: Deployment, tmp_path: Path) -> None:
     alone = {"services": ["shuffler-2"], "elsewhere": elsewhere(deployment, "shuffler-2")}
-    for more in ({}, {"gateway": {"enabled": True}}, alone):
+    for more in ({}, {"gateway": {"enabled": True}}, {"study": STUDY}, alone):
         report = helm_python.lint(CHART, {"deployment": text, **more}, strict=True, namespace="croupier")
         assert report["errors"] == []
         assert [message for message in report["messages"] if message["severity"] > 1] == []  # 1 is for information
@@ -116,7 +118,7 @@ def test_everything_rendered_meets_the_schema_of_kubernetes(
         {"deployment": text, "services": ["analyzer"], "elsewhere": elsewhere(deployment, "analyzer")}
         | {"image": {"digest": f"sha256:{64 * '0'}", "pullSecrets": ["registry"]}, "waiting": "analyzer"}
     )
-    for kinds in (whole, alone):
+    for kinds in (whole, alone, rendered({"deployment": text, "study": STUDY})):
         for document in (document for of_kind in kinds.values() for document in of_kind.values()):
             kubernetes_schemas.validate(document, kubernetes, strict=True)
     broken = dict(whole["ConfigMap"]["croupier-settings"], dta={})
@@ -285,6 +287,8 @@ def test_an_organisation_installs_its_service_beside_addresses(text: str, deploy
         ({"image": {"digest": "latest"}}, "image/digest|image.digest"),
         ({"elsewhere": {"analyzer": ["203.0.113.7"]}}, "elsewhere"),
         ({"resources": {"memoryMiB": 1}}, "memoryMiB"),
+        ({"study": {"enabled": True}}, "study.file is empty: give the study with --set-file study.file=study.toml"),
+        ({"study": STUDY, "elsewhere": {"operator": ["198.51.100.9/32"]}}, "elsewhere has operator"),
     ],
 )
 def test_wrong_values_are_refused_with_the_value(values: Document, message: str, text: str) -> None:
@@ -318,3 +322,27 @@ def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1(
     policy = whole["NetworkPolicy"]["gateway"]["spec"]
     assert policy["egress"] == [{"ports": [{"port": PUBLIC, "protocol": "TCP"}]}]
     assert "Deployment" not in rendered({"deployment": text})  # only where it is asked for
+
+
+def test_a_study_ends_for_good_and_is_started_again_after_a_crash(text: str) -> None:
+    kinds = rendered({"deployment": text, "study": STUDY})
+    (job,) = kinds["Job"].values()
+    pod, container = pod_of(job)
+    ended, evicted = job["spec"]["podFailurePolicy"]["rules"]
+    codes = [int(code) for code in (ExitCode.BAD_INPUT, ExitCode.REFUSED)]
+    assert ended == {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": container["name"], "operator": "In", "values": codes},
+    }
+    assert evicted["action"] == "Ignore"
+    assert pod["restartPolicy"] == "Never"  # Kubernetes takes a podFailurePolicy with no other
+    assert container["command"][:3] == ["croupier", "study", "run"]
+    # The policy that lets the operator call the services names the label of this pod.
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert kinds["NetworkPolicy"]["operator"]["spec"]["podSelector"]["matchLabels"] == labels
+    (claim,) = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
+    assert kinds["PersistentVolumeClaim"][claim["claimName"]]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == ["operator-keys"]
+    other = rendered({"deployment": text, "study": STUDY | {"file": "study_id = 'other'\n"}})
+    assert set(other["Job"]).isdisjoint(kinds["Job"])  # the pod of a Job cannot be changed
+    assert "Job" not in rendered({"deployment": text})  # only where it is asked for
