@@ -36,10 +36,10 @@ def play(
         if law is not None:
             added = np.repeat(np.arange(2 * k), draw_fakes(law))
             reports, fakes = np.concatenate([reports, added]), Fakes(law, 1, len(added), law.most)
-        found = estimate(QUESTION, reports, tiers, fakes=fakes)
-        low, high = np.array(found.confidence_intervals).T
-        errors.append(np.array(found.values) - truth)
-        stated.append(found.standard_errors)
+        result = estimate(QUESTION, reports, tiers, fakes=fakes)
+        low, high = np.array(result.confidence_intervals).T
+        errors.append(np.array(result.values) - truth)
+        stated.append(result.standard_errors)
         covered.append((low <= truth) & (truth <= high))
     return np.array(errors), np.array(stated), np.array(covered)
 
@@ -66,12 +66,12 @@ def test_fakes_of_hops_are_counted_out() -> None:
 
 def test_an_option_that_nobody_drew_may_have_any_share() -> None:
     reports = np.array([0, 1, 1, 2, 2, 3, 4, 5])  # of the options 0, 1 and 2 of 4
-    found = estimate(QUESTION, reports, [(2.0, len(reports))])
-    assert found.confidence_intervals[3] == (0.0, 1.0)
-    assert all(0 <= share <= 1 for share in found.projected)
+    result = estimate(QUESTION, reports, [(2.0, len(reports))])
+    assert result.confidence_intervals[3] == (0.0, 1.0)
+    assert all(0 <= share <= 1 for share in result.projected)
 
 
 def test_possible_shares_need_not_add_up_to_one() -> None:
     reports = np.repeat([1, 3, 5, 7], 200)  # every bit says that the option is chosen
-    found = estimate(QUESTION, reports, [(8.0, len(reports))])
-    assert found.projected == pytest.approx((1.0,) * 4, abs=0.01)
+    result = estimate(QUESTION, reports, [(8.0, len(reports))])
+    assert result.projected == pytest.approx((1.0,) * 4, abs=0.01)

@@ -20,7 +20,7 @@ from playwright.async_api import BrowserContext, Page, expect
 from croupier.deploy.operator.roster import Enrolled, enrol
 from croupier.deploy.page.participants import page_hash
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit
+from croupier.protocol.mechanisms import KaryResponse, Laplace, MultipleChoice, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
@@ -38,6 +38,11 @@ MOOD = Question(
         Wording("en", "How satisfied are you?", "Your work", "Think of last week.", ANSWERS),
         Wording("de", "Wie zufrieden sind Sie?", choices=("sehr", "ziemlich", "gar nicht")),
     ),
+)
+SYMPTOMS = Question(
+    "symptoms",
+    MultipleChoice(3, ("fever", "cough", "rash")),
+    (Wording("en", "Which of these did you have?", "Last week", choices=("a fever", "a cough", "a rash")),),
 )
 SLEEP = Question("sleep", OneBit(0.0, 24.0), (Wording("en", "How long did you sleep?", unit="hours"),))
 
@@ -118,6 +123,27 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
         await expect(page.get_by_text("share who answered “not at all”")).to_be_visible()
         await expect(page.get_by_text("10 people were counted. Certified for this result: ε =")).to_be_visible()
         await is_for_everybody(page)
+
+
+async def test_all_that_apply_are_ticked(here: Place) -> None:
+    terms = await opened(here, SYMPTOMS)
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(page.get_by_text("Choose an answer first.")).to_be_visible()
+        none = page.get_by_role("checkbox", name="none of these")
+        await none.check()
+        for name in ("a fever", "a rash"):
+            await page.get_by_role("checkbox", name=name).check()
+        await expect(none).not_to_be_checked()
+        said = "One of the 3 options, drawn at random now, and whether you chose it: truthfully with a chance of 62.2%"
+        await expect(page.get_by_text(said)).to_be_visible()
+        await is_for_everybody(page)
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+        await counted(here, terms, 1)
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("share who answered “a rash”")).to_be_visible()
 
 
 async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:

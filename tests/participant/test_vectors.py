@@ -21,7 +21,15 @@ from croupier.deploy.page.participants import participant_page
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, ProjectiveResponse, RandomizedResponse
+from croupier.protocol.mechanisms import (
+    KaryResponse,
+    Laplace,
+    Levels,
+    MultipleChoice,
+    OneBit,
+    ProjectiveResponse,
+    RandomizedResponse,
+)
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -73,6 +81,7 @@ GOOD: dict[str, tuple[Question, str]] = {
     "a number": (Question("hours", OneBit(-0.5, 24.0), (Wording("en", "How long?", unit="h", low="never"),)), ""),
     "many categories": (Question("word", ProjectiveResponse(1024, (), 3)), ""),
     "a number on levels": (Question("hours", Levels(0.0, 24.0, 13)), ""),
+    "several choices": (Question("symptoms", MultipleChoice(3, ("a", "b", "c")), (ASKED,)), ""),
     "what needs a sampler": (Question("hours", Laplace(0.0, 1.0)), "NeedsProgram"),
 }
 BAD: dict[str, Change] = {

@@ -22,6 +22,7 @@ const bit = {kind: "rr", choices: 2};
 const mood = {kind: "krr", choices: 3, labels: ["a", "b", "c"]};
 const range = {kind: "onebit", choices: 0, low: -0.1, high: 0.3};
 const levels = {kind: "levels", choices: 0, low: 0, high: 8, k: 5};
+const symptoms = {kind: "choices", choices: 32, labels: []};
 const flip = randomizers.flipThreshold(1);
 const blanket = randomizers.blanketThreshold(1, 3);
 assert.equal(randomizers.randomize(bit, 1, 1, draws(flip - 1n)), 0);
@@ -39,9 +40,12 @@ assert.equal(randomizers.randomize(levels, 3, 1, draws(2n ** 63n - 1n, never)), 
 assert.equal(randomizers.randomize(levels, 3, 1, draws(2n ** 63n, never)), 1);
 assert.equal(randomizers.randomize(levels, 8, 1, draws(0n, never)), 4);
 assert.equal(randomizers.randomize(levels, 8, 1, draws(0n, randomizers.blanketThreshold(1, 5) - 1n, 7n)), 2);
+assert.equal(randomizers.randomize(symptoms, 2 ** 31, 1, draws(31n, never)), 63); // the last option, which is chosen
+assert.equal(randomizers.randomize(symptoms, 2 ** 31, 1, draws(30n, never)), 60);
+assert.equal(randomizers.randomize(symptoms, 2 ** 32 - 1, 1, draws(0n, flip - 1n)), 0);
 const chances = randomizers.probabilities(levels, 3, 1);
 assert.ok(Math.abs(chances.reduce((sum, one) => sum + one) - 1) < 1e-12 && chances[1] === chances[2] && chances[0] < chances[1]);
-for (const [asked, value] of [[levels, 8.1], [bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [range, NaN]]) {
+for (const [asked, value] of [[levels, 8.1], [bit, 2], [symptoms, 2 ** 32], [symptoms, -1], [mood, 3], [mood, 0.5], [range, 0.4], [range, NaN]]) {
   assert.throws(() => randomizers.randomize(asked, value, 1), {name: "Distrust"});
 }
 for (const {k, q, category, epsilon, drawn, report} of vectors.points) {

@@ -113,10 +113,10 @@ export function questionForm(asking: Asking): HTMLElement {
 
 export type Asked = Pick<Asking, "terms" | "wording" | "texts">;
 
-/** Returns what the field of a question holds; NaN for nothing. */
+/** Returns what the field of a question holds, of several ticked boxes the sum; NaN for nothing. */
 export function givenIn(form: HTMLFormElement, field: string): number {
-  const written = String(new FormData(form).get(field) ?? "").trim();
-  return written ? Number(written) : NaN;
+  const written = new FormData(form).getAll(field).map((one) => String(one).trim());
+  return written.length && written.every(Boolean) ? written.reduce((sum, one) => sum + Number(one), 0) : NaN;
 }
 
 export function fits(terms: Terms, value: number): boolean {
@@ -142,6 +142,17 @@ export function answerField({terms, wording, texts}: Asked, names: string[], fie
     const label = texts.say("number", {low: names[0]!, high: names[1]!});
     const input = h("input", {id: field, name: field, inputmode: "decimal", type: "number", step: "any"});
     return h("fieldset", {}, legend, h("label", {for: field, class: "number-label"}, label), input, ...more);
+  }
+  if (asked.kind === "choices") {
+    const box = (value: number, oninput: () => void, child: HTMLElement) =>
+      choice(field, String(value), {type: "checkbox", required: false, oninput}, child);
+    const untick = (which: (value: string) => boolean) => () => {
+      for (const input of boxes.querySelectorAll<HTMLInputElement>("input")) if (which(input.value)) input.checked = false;
+    };
+    const options = names.map((name, at) => box(2 ** at, untick((value) => value === "0"), foreign("span", language, name)));
+    const none = box(0, untick((value) => value !== "0"), h("span", {}, texts.say("no option")));
+    const boxes = h("div", {class: "choices"}, ...options, none);
+    return h("fieldset", {}, legend, h("p", {class: "quiet"}, texts.say("all that apply")), boxes, ...more);
   }
   if (names.length > MOST_CARDS) {
     const options = names.map((name, at) => foreign("option", language, name, {value: at}));
@@ -182,6 +193,11 @@ function budgetField({terms, texts, leaves}: Asking): HTMLElement {
 export function previewOf({terms, wording, texts}: Asked, choices: string[], value: number, epsilon: number): HTMLElement[] {
   const {asked} = terms;
   const chances = probabilities(asked, value, epsilon);
+  if (asked.kind === "choices") {
+    const [wrong, right] = chances.map((one) => texts.percent(one));
+    const told = texts.say("what is sent choices", {count: texts.number(asked.choices), right: right!, wrong: wrong!});
+    return [h("p", {class: "quiet"}, told)];
+  }
   const number = isNumber(asked);
   const unit = wording?.unit ? ` ${wording.unit}` : "";
   const names = asked.kind === "levels" ? levelsOf(asked).map((level) => `${texts.number(level, 4)}${unit}`) : choices;

@@ -22,11 +22,12 @@ const SUITES = ["x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm"];
 const OTHER_SUITES = ["mlkem768x25519-sha256-chacha20poly1305"];
 const KEY_BYTES = 32;
 
-/** What a person can answer: a choice of `choices`, or a number in [low, high]. */
+/** What a person can answer: one of `choices`, several of them (the number whose bits say which), or a number in [low, high]. */
 export type Answerable =
   | {kind: "rr"; choices: 2}
   | {kind: "krr"; choices: number; labels: string[]}
   | {kind: "pgr"; choices: number; labels: string[]; space: Space}
+  | {kind: "choices"; choices: number; labels: string[]}
   | {kind: "onebit"; choices: 0; low: number; high: number}
   | {kind: "levels"; choices: 0; low: number; high: number; k: number};
 
@@ -126,6 +127,16 @@ function answerableOf(mechanism: Question["mechanism"]): Answerable {
     const names = labels.length ? labels : Array.from({length: k}, (_, at) => String(at));
     if (mechanism.case === "pgr") return {kind: "pgr", choices: k, labels: names, space: spaceFor(k, mechanism.value.q)};
     return {kind: "krr", choices: k, labels: names};
+  }
+  if (mechanism.case === "choices") {
+    const {k, labels} = mechanism.value;
+    check(k >= 2 && k <= 32, "the number of options is out of range");
+    check(labels.length === 0 || (labels.length === k && new Set(labels).size === k), "the options' names are wrong");
+    for (const label of labels) {
+      checkShown("an option", label);
+      check(!["", "none"].includes(label) && !label.includes(";") && label === label.trim(), "an option has a name that it cannot have");
+    }
+    return {kind: "choices", choices: k, labels: labels.length ? labels : Array.from({length: k}, (_, at) => String(at))};
   }
   if (mechanism.case === "onebit" || mechanism.case === "levels") {
     const {low, high} = mechanism.value;

@@ -89,6 +89,7 @@ function placeOf(asked: Numbers, value: number): {level: number; rest: bigint; u
 
 /** Returns an answer that is drawn uniformly: a choice, or one end of the range. */
 export function drawAnswer(asked: Answerable): number {
+  if (asked.kind === "choices") return below(2 ** asked.choices);
   if (!isNumber(asked)) return below(asked.choices);
   return levelsOf(asked)[below(levelCount(asked))]!;
 }
@@ -98,7 +99,7 @@ export function checkValue(asked: Answerable, value: number): void {
   const fits =
     isNumber(asked)
       ? value >= asked.low && value <= asked.high
-      : Number.isInteger(value) && value >= 0 && value < asked.choices;
+      : Number.isInteger(value) && value >= 0 && value < (asked.kind === "choices" ? 2 ** asked.choices : asked.choices);
   check(fits, "the answer is out of range");
 }
 
@@ -111,6 +112,10 @@ export function randomize(asked: Answerable, value: number, epsilon: number, dra
     const {q, t, points, block} = asked.space;
     if (draw() < blanketThreshold(epsilon, points, block)) return below(points, draw);
     return onHyperplane(asked.space, value, 1 + below(q ** (t - 1) - 1, draw));
+  }
+  if (asked.kind === "choices") {
+    const option = below(asked.choices, draw);
+    return 2 * option + randomizeBit(Math.floor(value / 2 ** option) % 2, epsilon, draw);
   }
   const {level, rest, under} = placeOf(asked, value);
   const rounded = level + (draw() * under < rest * WHOLE ? 1 : 0);
@@ -126,7 +131,8 @@ export function encodeReport(report: number): Bytes {
 }
 
 /** Returns the probability of each report for an answer, and where a report fits several answers, of one that fits each. For
- * a number it is the probability of each level: of onebit the low and the high end. */
+ * a number it is the probability of each level: of onebit the low and the high end. Of several choices, whose report is about
+ * one of them: of the opposite of the truth about it, and of the truth. */
 export function probabilities(asked: Answerable, value: number, epsilon: number): number[] {
   const share = (threshold: bigint) => Number(threshold) / Number(WHOLE);
   if (asked.kind === "krr") {
@@ -148,6 +154,7 @@ export function probabilities(asked: Answerable, value: number, epsilon: number)
     return Array.from({length: asked.k}, (_, at) => blanket / asked.k + (1 - blanket) * kept(at));
   }
   const flip = share(flipThreshold(epsilon));
+  if (asked.kind === "choices") return [flip, 1 - flip];
   const one = asked.kind === "rr" ? value : (value - asked.low) / (asked.high - asked.low);
   const high = one * (1 - flip) + (1 - one) * flip;
   return [1 - high, high];
