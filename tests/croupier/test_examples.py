@@ -96,10 +96,12 @@ def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
         "data_frames": ["9000", "1000"],
         "decide": ["0", *certificate.assumptions],
         "explain": [croupier.explain(certificate).certified],
+        "simulate": ["smokes", "CERTIFIED"],
     }
     lines = run(program, place=tmp_path)
     assert [value for value in shown[program.stem] if str(value) not in lines] == []
     assert (tmp_path / "curve.png").exists() == (program.stem == "curves")
+    assert (tmp_path / "before-we-ask.html").exists() == (program.stem == "simulate")
 
 
 @pytest.mark.asyncio
