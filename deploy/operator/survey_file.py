@@ -1,9 +1,9 @@
 """survey.toml: a survey as an operator writes it, and the questions and budgets that follow from it.
 
-Texts stand in one language, with translations by language. A question with `choices` is a histogram (with `several`, the
-share of each), one with `low` and `high` a mean (with `levels` its distribution, too), any other one a share of those
-who say yes: what the participants' page can ask. A question with `cross` asks two others as one, which then have no
-round of their own.
+Texts stand in one language, with translations by language. A question with `choices` is a histogram (with `several`,
+the share of each), one with `low` and `high` a mean (with `levels` its distribution, too), any other one a share of
+those who say yes: what the participants' page can ask. A question with `cross` asks two others as one, which then
+have no round of their own.
 """
 
 from __future__ import annotations
