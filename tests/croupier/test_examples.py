@@ -97,7 +97,10 @@ def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
         "decide": ["0", *certificate.assumptions],
         "explain": [croupier.explain(certificate).certified],
         "simulate": ["smokes", "CERTIFIED"],
+        "train_model": ["CERTIFIED"],
     }
+    rows = [f"{age},{20 + age % 10},{int(age > 50)}\n" for age in range(20, 80)] * 10
+    (tmp_path / "people.csv").write_text("".join(["age,bmi,outcome\n", *rows]))
     lines = run(program, place=tmp_path)
     assert [value for value in shown[program.stem] if str(value) not in lines] == []
     assert (tmp_path / "curve.png").exists() == (program.stem == "curves")
