@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -126,7 +127,7 @@ async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, 
     assert [row[4] for row in after_first].count(True) == 1
     spent = await page.get_by_text("What was answered from this browser adds up to").text_content()
 
-    async def answer_wave(number: int, mood: str) -> list[list[object]]:
+    async def answer_wave(number: int, mood: str) -> list[list[Any]]:
         await opened(here, version, number)
         await page.goto("about:blank")
         await page.goto(link)
