@@ -107,7 +107,7 @@ KEPT = """async () => {
 
 
 async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, tmp_path: Path) -> None:
-    """An answer that stays the same costs nothing more, another one spends its budget again, and leaving destroys what is kept."""
+    """An unchanged answer costs nothing more, another one its budget again, and leaving destroys what is kept."""
     file = study_file("kept", calendar=CALENDAR, permanent=True, left_out="random")
     version = describe_study(file, here.at.deployment)
     first = await opened(here, version, 1)
