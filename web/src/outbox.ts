@@ -104,11 +104,11 @@ export function decimalSum(values: number[]): number {
  * a permanent study have spent what the different reports of one person have, of the persons the most. */
 export function spent(answers: Answer[], kept: KeptReport[], without: string[] = []): number {
   const most = new Map<string, number>();
-  const atLeast = (name: string, epsilon: number) => most.set(name, Math.max(most.get(name) ?? 0, epsilon));
-  for (const {roundId, epsilon, series} of answers) if (series === undefined && !without.includes(roundId)) atLeast(roundId, epsilon);
+  const raise = (name: string, epsilon: number) => most.set(name, Math.max(most.get(name) ?? 0, epsilon));
+  for (const {roundId, epsilon, series} of answers) if (series === undefined && !without.includes(roundId)) raise(roundId, epsilon);
   for (const {name, clientKey} of kept.filter((one) => !without.includes(one.name))) {
     const ofPerson = kept.filter((one) => one.name === name && one.clientKey === clientKey);
-    atLeast(`series ${name}`, decimalSum(ofPerson.map((one) => one.epsilon)));
+    raise(`series ${name}`, decimalSum(ofPerson.map((one) => one.epsilon)));
   }
   return decimalSum([...most.values()]);
 }
