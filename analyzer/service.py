@@ -90,7 +90,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     # ------------------------------------------------------------- the states of a round
 
     async def _open_own_layer(self, terms: RoundTerms) -> bool:
-        """Keeps the item with its ticket of every report for the accountant; reports stay where they were opened to."""
+        """Opens its layer, and keeps the ticket and the hash of every sealed report for the accountant."""
         watch = Stopwatch()
         await self.opener.open_all(terms, pb.LANE_REPORT)
         items = [
@@ -109,7 +109,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return True
 
     async def _hand_in_tickets_and_publish(self, terms: RoundTerms) -> bool:
-        """Hands the tickets in, and with the certificate publishes, or begins to learn in a sequential round."""
+        """Hands the tickets in; with the certificate publishes, or begins to learn."""
         signed = await self._certificate(terms, DocumentKind.CERTIFICATE)
         if signed is None:
             await self.sender.send_lane(terms, terms.manifest.accountant.service, pb.LANE_TICKET)

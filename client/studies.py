@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from croupier.client.joined import AnswerRecord, AnswerState, JoinedStudy, WaveRecord, WaveState, read_joined
 from croupier.client.one_answer import is_of_person
 from croupier.client.outbox import Outbox
+from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.results import Receipt
 from croupier.client.surveys import fetch_survey
 from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
@@ -31,7 +31,8 @@ from croupier.protocol.surveys import budgets_within
 
 __all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
 
-Answers: TypeAlias = Mapping[str, float | str] | Callable[[int], Mapping[str, float | str]]
+Value: TypeAlias = float | str | Collection[str]
+Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
 """The answer to each question by its name, or what returns these for a wave's number. A question that is not among them
 is left out."""
 Accept: TypeAlias = Callable[[Study, Study], bool | Awaitable[bool]]
@@ -55,7 +56,7 @@ class StudyRound(Protocol):
     @property
     def state(self) -> str: ...
     async def submit(
-        self, value: float | str, max_local_epsilon: float, *, person: str, key: bytes, invitation: str
+        self, value: Value, max_local_epsilon: float, *, person: str, key: bytes, invitation: str
     ) -> Receipt: ...
 
 
@@ -381,7 +382,7 @@ async def _answer_wave(
     records = []
     for asked, most in zip(rounds, wanted, strict=True):
         name = asked.terms.question.name
-        value: float | str | None = answers.get(name)
+        value: Value | None = answers.get(name)
         if value is None and hides:
             value = _drawn(joined, name, asked.terms.question.mechanism, kept=asked.terms.permanent is not None)
         if value is None:
@@ -397,7 +398,7 @@ async def _answer_wave(
 
 
 async def _answer_question(
-    asked: StudyRound, value: float | str, most: float, invitation: str, follower: Follower, *, left_out: bool
+    asked: StudyRound, value: Value, most: float, invitation: str, follower: Follower, *, left_out: bool
 ) -> AnswerRecord:
     """Answers with the largest budget that the person and the person's limits allow, or not at all."""
     why = ""
@@ -428,12 +429,7 @@ def _drawn(joined: JoinedStudy, name: str, mechanism: Mechanism, *, kept: bool) 
     """Returns an answer drawn uniformly for a question left out; in a permanent study the same in every wave."""
     if kept and name in joined.drawn:
         return joined.drawn[name]
-    described: Any = mechanism
-    if hasattr(mechanism, "low"):
-        steps = 1 << 53
-        value = described.low + (described.high - described.low) * (secrets.randbelow(steps + 1) / steps)
-    else:
-        value = float(secrets.randbelow(getattr(mechanism, "k", 2)))
+    value = float(RANDOMIZERS[mechanism.kind].any_value(mechanism))
     if kept:
         joined.drawn[name] = value
-    return float(value)
+    return value

@@ -23,6 +23,7 @@ from lab.reference import (
     metrics_table,
     rooms_table,
     settings_table,
+    steps_table,
 )
 
 __all__ = ["WRITTEN", "write_pages", "written_again"]
@@ -88,6 +89,7 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "steps": machine_steps,
     "metrics": metrics_table,
     "rooms": rooms_table,
+    "round steps": steps_table,
     "errors": errors_table,
     "checks": checks_table,
     "classes": classes_table,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import math
 import re
 import tomllib
@@ -43,6 +44,7 @@ __all__ = [
     "metrics_table",
     "rooms_table",
     "settings_table",
+    "steps_table",
     "with_generated",
     "with_links",
 ]
@@ -190,6 +192,37 @@ def rooms_table(*folders: str) -> str:
         summary = " ".join(described.partition("\n\n")[0].split())
         rows.append(f"| `{folder}/` | {with_links(summary)} |")
     return "\n".join(["| room | what is in it |", "|---|---|", *rows])
+
+
+def steps_table(*files: str) -> str:
+    """Returns the table of what roles do in each state of a round: of the methods that a role gives its round engine.
+
+    Args:
+        files: from the root of the repository; each has the class of one role's service.
+
+    Raises:
+        ValueError: a file has no table of methods by state, or one of these methods has no docstring.
+    """
+    rows = ["| role | state | method | what it does |", "|---|---|---|---|"]
+    for file in files:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        methods = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+        tables = [zip(node.keys, node.values, strict=True) for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+        named = [
+            (key.attr, value.attr)
+            for key, value in itertools.chain.from_iterable(tables)
+            if isinstance(key, ast.Attribute) and isinstance(value, ast.Attribute)
+        ]
+        steps = [(state, name) for state, name in named if state.startswith("ROUND_STATE_")]
+        if not steps:
+            raise ValueError(f"{file} has no table of methods by the state of a round")
+        for state, name in steps:
+            described = ast.get_docstring(methods[name]) if name in methods else None
+            if not described:
+                raise ValueError(f"{file}: {name} has no docstring; the table of steps needs one")
+            summary = " ".join(described.partition("\n\n")[0].split())
+            rows.append(f"| {file.partition('/')[0]} | {state.removeprefix('ROUND_STATE_')} | `{name}` | {summary} |")
+    return "\n".join(rows)
 
 
 def settings_table(path: str) -> str:

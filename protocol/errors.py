@@ -72,7 +72,7 @@ class EnvelopeError(CroupierError):
 
 
 class SignatureError(CroupierError):
-    """A signature is missing, by another signer, or over other bytes."""
+    """A signature is missing, by another signer, or over other bytes: do not trust the server that sent it."""
 
 
 class RetiredIdentityError(SignatureError):
@@ -88,7 +88,7 @@ class ProtocolError(CroupierError):
 
 
 class UnreachableError(CroupierError):
-    """A service did not answer in time, or not with the certificate that the deployment file pins."""
+    """A service did not answer in time, or not with its pinned certificate: call again later."""
 
 
 class LimitError(CroupierError, ValueError):
@@ -112,7 +112,7 @@ class NotCertifiedError(CroupierError):
 
 
 class NotIncludedError(CroupierError):
-    """Submissions that were acknowledged are not among what a hop has passed on.
+    """A hop has not passed on what was acknowledged: tell the operator, and the others who take part.
 
     Attributes:
         missing: the names of their makers, by the name of the hop; of every hop that lacks some.
@@ -180,7 +180,10 @@ class Code(enum.Enum):
 
 
 class Refusal(CroupierError):
-    """A service's "no", the same object on both sides of the wire."""
+    """A service refuses a call; `code` says why.
+
+    It is the same object on both sides of the wire.
+    """
 
     def __init__(self, code: Code, hint: str = "", *, log_only: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(f"{code.message}: {hint}" if hint else code.message)

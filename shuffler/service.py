@@ -135,11 +135,12 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         return is_closed
 
     async def _mix(self, terms: RoundTerms) -> bool:
+        """Opens what is not open yet, permutes both lanes and commits to them."""
         await self.mixer.mix(terms)
         return True
 
     async def _deliver(self, terms: RoundTerms) -> bool:
-        """Sends both lanes and the commitments; then deletes the batch, and the key if no answers will follow."""
+        """Sends both lanes and hands over; then deletes the batch, and the key if no answers follow."""
         watch = Stopwatch()
         document = await self.store.run(
             StoreStep.READ_COMMITMENTS_TO_DELIVER, lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_OUT)
@@ -170,6 +171,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         return True
 
     async def _ask_clients(self, terms: RoundTerms) -> bool:
+        """Asks one client after the other (hop 1), and passes on how many have answered."""
         return await self.sequential.run(terms)
 
     # ------------------------------------------------------------- Shuffler

@@ -139,7 +139,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- certify
 
     async def _certify(self, terms: RoundTerms) -> bool:
-        """Certifies the round once both lanes are here; returns False until then."""
+        """Certifies the round and enters it in the ledger, once both lanes are here; returns False until then."""
         watch = Stopwatch()
         await self.opener.open_all(terms, pb.LANE_PARAMETER)
         reports = await self.check.reports_with_tickets(terms)
@@ -246,7 +246,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- release
 
     async def _grant(self, terms: RoundTerms) -> bool:
-        """Sends the certificate to the analyzer, with the release key if it grants the round."""
+        """Sends the certificate, with the release key if it grants the round."""
         document, rejected = await self.store.run(
             StoreStep.READ_CERTIFICATE_TO_GRANT,
             lambda tx: (
@@ -281,7 +281,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- sequential rounds
 
     async def _end_sequential(self, terms: RoundTerms) -> bool:
-        """Certifies the clients that answered, once the asking has ended; returns False until then."""
+        """Certifies who answered and amends the ledger, once the asking has ended; returns False until then."""
         kinds = (DocumentKind.CERTIFICATE, DocumentKind.SEQUENTIAL_REPORT, DocumentKind.LAST_CERTIFICATE)
         read = await self.store.run(
             StoreStep.READ_SEQUENTIAL_OUTCOME,

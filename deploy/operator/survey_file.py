@@ -1,8 +1,9 @@
 """survey.toml: a survey as an operator writes it, and the questions and budgets that follow from it.
 
-Texts stand in one language, with translations by language. A question with `choices` is a histogram, one with `low` and
-`high` a mean (with `levels` its distribution, too), any other one a share of those who say yes: what the participants'
-page can ask. A question with `cross` asks two others as one, which then have no round of their own.
+Texts stand in one language, with translations by language. A question with `choices` is a histogram (with `several`,
+the share of each), one with `low` and `high` a mean (with `levels` its distribution, too), any other one a share of
+those who say yes: what the participants' page can ask. A question with `cross` asks two others as one, which then
+have no round of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.operator.wordings import read_categories
 from croupier.protocol.crossed import crossed
-from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, MultipleChoice, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
 from croupier.protocol.toml_file import read_toml
@@ -72,6 +73,7 @@ class SurveyQuestion(_QuestionTexts):
         title: a heading above the question.
         help_text: a text below the question.
         choices: the answers; a person chooses one.
+        several: whether a person may choose several of the choices, or none; the result has the share of each.
         unit: the unit of a number, for example "minutes".
         low_caption: what the low end of the range means.
         high_caption: what the high end of the range means.
@@ -90,6 +92,7 @@ class SurveyQuestion(_QuestionTexts):
     high: float | None = None
     levels: int | None = None
     categories: Annotated[tuple[str, ...], BeforeValidator(_read_if_file)] = ()
+    several: bool = False
     cross: tuple[str, str] | None = None
     share: _Positive = 1.0
     budgets: tuple[_Positive, ...] = ()
@@ -102,6 +105,8 @@ class SurveyQuestion(_QuestionTexts):
         if self.levels is not None:
             raise ValueError(f"question {self.name!r} has levels, but no low and high; levels are for a number")
         labels = self.categories or self.choices
+        if self.several:
+            return MultipleChoice(len(labels), labels)
         return KaryResponse(len(labels), labels) if labels else RandomizedResponse()
 
 
@@ -217,7 +222,7 @@ class SurveyFile(_Strict):
         """Returns a question whose answers are the pairs of two others, in every language, with those answers."""
         if question.cross is None:
             return question
-        parts = {each.name: each for each in self.questions if each.cross is None and each.choices}
+        parts = {each.name: each for each in self.questions if each.cross is None and each.choices and not each.several}
         if len(set(question.cross)) < 2 or not set(question.cross) <= set(parts):
             raise ValueError(f"cross is {list(question.cross)}; it must be two different questions with choices")
         labels = crossed(*(parts[name].choices for name in question.cross))

@@ -29,6 +29,7 @@ from croupier import (
     TableMechanism,
     certify,
 )
+from croupier.accountant.mechanisms.choices import MultipleChoice
 from croupier.accountant.ranges import Linkage
 from croupier.accountant.recorded_profile import RecordedProfile, profile_of
 from croupier.protocol.hop_noise import HopNoise
@@ -122,6 +123,27 @@ def test_few_users_of_randomised_response(
         channels = {local: response(local, letters) for local in budgets}
     for randomizer in [KaryRandomizedResponse(letters), *([BinaryRandomizedResponse()] if letters == 2 else [])]:
         check_few(budgets, channels, randomizer, dishonest, linkage, shares, delta)
+
+
+def one_option(epsilon: float, options: int) -> Channel:
+    """A row for every set of options: one of them is drawn, and its bit reported by randomised response."""
+    bit = response(epsilon, 2)
+    return [
+        [mass / options for option in range(options) for mass in bit[chosen >> option & 1]]
+        for chosen in range(1 << options)
+    ]
+
+
+@settings_of_few
+@drawn(12)
+@example(2, [0.5, 2.0, 2.0], 0, "separate", [0.3, 0.9], 1e-2)
+def test_few_users_who_choose_several_of_two_options(
+    letters: int, budgets: list[float], dishonest: int, linkage: Linkage, shares: list[float], delta: float
+) -> None:
+    few = budgets[:3]  # of four sets for each of the others
+    with mpmath.workdps(60):
+        channels = {local: one_option(local, 2) for local in few}
+    check_few(few, channels, MultipleChoice(2), dishonest, linkage, shares, delta)
 
 
 @settings_of_few

@@ -90,16 +90,25 @@ LIBRARY = sorted(file for file in (ROOT / "examples" / "library").glob("*.py") i
 @pytest.mark.parametrize("program", LIBRARY, ids=lambda file: file.stem)
 def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
     certificate = croupier.certify([1.0] * 10_000, "rr", delta=1e-6)
+    certified = croupier.certify(
+        croupier.Budgets.from_tiers([(0.5, 9000), (2.0, 1000)]), "rr", delta=1e-6, dishonest=100
+    )
     shown: dict[str, list[object]] = {
         "certify": [certificate.epsilon, certificate.grade],
         "curves": [croupier.privacy_profile([1.0] * 10_000, "krr(k=5)").epsilon(1e-7)],
         "data_frames": ["9000", "1000"],
         "decide": ["0", *certificate.assumptions],
         "explain": [croupier.explain(certificate).certified],
+        "simulate": ["smokes", "CERTIFIED"],
+        "tiers": [certified.epsilon, *certified.assumptions],
+        "train_model": ["CERTIFIED"],
     }
+    rows = [f"{age},{20 + age % 10},{int(age > 50)}\n" for age in range(20, 80)] * 10
+    (tmp_path / "people.csv").write_text("".join(["age,bmi,outcome\n", *rows]))
     lines = run(program, place=tmp_path)
     assert [value for value in shown[program.stem] if str(value) not in lines] == []
     assert (tmp_path / "curve.png").exists() == (program.stem == "curves")
+    assert (tmp_path / "before-we-ask.html").exists() == (program.stem == "simulate")
 
 
 @pytest.mark.asyncio

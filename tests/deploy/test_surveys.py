@@ -39,7 +39,7 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import state_name
-from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import KaryResponse, MultipleChoice, OneBit, RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -104,6 +104,14 @@ def test_a_file_states_questions_budgets_and_texts(tmp_path: Path) -> None:
     assert [wording.title for wording in file.wordings()] == ["How we work", "Wie wir arbeiten"]
     thirds = read(tmp_path, SURVEY.replace("share = 2\n", ""))
     assert thirds.grids() == ((0.3333, 0.6666, 2.0), (0.3333, 0.6666, 2.0), (0.3334, 0.6668, 2.0))
+
+
+def test_people_may_choose_several_answers(tmp_path: Path) -> None:
+    several = SURVEY.replace('"not at all"]\n', '"not at all"]\nseveral = true\n', 1)
+    mood, *_ = read(tmp_path, several).asked()
+    assert mood.mechanism == MultipleChoice(3, ("very", "quite", "not at all"))
+    with pytest.raises(ValueError, match=r"'mood'.*'quite; or so'"):
+        read(tmp_path, several.replace('"quite"', '"quite; or so"'))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_a_changed_part_is_found_and_written_again(tmp_path: Path) -> None:
         ("<!-- errors -->\n<!-- metrics -->\n<!-- end of errors -->\n<!-- end of metrics -->", "errors"),
         ("<!-- messages: Manifesto -->\n<!-- end of messages -->", "Manifesto"),
         ("<!-- calls: Shuffler.Shuffle -->\n<!-- end of calls -->", "Shuffler.Shuffle"),
+        ("<!-- round steps: client/outbox.py -->\n<!-- end of round steps -->", "client/outbox.py"),
         ("<!-- rooms: protocol/v2 -->\n<!-- end of rooms -->", "protocol/v2"),
         ("<!-- functions: croupier.protocol.v1 -->\n<!-- end of functions -->", "croupier.protocol.v1"),
         ("<!-- settings: croupier.protocol.deployment.OPERATOR -->\n<!-- end of settings -->", "OPERATOR"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
+from croupier.client.rounds import fetch_terms
 from croupier.deploy.operator.surveys import open_survey
 from croupier.deploy.study.versions import StudyVersion, describe_study
 from croupier.protocol.surveys import Survey
@@ -96,12 +98,53 @@ async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path
     await context.close()
 
 
-async def test_the_page_leaves_permanent_studies_to_the_program(here: Place, tmp_path: Path) -> None:
-    version = describe_study(study_file("kept", calendar=CALENDAR, permanent=True), here.at.deployment)
+KEPT = """async () => {
+  const done = (asked) => new Promise((resolve) => { asked.onsuccess = () => resolve(asked.result); });
+  const db = await done(indexedDB.open("croupier"));
+  const kept = await done(db.transaction("kept").objectStore("kept").getAll());
+  return kept.map(({name, value, epsilon, report, isDrawn}) => [name, String(value), epsilon, String(report), isDrawn]);
+}"""
+
+
+async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, tmp_path: Path) -> None:
+    """An unchanged answer costs nothing more, another one its budget again, and leaving destroys what is kept."""
+    file = study_file("kept", calendar=CALENDAR, permanent=True, left_out="random")
+    version = describe_study(file, here.at.deployment)
     first = await opened(here, version, 1)
     (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
     page = await context.new_page()
     await page.goto(link)
-    await expect(page.get_by_text("permanent")).to_be_visible()
+    await expect(page.get_by_text("This browser draws the noise of an answer once, keeps it")).to_be_visible()
+    await page.get_by_label("I leave this question out.").nth(1).check()
+    await page.get_by_label("I have read this and agree.").check()
+    await page.get_by_role("radio", name="good", exact=True).check()
+    await page.get_by_role("button", name=SEND).click()
+    await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
+    after_first = sorted(await page.evaluate(KEPT))
+    terms = [await fetch_terms(here.at.channel, here.at.deployment, stated.round_id) for stated in first.rounds]
+    assert {row[0] for row in after_first} == {of_round.permanent.name for of_round in terms if of_round.permanent}
+    assert [row[4] for row in after_first].count(True) == 1
+    spent = await page.get_by_text("What was answered from this browser adds up to").text_content()
+
+    async def answer_wave(number: int, mood: str) -> list[list[Any]]:
+        await opened(here, version, number)
+        await page.goto("about:blank")
+        await page.goto(link)
+        await page.get_by_label("I leave this question out.").nth(1).check()
+        await page.get_by_role("radio", name=mood, exact=True).check()
+        await page.get_by_role("button", name=SEND).click()
+        await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
+        return sorted(await page.evaluate(KEPT))
+
+    assert await answer_wave(2, "good") == after_first
+    assert await page.get_by_text("What was answered from this browser adds up to").text_content() == spent
+    after_third = await answer_wave(3, "bad")
+    assert len(after_third) == 3
+    assert await page.get_by_text("What was answered from this browser adds up to").text_content() != spent
+    await page.get_by_role("button", name="Leave the study").click()
+    await expect(page.get_by_role("heading", name="You have left the study")).to_be_visible()
+    left = await page.evaluate(KEPT)
+    assert sorted(row[2] for row in left) == sorted(row[2] for row in after_third)
+    assert all(str(row[1]).startswith("left ") and row[3] == "undefined" for row in left)
     await context.close()

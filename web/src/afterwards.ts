@@ -6,7 +6,7 @@ import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
 import {type Certificate, Precision, type Publication, type Statement} from "./gen/protocol/v1/messages_pb.js";
 import {isNumber, type Terms} from "./manifest.js";
-import {type Answer, decimalSum, type Outbox, type Settings, spent} from "./outbox.js";
+import {type Answer, decimalSum, type KeptReport, type Outbox, type Settings, spent} from "./outbox.js";
 import {Refused} from "./refusals.js";
 import {fetchResult, missingAt} from "./results.js";
 import {asShown} from "./shown.js";
@@ -259,7 +259,7 @@ export function sentence(texts: Texts, error: unknown): string {
 }
 
 /** Returns the answers that were given from here, what they have spent, and the person's own limit. */
-export function history(here: Here, answers: Answer[], settings: Settings, without: string[]): HTMLElement {
+export function history(here: Here, answers: Answer[], kept: KeptReport[], settings: Settings, without: string[]): HTMLElement {
   const {texts, outbox, deployment} = here;
   const said = h("p", {role: "status", class: "quiet"});
   const input = h("input", {id: "limit", inputmode: "decimal", autocomplete: "off", value: settings.lifetimeEpsilon});
@@ -290,7 +290,7 @@ export function history(here: Here, answers: Answer[], settings: Settings, witho
     {class: "history"},
     items.length ? h("h2", {}, texts.say("my answers")) : undefined,
     items.length ? h("ul", {class: "answers"}, ...items) : undefined,
-    answers.length ? h("p", {class: "quiet"}, texts.say("spent", {spent: texts.number(spent(answers), 15)})) : undefined,
+    answers.length ? h("p", {class: "quiet"}, texts.say("spent", {spent: texts.number(spent(answers, kept), 15)})) : undefined,
     h(
       "details",
       {},

@@ -10,9 +10,9 @@ import {RoundState, type Signed, SignedSchema, SubmissionCode, SubmissionSchema}
 import {readManifest, type Terms} from "./manifest.js";
 import {type Answer, answerId, type Outbox} from "./outbox.js";
 import {encodeReport, randomize} from "./randomize.js";
-import {check, Refused} from "./refusals.js";
+import {check, NeedsProgram, Refused} from "./refusals.js";
 import {Round} from "./round.js";
-import {invitationHash, surveyHash} from "./survey.js";
+import {invitationHash, seriesOf, surveyHash} from "./survey.js";
 
 /** Steps of an answer, in order. */
 export type Step = "randomize" | "tickets" | "seal" | "send" | "accepted";
@@ -40,19 +40,22 @@ export function termsOf(answer: Answer, deployment: Deployment): Terms {
   return readManifest(document, deployment, answer.roundId);
 }
 
-/** Randomizes an answer, for `Outbox.begin`. */
+/** Randomizes an answer, for `Outbox.begin`; in a permanent study it is the report that is kept for it (`Outbox.keepReport`). */
 export async function prepareAnswer(
   {terms, document}: Shown,
   title: string,
   value: number,
   epsilon: number,
   privateKey: Bytes,
+  kept?: Bytes,
 ): Promise<Answer> {
+  const series = seriesOf(terms.manifest);
+  if (series !== undefined && !kept) throw new NeedsProgram("permanent");
   check(terms.budgets.includes(epsilon), "the budget is not one of the round");
   const clientKey = hex(ed25519.getPublicKey(privateKey));
   const {deployment} = terms.manifest;
   const id = answerId(deployment, terms.roundId, clientKey);
-  const report = encodeReport(randomize(terms.asked, value, epsilon));
+  const report = series === undefined ? drawReport(terms, value, epsilon) : kept!;
   const prepared = {...(await new Round(terms).prepare(report, epsilon, privateKey)), privateKey};
   const {survey} = terms.manifest;
   return {
@@ -68,8 +71,12 @@ export async function prepareAnswer(
     state: "prepared",
     at: Date.now(),
     prepared,
+    series,
   };
 }
+
+/** Returns a randomized report of an answer, as it travels. */
+export const drawReport = ({asked}: Terms, value: number, epsilon: number): Bytes => encodeReport(randomize(asked, value, epsilon));
 
 /** Returns the one code of an answer, which must be one that the protocol has. */
 function onlyCode(codes: SubmissionCode[]): SubmissionCode {

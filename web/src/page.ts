@@ -2,17 +2,17 @@
 import {ed25519} from "@noble/curves/ed25519.js";
 
 import {history, type Here, receipt, sentence, surveyReceipt} from "./afterwards.js";
-import {fetchRound, goOn, prepareAnswer, type Shown, type Step, termsOf} from "./answering.js";
+import {drawReport, fetchRound, goOn, prepareAnswer, type Shown, type Step, termsOf} from "./answering.js";
 import {type Bytes, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {type Given, questionForm} from "./form.js";
 import type {Study} from "./gen/protocol/v1/messages_pb.js";
-import {type Answer, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
+import {type Answer, LargerBefore, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
 import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
 import {newestWave, nextWave, studyHash, type Wave, waveOf} from "./study.js";
-import {invitedKey} from "./survey.js";
+import {invitedKey, seriesOf} from "./survey.js";
 import {type GivenAnswers, surveyForm} from "./survey_form.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
 import {checkAgreed, readNewest, readVersions, type SignedVersion} from "./versions.js";
@@ -224,13 +224,14 @@ class Page {
     const answers = await outbox.answers(deployment.name);
     this.settings = (await outbox.settings(deployment.name))!;
     const rounds = this.survey?.rounds.map((one) => one.terms.roundId) ?? [terms.roundId];
+    const series = (this.survey?.rounds ?? [this.shown!]).map((one) => seriesOf(one.terms.manifest) ?? "");
     const own = await this.ownLike({roundId: terms.roundId, survey: this.survey?.hash});
     if (own.length) return this.finished(own, true);
     if (answers.some((one) => rounds.includes(one.roundId)) && !this.anotherPerson) return this.askWhetherOther();
     if (!open) return this.screen(this.message("closed"), await this.past());
     if (Date.now() > this.invitation.until) return this.expired();
     const limit = this.settings.lifetimeEpsilon;
-    const leaves = limit === undefined ? Infinity : limit - spent(answers, rounds) + 1e-12;
+    const leaves = limit === undefined ? Infinity : limit - spent(answers, await outbox.kept(deployment.name), [...rounds, ...series]) + 1e-12;
     if (this.survey) {
       const study = this.survey.wave?.study;
       const consent = study && this.settings.consents?.[study.studyId];
@@ -251,7 +252,7 @@ class Page {
 
   private async past(without: string[] = []): Promise<HTMLElement> {
     const {outbox, deployment} = this.here!;
-    const shown = history(this.here!, await outbox.answers(deployment.name), this.settings!, without);
+    const shown = history(this.here!, await outbox.answers(deployment.name), await outbox.kept(deployment.name), this.settings!, without);
     shown.addEventListener("limit", () => void (this.shown && !without.length ? this.ask() : undefined));
     return shown;
   }
@@ -271,13 +272,26 @@ class Page {
     if (wave) await this.consent(wave.study);
     await this.begin(async () => {
       const fresh: Answer[] = [];
-      for (const [at, {value, epsilon}] of given.entries()) {
+      for (const [at, {value, epsilon, isDrawn}] of given.entries()) {
         const {name, wordings} = rounds[at]!.terms.question;
         const title = bestWording(wordings, this.languages)?.question ?? name;
-        if (value !== undefined) fresh.push(await prepareAnswer(rounds[at]!, title, value, epsilon, this.privateKey(invited)));
+        if (value === undefined) continue;
+        const kept = await this.keptReport(rounds[at]!, {value, epsilon, isDrawn}, invited);
+        const spends = kept?.epsilon ?? epsilon;
+        fresh.push(await prepareAnswer(rounds[at]!, title, value, spends, this.privateKey(invited), kept?.report));
       }
       return fresh;
     });
+  }
+
+  /** Returns the report that is kept for an answer in a permanent study; undefined where each wave is randomized by itself. */
+  private async keptReport({terms}: Shown, wanted: {value: number; epsilon: number; isDrawn: boolean}, invited?: string) {
+    const name = seriesOf(terms.manifest);
+    const {outbox, deployment} = this.here!;
+    if (name === undefined) return undefined;
+    const {studyId} = waveOf(terms.manifest)!.study;
+    const series = {deployment: deployment.name, studyId, name, clientKey: this.clientKey(invited)};
+    return outbox.keepReport(series, wanted, (value, epsilon) => drawReport(terms, value, epsilon), this.settings!.lifetimeEpsilon);
   }
 
   /** Stores that the person consents to a version of a study. */
@@ -303,6 +317,10 @@ class Page {
       await this.send(await outbox.begin(await prepare(), this.settings!.lifetimeEpsilon, this.anotherPerson));
     } catch (error) {
       if (error instanceof OtherPerson) return this.askWhetherOther();
+      if (error instanceof LargerBefore) {
+        const told = this.texts.say("LARGER_BEFORE", {epsilon: this.texts.number(error.epsilon, 15)});
+        return this.screen(this.message("limit", h("p", {role: "alert"}, told)), await this.past());
+      }
       if (error instanceof LimitExceeded) {
         const {spent: so, limit} = error;
         const values = {spent: this.texts.number(so, 15), limit: this.texts.number(limit, 15)};

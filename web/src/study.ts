@@ -7,7 +7,7 @@ import type {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {type Manifest, ManifestSchema, type Study, StudyPeriod, StudySchema, type StudyWave, SurveySchema} from "./gen/protocol/v1/messages_pb.js";
 import {rightAtMost} from "./randomize.js";
-import {check, NeedsProgram, Refused} from "./refusals.js";
+import {check, Refused} from "./refusals.js";
 import type {ShownSurvey} from "./shown_survey.js";
 
 const MOST_WAVES = 4096;
@@ -47,7 +47,6 @@ export function checkWaveOf(manifest: Manifest): void {
   const stated = study.questionHashes[survey.rounds.findIndex((one) => one.roundId === manifest.roundId)];
   const made = sha256(context("study-question"), toBinary(ManifestSchema, terms));
   check(stated !== undefined && equal(stated, made), "the study has other terms for this question");
-  if (study.permanent) throw new NeedsProgram("permanent");
 }
 
 /** Returns the first round of the newest wave that was opened, from any round of the study on. */
@@ -81,10 +80,11 @@ export function wavesOfVersion({study}: Wave): number {
 }
 
 /** Returns how often someone is right at most about the answers to all waves of a version together: if no server is
- * honest, and if one is; the latter only where every question has hop noise. */
+ * honest, and if one is; the latter only where every question has hop noise. In a permanent study about answers that stay
+ * the same: the report does, and no wave reveals more of it. */
 export function allWavesAtMost({rounds, totals}: ShownSurvey, wave: Wave, place: number): {alone: number; honest?: number} {
   const waves = wavesOfVersion(wave);
-  const alone = rightAtMost(waves * totals[place]!);
+  const alone = rightAtMost((wave.study.permanent ? 1 : waves) * totals[place]!);
   const noises = rounds.map(({terms}) => terms.manifest.hopNoise);
   if (!noises.every((one) => one !== undefined)) return {alone};
   const [epsilon, delta] = [noises.reduce((sum, one) => sum + one.epsilon, 0), noises.reduce((sum, one) => sum + one.delta, 0)];

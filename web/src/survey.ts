@@ -3,7 +3,7 @@ import {clone, toBinary} from "@bufbuild/protobuf";
 import {hkdf} from "@noble/hashes/hkdf.js";
 import {sha256 as hash} from "@noble/hashes/sha2.js";
 
-import {type Bytes, concat, context, copy, equal, sha256, utf8} from "./bytes.js";
+import {type Bytes, concat, context, copy, equal, hex, sha256, utf8} from "./bytes.js";
 import {LeftOut, type Manifest, ManifestSchema, type Survey, SurveySchema} from "./gen/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 import {checkSurveyWordings} from "./shown.js";
@@ -15,6 +15,16 @@ export const invitationHash = (survey: Survey): Bytes => {
   const study = survey.wave?.study;
   return study ? sha256(context("study-invitation"), utf8(study.studyId)) : surveyHash(survey);
 };
+
+/** Returns the name of the series of a permanent study that a round is a wave of; undefined where each wave is randomized
+ * by itself. With other terms, or another last wave, a question is another series, with other reports. */
+export function seriesOf({deployment, roundId, survey}: Manifest): string | undefined {
+  const study = survey?.wave?.study;
+  if (!study?.permanent) return undefined;
+  const place = survey!.rounds.findIndex((one) => one.roundId === roundId);
+  const named = utf8([deployment, study.studyId, place, study.lastWave, ""].join("\0"));
+  return hex(sha256(context("permanent"), named, study.questionHashes[place]!));
+}
 
 export const surveyHash = (survey: Survey): Bytes => sha256(context("survey"), surveyBytes(survey));
 

@@ -8,8 +8,9 @@ import {bestWording, type Texts} from "./texts.js";
 import {promises, surveyReleasedAtMost, trustDetails} from "./trust.js";
 import {choice, foreign, h} from "./view.js";
 
-/** The answer to the round in the same place of the survey; undefined where nothing is sent. */
-export type GivenAnswers = {value: number | undefined; epsilon: number}[];
+/** The answer to the round in the same place of the survey; undefined where nothing is sent. `isDrawn`: at random, because
+ * the person leaves the question out. */
+export type GivenAnswers = {value: number | undefined; epsilon: number; isDrawn: boolean}[];
 
 interface AskingSurvey {
   shown: ShownSurvey;
@@ -96,8 +97,8 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
     for (const part of parts) {
       const epsilon = part.terms.budgets[at]!;
       const value = givenIn(form, part.field);
-      if (isLeftOut(part)) given.push({value: shown.hidesLeftOut ? drawAnswer(part.terms.asked) : undefined, epsilon});
-      else if (fits(part.terms, value)) given.push({value, epsilon});
+      if (isLeftOut(part)) given.push({value: shown.hidesLeftOut ? drawAnswer(part.terms.asked) : undefined, epsilon, isDrawn: true});
+      else if (fits(part.terms, value)) given.push({value, epsilon, isDrawn: false});
       else return fail(`${part.wording?.question ?? part.terms.question.name} ${problemOf(part.terms, texts)}`, part.field);
     }
     if (parts.every(isLeftOut)) return fail(texts.say("all left out"), parts[0]!.left);
@@ -134,6 +135,7 @@ function ofAllWaves(shown: ShownSurvey, wave: Wave, place: number, texts: Texts)
     texts.say("study waves", {number: number!, count: last!}),
     ...(honest === undefined ? [] : [texts.say("study one honest", {count: count!, honest: texts.atMost(honest)})]),
     texts.say("study none honest", {count: count!, alone: texts.atMost(alone)}),
+    ...(wave.study.permanent ? [texts.say("study permanent")] : []),
   ];
   return said.map((text) => h("p", {}, text));
 }
