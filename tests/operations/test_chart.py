@@ -25,7 +25,7 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm"
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
 pytestmark = pytest.mark.xdist_group("chart")  # the library of Helm is loaded in one process
 Document = dict[str, Any]
-STUDY = {"enabled": True, "file": "study_id = 'wellbeing'\n"}
+STUDY = {"enabled": True, "file": "name = 'wellbeing'\n"}
 
 
 @pytest.fixture(scope="module")
@@ -343,6 +343,6 @@ def test_a_study_ends_for_good_and_is_started_again_after_a_crash(text: str) -> 
     (claim,) = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
     assert kinds["PersistentVolumeClaim"][claim["claimName"]]["spec"]["accessModes"] == ["ReadWriteOncePod"]
     assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == ["operator-keys"]
-    other = rendered({"deployment": text, "study": STUDY | {"file": "study_id = 'other'\n"}})
+    other = rendered({"deployment": text, "study": STUDY | {"file": "name = 'other'\n"}})
     assert set(other["Job"]).isdisjoint(kinds["Job"])  # the pod of a Job cannot be changed
     assert "Job" not in rendered({"deployment": text})  # only where it is asked for
