@@ -63,7 +63,9 @@ class HopFakes:
         if linkage != "separate":
             raise ValueError(f"hop_noise is given with linkage {linkage!r}; it must be 'separate': fakes have no tier")
         if adaptive_order:
-            raise ValueError("hop_noise is given with adaptive_order; hops cannot add fakes to answers in turns")
+            raise ValueError(
+                "adaptive_order is true with hop_noise; it must be false: hops cannot add fakes to answers in turns"
+            )
         return cls(noise, hops, randomizer)
 
     @cached_property

@@ -51,6 +51,7 @@ def shuffle_index(budgets: Budgets, randomizer: Randomizer) -> float:
     The larger it is, the more shuffling hides. Raises OutOfRangeError as `optimal_decomposition`.
     """
     _, divergence, local, _ = _blanket(budgets, randomizer, None)
+    need(divergence > 0, f"local budget {local:g}", "one at which the divergence of two values is not rounded to 0")
     return math.sqrt(least_mass(randomizer, local) / divergence)
 
 

@@ -47,6 +47,7 @@ REFUSAL = re.compile(
 """What a refusal says after the value."""
 MECHANISMS = (
     *("rr", "onebit", "hemisphere", "hemisphere(d=3)", "krr(k=2)", "krr(k=5)", "krr(k=65536)"),
+    *("choices(k=2)", "choices(k=32)", "levels(k=13)", "pgr(k=7, q=2)"),
     *("laplace", "laplace(lattice=1)", "laplace(lattice=10)", "laplace(lattice=1000000)"),
     *("gaussian", "gaussian(lattice=1)", "gaussian(lattice=100)", "gaussian(d=3)"),
     *("gaussian_vector(d=2, records=3)", "table"),

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -537,6 +538,12 @@ def test_the_optimal_decomposition_bound_by_enumeration(k: int, local: float, n:
     above, below = (float(blanket_delta([local] * n, 0, k, reached * scale)) for scale in (1.0, 0.999))
     assert above <= delta
     assert reached == local or below > delta
+
+
+def test_the_shuffle_index_of_a_budget_that_tells_nothing_in_floats() -> None:
+    for bound in (p.shuffle_index, partial(p.shuffle_index_limit, delta=1e-6)):
+        with pytest.raises(OutOfRangeError, match="1e-20; valid"):
+            bound(equal(1e-20, 100), KaryRandomizedResponse(5))
 
 
 @pytest.mark.parametrize(("k", "local"), [(3, 1.0), (10, 3.0)])
