@@ -39,6 +39,7 @@ from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption, Method, Note, Step
+from croupier.protocol.hop_noise import KINDS_WITH_FAKES
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.statements import Statement, state
 
@@ -378,9 +379,7 @@ def _attack_on_one_hop(
 ) -> LowerBound | None:
     from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 
-    if fakes.randomizer.kind not in ("rr", "onebit", "krr", "levels", "pgr", "choices") or (
-        delta is not None and delta >= 1
-    ):
+    if fakes.randomizer.kind not in KINDS_WITH_FAKES or (delta is not None and delta >= 1):
         return None
     variation = fakes.randomizer.total_variation(local_epsilon)
     attack = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=epsilon)

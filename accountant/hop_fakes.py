@@ -14,7 +14,7 @@ from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage, check_count, is_number, outside
 from croupier.protocol.codes import Assumption, Step
-from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from croupier.protocol.hop_noise import KINDS_WITH_FAKES, FakeLaw, HopNoise
 from croupier.protocol.statements import Statement, state
 
 __all__ = ["AnyHopNoise", "HopFakes"]
@@ -57,8 +57,8 @@ class HopFakes:
             noise = HopNoise(*noise)
         if randomizer.num_report_values is None:
             raise ValueError(
-                f"hop_noise is given for {randomizer.name}; it must be for rr, onebit, krr, levels, pgr or a table: "
-                "hops can add fakes only where a report has one of finitely many values"
+                f"hop_noise is given for {randomizer.name}; it must be for {', '.join(KINDS_WITH_FAKES)} or a "
+                "table: hops can add fakes only where a report has one of finitely many values"
             )
         if linkage != "separate":
             raise ValueError(f"hop_noise is given with linkage {linkage!r}; it must be 'separate': fakes have no tier")

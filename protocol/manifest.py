@@ -18,7 +18,7 @@ from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
+from croupier.protocol.hop_noise import KINDS_WITH_FAKES, MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism
 from croupier.protocol.names import Digest, RoundId
@@ -201,8 +201,8 @@ def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
     num_values = num_report_values(question.mechanism)
     if num_values is None:
         raise ValueError(
-            f"hop_noise is set for {question.mechanism.kind}; it must be for rr, onebit, krr, levels or pgr: hops can "
-            "add fake reports only where a report has one of finitely many values"
+            f"hop_noise is set for {question.mechanism.kind}; it must be for {', '.join(KINDS_WITH_FAKES)}: hops "
+            "can add fake reports only where a report has one of finitely many values"
         )
     if noise.delta > manifest.delta:
         raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {manifest.delta:g}")
@@ -279,8 +279,8 @@ def _series(manifest: pb.Manifest, question: Question, survey: Survey | None) ->
         return None
     if num_report_values(question.mechanism) is None:
         raise ValueError(
-            f"the study is permanent and asks a question of {question.mechanism.kind}; it must be of rr, onebit, "
-            "krr or levels: a report can be kept only where it has one of finitely many values"
+            f"the study is permanent and asks a question of {question.mechanism.kind}; it must be one of "
+            f"{', '.join(KINDS_WITH_FAKES)}: a report can be kept only where it has one of finitely many values"
         )
     place = survey.position_of(RoundId(manifest.round_id)) or 0
     study = wave.study

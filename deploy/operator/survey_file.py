@@ -98,6 +98,8 @@ class SurveyQuestion(_QuestionTexts):
     budgets: tuple[_Positive, ...] = ()
 
     def mechanism(self) -> Mechanism:
+        if self.several and not (self.categories or self.choices):
+            raise ValueError(f"question {self.name!r} has several = true, but no choices; several is for choices")
         if self.low is not None and self.high is not None:
             return OneBit(self.low, self.high) if self.levels is None else Levels(self.low, self.high, self.levels)
         if self.low is not None or self.high is not None:
@@ -226,8 +228,10 @@ class SurveyFile(_Strict):
         if len(set(question.cross)) < 2 or not set(question.cross) <= set(parts):
             raise ValueError(f"cross is {list(question.cross)}; it must be two different questions with choices")
         labels = crossed(*(parts[name].choices for name in question.cross))
-        if question.choices or question.categories or question.low is not None:
-            raise ValueError("cross is given beside choices, categories or low; its answers are those of two questions")
+        if question.choices or question.categories or question.several or question.low is not None:
+            raise ValueError(
+                "cross is given beside choices, categories, several or low; its answers are those of two questions"
+            )
         return question.model_copy(update={"choices": labels})
 
     def asked(self) -> tuple[Question, ...]:

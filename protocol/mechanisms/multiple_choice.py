@@ -61,7 +61,7 @@ class MultipleChoice(ScalarMechanism):
 
     def check_value(self, value: float) -> None:
         """See `ScalarMechanism.check_value`."""
-        if value != int(value) or not 0 <= value < 1 << self.k:
+        if not 0 <= value < 1 << self.k or value != int(value):
             raise ValueError(f"value is {value}; it must be a set of options, an integer 0..{(1 << self.k) - 1}")
 
     def value_of(self, options: Iterable[str]) -> int:

@@ -1462,8 +1462,8 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit, krr, levels and pgr. Clients refuse local epsilons above 8 by
-        default.
+        """Absent: hops add no reports. Only for rr, onebit, krr, levels, pgr and choices. Clients refuse local epsilons above
+        8 by default.
         """
 
     @_builtins.property

@@ -122,6 +122,7 @@ def test_people_may_choose_several_answers(tmp_path: Path) -> None:
         ("[1, 2, 6]", "[2, 1]", r"budgets.*\[2.0.*1.0\]"),
         ("[1, 2, 6]", "[1, 0]", "budgets.1: it is 0; it must be greater than 0"),
         ("high = 24", "", "'sleep'"),
+        ("high = 24", "high = 24\nseveral = true", "'sleep'.*several.*choices"),
         ('consent = "I', 'consnt = "I', "consent.*consnt"),
         ('title = "How', 'title = "<b>How', "no markup"),
         ("min_batch_size = 3", "min_batch_size = 1", "min_batch_size: it is 1; it must be greater than or equal to 2"),

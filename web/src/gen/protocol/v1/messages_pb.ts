@@ -1308,8 +1308,8 @@ export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
   survey?: Survey | undefined;
 
   /**
-   * Absent: hops add no reports. Only for rr, onebit, krr, levels and pgr. Clients refuse local epsilons above 8 by
-   * default.
+   * Absent: hops add no reports. Only for rr, onebit, krr, levels, pgr and choices. Clients refuse local epsilons above
+   * 8 by default.
    *
    * @generated from field: croupier.protocol.v1.HopNoise hop_noise = 24;
    */
