@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,8 +28,8 @@ from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import Lane, PrivateKey, PublicKey, RoundId
-from croupier.protocol.onion import UNOPENED, onion_of, ticket_item
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
+from croupier.protocol.onion import UNOPENED, ticket_item
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -37,16 +37,17 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver
+from croupier.runtime.lane_receiver import LaneReceiver
 from croupier.runtime.lane_sender import LaneOutput, LaneSender
 from croupier.runtime.peers import Peers
+from croupier.runtime.position import BehindTheChain, own_layer
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tasks import OPENED, LaneWork, open_layer
+from croupier.runtime.tasks import OPENED
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]
@@ -67,7 +68,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.position = BehindTheChain(HOP_ANALYZER, (pb.LANE_REPORT,))
         self.engine = RoundEngine(
             setup,
-            self.peers,
+            self.peers.waiting,
             {
                 pb.ROUND_STATE_CLOSED: self._open_own_layer,
                 pb.ROUND_STATE_MIXED: self._hand_in_tickets_and_publish,
@@ -76,8 +77,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             ephemeral_documents=(DocumentKind.MODEL, DocumentKind.REJECTED),
             on_end=self._stop_round,
         )
-        self.opener = LaneOpener(setup, _lane_work, early=self.position.lanes)
-        self.sender = LaneSender(setup, self.engine)
+        self.opener = LaneOpener(setup, partial(own_layer, self.position), early=self.position.lanes)
+        self.sender = LaneSender(setup, self.peers)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
         self.control = RoundControl(setup, self.peers, self.engine, withdrawable=_withdrawable)
         self.retention = Retention(setup, self.engine, self.control, kept_documents=(DocumentKind.PUBLICATION,))
@@ -236,13 +237,6 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
         """See `Learning.relay`."""
         return await self.learning.relay(request, context)
-
-
-def _lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
-    """Opens the analyzer's own layer of the report lane; the records have a ticket and a sealed report."""
-    layer = onion_of(terms).layer(lane, HOP_ANALYZER)
-    work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)
-    return LaneWork(layer.sealed_size, layer.plain_size, work)
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from croupier.net.tls import Context
 from croupier.protocol.batches import digest_of_hashes, num_fakes, read_commitments, unpack
@@ -23,50 +22,16 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.peers import Peers
+from croupier.runtime.position import Position
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["BehindTheChain", "LaneReceiver", "LaneSource", "Position"]
+__all__ = ["LaneReceiver", "LaneSource"]
 
 
 _MOST_ITEMS = 100_000_000  # where the manifest names no maximum
-
-
-class Position(Protocol):
-    """The position of a role in the chain of a round."""
-
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """The lanes that the predecessor hands over together."""
-
-    def hop(self, terms: RoundTerms) -> int:
-        """Returns the number of this role's layer in the onion: 1..k for a hop."""
-
-    def predecessor(self, terms: RoundTerms) -> str:
-        """Returns the only service that may hand over lanes to this one."""
-
-
-@dataclass(frozen=True)
-class BehindTheChain:
-    """The position of a role that the last hop delivers to.
-
-    Attributes:
-        layer: the number of the role's layer in the onion.
-        lanes: the lanes that the last hop hands over to it.
-    """
-
-    layer: int
-    lanes: tuple[Lane, ...]
-
-    def hop(self, terms: RoundTerms) -> int:
-        """Returns the number of the role's layer."""
-        return self.layer
-
-    def predecessor(self, terms: RoundTerms) -> str:
-        """Returns the last hop."""
-        return terms.manifest.hops[-1].service
 
 
 @dataclass(frozen=True)

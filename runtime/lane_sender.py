@@ -14,7 +14,7 @@ from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction
-from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
@@ -49,9 +49,9 @@ class LaneOutput:
 class LaneSender:
     """Stores output batches, and sends them until they are acknowledged."""
 
-    def __init__(self, setup: ServiceSetup, engine: RoundEngine) -> None:
+    def __init__(self, setup: ServiceSetup, peers: Peers) -> None:
         self._store = setup.store
-        self._engine = engine
+        self._peers = peers
 
     def put_output(self, tx: Transaction, round_id: RoundId, output: LaneOutput) -> None:
         """Stores an output batch, or a part of it, in the order in which it will be sent."""
@@ -79,7 +79,7 @@ class LaneSender:
                 ciphertexts=await self._chunk(round_id, lane, index),
             )
             sent += request.ByteSize()
-            await self._engine.call_until_answered(
+            await self._peers.call_until_answered(
                 round_id, receiver, lambda to: stubs.DeliveryStub(to).Deliver, request
             )
         return sent
@@ -92,6 +92,6 @@ class LaneSender:
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
         """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""
         request = pb.HandOverRequest(round_id=terms.round_id, commitments=commitments)
-        await self._engine.call_until_answered(
+        await self._peers.call_until_answered(
             terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).HandOver, request
         )

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
+from croupier.net.retrying import retrying
 from croupier.net.tls import Context, caller_name
 from croupier.protocol.approvals import approving_organisations, expiry_objection, with_expiry
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Pinned
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.waiting import WaitingRounds
 
 __all__ = ["Peers"]
+
+T = TypeVar("T")
 
 
 class Peers:
@@ -27,6 +34,7 @@ class Peers:
         deployment: the deployment file that is in force.
         identity: signs in the name of this service.
         secrets: the keys that are in force.
+        waiting: the rounds of this service that wait, for a peer or for something else.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -34,7 +42,9 @@ class Peers:
         self.deployment = setup.deployment
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self.secrets = setup.secrets
+        self.waiting = WaitingRounds()
         self._transport = setup.transport
+        self._metrics = setup.metrics
         self._clock = setup.clock
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old_channels: list[grpc.aio.Channel] = []
@@ -75,6 +85,33 @@ class Peers:
         if name not in self._channels:
             self._channels[name] = self._transport.peer_channel(self.deployment.service(name), self.secrets)
         return self._channels[name]
+
+    async def call_until_answered(
+        self,
+        round_id: RoundId,
+        receiver: str,
+        method: Callable[[grpc.aio.Channel], Callable[..., Awaitable[T]]],
+        request: Message,
+    ) -> T:
+        """Calls a peer until it answers; meanwhile the round's status names the service that the round waits for.
+
+        Args:
+            round_id: the round that waits.
+            receiver: the service that is called.
+            method: of the receiver's stub on a channel; called before every attempt, because keys change meanwhile.
+            request: the message, the same in every attempt.
+        """
+
+        def tell(error: grpc.aio.AioRpcError) -> None:
+            self.waiting.wait(round_id, f"{receiver} does not answer: {error.code().name}")
+
+        def call() -> Awaitable[T]:
+            return method(self.channel_to(receiver))(request, timeout=60.0)
+
+        answer = await retrying(call, give_up_after_s=float("inf"), on_failure=tell)
+        self.waiting.go_on(round_id)
+        self._metrics.sent(request.ByteSize())
+        return answer
 
     def replace(self, deployment: Deployment, secrets: Secrets) -> None:
         """Goes on with the keys and pins of a new deployment file; calls under way end on their old channels."""

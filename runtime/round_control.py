@@ -261,7 +261,7 @@ class RoundControl:
         self._peers.require_caller(context, [OPERATOR, *self._peers.deployment.chain])
 
         def problems(row: RoundRow, shredding: set[RoundId]) -> tuple[str, str]:
-            waiting = self._engine.why_waiting(row.round_id)
+            waiting = self._peers.waiting.why(row.round_id)
             if not waiting and row.round_id in shredding and self._store.is_shredding:
                 waiting = "what was deleted is not erased yet: that is under way"
             return row.problem, waiting

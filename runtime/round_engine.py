@@ -11,25 +11,19 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 
-import grpc.aio
-from google.protobuf.message import Message
-
-from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
-from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.waiting import WaitingRounds, about
 
 __all__ = ["FINAL_STATES", "RoundEngine", "StateStep"]
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
 MAX_TERMS = 32
@@ -50,7 +44,7 @@ class RoundEngine:
 
     Args:
         setup: of the service.
-        peers: the other services.
+        waiting: where the engine says why a round does not move.
         steps: the method that takes the next step, by the state of the round; a state without one waits for a call.
         ephemeral_documents: documents that are deleted with the round's keys, with all their parts.
         on_end: is told the round that has ended without a result, so that the role frees what it holds in memory.
@@ -59,7 +53,7 @@ class RoundEngine:
     def __init__(
         self,
         setup: ServiceSetup,
-        peers: Peers,
+        waiting: WaitingRounds,
         steps: Mapping[pb.RoundState.ValueType, StateStep],
         *,
         ephemeral_documents: tuple[DocumentKind, ...] = (),
@@ -68,14 +62,13 @@ class RoundEngine:
         self._store = setup.store
         self._metrics = setup.metrics
         self._keep_days = setup.keep_days
-        self._peers = peers
+        self._waiting = waiting
         self.steps = steps
         self._ephemeral_documents = ephemeral_documents
         self._on_end = on_end
         self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
         self._drivers: dict[RoundId, asyncio.Task[None]] = {}
         self._woken: set[RoundId] = set()  # rounds for which something arrived while they were being driven
-        self._waiting: dict[RoundId, str] = {}  # why a round does not move at the moment
 
     # ------------------------------------------------------------- what is known of a round
 
@@ -104,15 +97,6 @@ class RoundEngine:
                 Code.WRONG_STATE,
                 f"round {row.round_id!r} is over, and what was kept of it is deleted after {self._keep_days} days",
             )
-
-    def why_waiting(self, round_id: RoundId) -> str:
-        """Returns why a round does not move at the moment; empty if it does."""
-        return self._waiting.get(round_id, "")
-
-    @property
-    def num_waiting_rounds(self) -> int:
-        """How many rounds are tried again and again, because a step failed or a peer does not answer."""
-        return len(self._waiting)
 
     # ------------------------------------------------------------- driving
 
@@ -148,7 +132,7 @@ class RoundEngine:
             return False
         driver.cancel()
         await asyncio.gather(driver, return_exceptions=True)
-        self._waiting.pop(round_id, None)
+        self._waiting.go_on(round_id)
         return True
 
     def cancel(self) -> None:
@@ -175,7 +159,7 @@ class RoundEngine:
             try:
                 if problem:
                     await self._record_problem(round_id, problem)
-                    self._waiting.pop(round_id, None)
+                    self._waiting.go_on(round_id)
                     self._metrics.round_stopped()
                     return
                 self._woken.discard(round_id)
@@ -189,59 +173,22 @@ class RoundEngine:
                     await self._store.shred()  # here, so that it is tried again until it is done
                 step = self.steps.get(row.state)
                 moved = not ended and bool(row.manifest) and step is not None and await step(await self.terms(round_id))
-                self._waiting.pop(round_id, None)
+                self._waiting.go_on(round_id)
                 if not moved and round_id not in self._woken:
                     return
                 wait_s = _FIRST_WAIT_S
                 continue
             except (Refusal, SignatureError) as error:
                 if isinstance(error, SignatureError) or not error.code.may_pass:
-                    _log.error("the round stops: %s", error, extra=_about(round_id, error))
+                    _log.error("the round stops: %s", error, extra=about(round_id, error))
                     problem = str(error)
                     continue
-                self._wait(round_id, str(error), error)
+                self._waiting.wait(round_id, str(error), error)
             except Exception:  # noqa: BLE001 (a round that fails must not take others with it)
                 _log.exception("a step failed", extra={"round_id": round_id})
-                self._waiting[round_id] = "internal error; the service's log has the details"
+                self._waiting.wait(round_id, "internal error; the service's log has the details")
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-
-    def tell_waiting(self, round_id: RoundId, why: str) -> None:
-        """Shows in the round's status why its step, which is under way, waits."""
-        self._wait(round_id, why)
-
-    def _wait(self, round_id: RoundId, why: str, error: Exception | None = None) -> None:
-        """Keeps why a round does not move; logged once for each reason."""
-        if self._waiting.get(round_id) != why:
-            _log.warning("the round waits: %s", why, extra=_about(round_id, error))
-        self._waiting[round_id] = why
-
-    async def call_until_answered(
-        self,
-        round_id: RoundId,
-        receiver: str,
-        method: Callable[[grpc.aio.Channel], Callable[..., Awaitable[T]]],
-        request: Message,
-    ) -> T:
-        """Calls a peer until it answers; meanwhile the round's status names the service that the round waits for.
-
-        Args:
-            round_id: the round that waits.
-            receiver: the service that is called.
-            method: of the receiver's stub on a channel; called before every attempt, because keys change meanwhile.
-            request: the message, the same in every attempt.
-        """
-
-        def tell(error: grpc.aio.AioRpcError) -> None:
-            self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
-
-        def call() -> Awaitable[T]:
-            return method(self._peers.channel_to(receiver))(request, timeout=60.0)
-
-        answer = await retrying(call, give_up_after_s=float("inf"), on_failure=tell)
-        self._waiting.pop(round_id, None)
-        self._metrics.sent(request.ByteSize())
-        return answer
 
     # ------------------------------------------------------------- the end of a round
 
@@ -260,7 +207,7 @@ class RoundEngine:
         try:
             await self._store.shred()
         except Refusal as refusal:
-            self._wait(round_id, str(refusal), refusal)
+            self._waiting.wait(round_id, str(refusal), refusal)
             self.wake(round_id)
 
     async def _record_problem(self, round_id: RoundId, problem: str) -> None:
@@ -273,7 +220,3 @@ class RoundEngine:
         await self._store.run(StoreStep.STOP_ROUND, end)
         self.end(round_id)
         await self._store.shred()
-
-
-def _about(round_id: RoundId, error: Exception | None) -> dict[str, str]:
-    return {"round_id": round_id} | ({"code": error.code.name} if isinstance(error, Refusal) else {})

@@ -9,9 +9,10 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.lane_receiver import LaneReceiver, Position
+from croupier.runtime.lane_receiver import LaneReceiver
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.peers import Peers
+from croupier.runtime.position import Position
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl
 from croupier.runtime.round_engine import RoundEngine

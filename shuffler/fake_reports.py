@@ -34,7 +34,6 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.voprf import random_scalar
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.peers import Peers
-from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
@@ -50,11 +49,10 @@ _NONCE_BYTES = 12
 class FakeReports:
     """Makes the fake reports of one hop."""
 
-    def __init__(self, setup: ServiceSetup, peers: Peers, engine: RoundEngine, position: ChainPosition) -> None:
+    def __init__(self, setup: ServiceSetup, peers: Peers, position: ChainPosition) -> None:
         self._store = setup.store
         self._pool = setup.pool
         self._peers = peers
-        self._engine = engine
         self._position = position
         self._made: dict[RoundId, list[bytes]] = {}  # early; a repeated attempt to mix makes them from the store
 
@@ -142,7 +140,7 @@ class FakeReports:
         answered: list[tuple[list[TicketRequest], bytes]] = []
         for start in range(0, len(requests), MAX_PER_BATCH):
             batch = requests[start : start + MAX_PER_BATCH]
-            answer = await self._engine.call_until_answered(
+            answer = await self._peers.call_until_answered(
                 terms.round_id,
                 accountant.service,
                 lambda to: stubs.AccountantStub(to).GetFakeTickets,

@@ -72,7 +72,7 @@ class SequentialHop:
         self.attendance.finish(terms.round_id, pb.SequentialReport.FromString(signed.payload))
         receiver = self._position.receivers(terms)[pb.LANE_PARAMETER]
         request = pb.EndSequentialRequest(round_id=terms.round_id, report=signed)
-        await self._engine.call_until_answered(
+        await self._peers.call_until_answered(
             terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).EndSequential, request
         )
 
@@ -88,7 +88,7 @@ class SequentialHop:
         watch = Stopwatch()
         accountant = terms.manifest.accountant.service
         request = rpc.GetCertificateRequest(round_id=terms.round_id)
-        answer = await self._engine.call_until_answered(
+        answer = await self._peers.call_until_answered(
             terms.round_id, accountant, lambda to: stubs.AccountantStub(to).GetCertificate, request
         )
         signed = answer.certificate
@@ -111,7 +111,7 @@ class SequentialHop:
         """Sends an answer to the service that opens its next layer, until that has worked."""
         receiver = self._position.receivers(terms)[pb.LANE_REPORT]
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        response = await self._engine.call_until_answered(
+        response = await self._peers.call_until_answered(
             terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request
         )
         if response.HasField("model"):  # what it says is counted by

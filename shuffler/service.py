@@ -10,17 +10,15 @@ After the next role's acknowledgement bodies and round key are gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from functools import partial
 
 from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
-from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, RoundId
-from croupier.protocol.onion import onion_of
+from croupier.protocol.names import RoundId
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -31,6 +29,7 @@ from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import LaneReceiver
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.peers import Peers
+from croupier.runtime.position import own_layer
 from croupier.runtime.registration import Registration
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
@@ -38,7 +37,6 @@ from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tasks import LaneWork, open_layer
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
 from croupier.shuffler.fake_reports import FakeReports
@@ -74,7 +72,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.position = ChainPosition(self.peers.name)
         self.engine = RoundEngine(
             setup,
-            self.peers,
+            self.peers.waiting,
             {
                 pb.ROUND_STATE_OPEN: self._prepare_to_mix,
                 pb.ROUND_STATE_CLOSED: self._mix,
@@ -84,9 +82,9 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.FAKES),
             on_end=self._stop_round,
         )
-        lane_work = partial(_lane_work, self.position)
+        lane_work = partial(own_layer, self.position)
         self.opener = LaneOpener(setup, lane_work, early=(pb.LANE_JOINT, *self.position.lanes))
-        self.sender = LaneSender(setup, self.engine)
+        self.sender = LaneSender(setup, self.peers)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
         limit = setup.noise_limit
         self.control = RoundControl(
@@ -101,7 +99,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
-        self.fakes = FakeReports(setup, self.peers, self.engine, self.position)
+        self.fakes = FakeReports(setup, self.peers, self.position)
         self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, self.fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
@@ -256,13 +254,6 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if state != pb.ROUND_STATE_OPEN:
             self.engine.wake(terms.round_id)
         return rpc.CloseResponse(state=state, num_clients=count, forecast=forecast)
-
-
-def _lane_work(position: ChainPosition, terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
-    """Opens this hop's layer of a lane."""
-    layer = onion_of(terms).layer(lane, position.hop(terms))
-    work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)
-    return LaneWork(layer.sealed_size, layer.plain_size, work)
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:

@@ -70,6 +70,7 @@ class Submissions:
         self._opener = opener
         self._position = position
         self._lane_work = lane_work
+        self._peers = peers
         self._risk = RiskCheck(peers, setup.clock.now)
         self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
         self.admitting: dict[RoundId, _Admitting] = {}
@@ -155,7 +156,7 @@ class Submissions:
             state, at_risk = await self._close_unless_at_risk(terms)
             if state != pb.ROUND_STATE_OPEN or not at_risk:
                 return state != pb.ROUND_STATE_OPEN
-            self._engine.tell_waiting(
+            self._peers.waiting.wait(
                 terms.round_id,
                 "held: with these reports, and with tickets that no report has, some mixture of budgets would have it "
                 f"refused; 'croupier round close {terms.round_id}' says more",

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.service.account import PENDING, Account, answer
 from croupier.accountant.service.forecast import highest_cost
 from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_entries import as_limit, limit_of, study_limit_of
+from croupier.accountant.service.search import Search
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.accountant.spending import Entry, Limit
 from croupier.net.tls import Context
@@ -58,7 +58,7 @@ class Outlook:
         peers: Peers,
         engine: RoundEngine,
         desk: TicketDesk,
-        search: Callable[..., Awaitable[Any]],
+        search: Search,
     ) -> None:
         self._store = setup.store
         self._metrics = setup.metrics
@@ -121,9 +121,7 @@ class Outlook:
             if (limit := study_limit_of(terms)) is not None:
                 beside = await self._account_beside(terms, others, is_open=bool(request.round_id), limit=limit)
                 of_study = beside, limit
-            response: rpc.ForecastResponse = await self._search(
-                answer, terms, request.num_reports, tickets, account, limits, of_study
-            )
+            response = await self._search.run(answer, terms, request.num_reports, tickets, account, limits, of_study)
             if (limits or of_study) and request.round_id and caller == hop_1:
                 closes = request.closes_anyway or not any(outcome.refusals for outcome in response.outcomes)
                 await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
@@ -188,7 +186,7 @@ class Outlook:
         # A planned round has keys that are drawn for each call.
         key = stated_terms_hash(terms.manifest), num_reports, num_tickets
         if key not in self._costs:
-            self._costs[key] = await self._search(highest_cost, terms, num_reports, num_tickets)
+            self._costs[key] = await self._search.run(highest_cost, terms, num_reports, num_tickets)
             while len(self._costs) > _MOST_COSTS:
                 self._costs.popitem(last=False)
         return self._costs[key]
@@ -200,7 +198,7 @@ class Outlook:
             return None
         if self._known is None or self._known[0] != limits[0]:
             account = await self._account()
-            self._known = limits[0], await self._search(account.state, limits[0])
+            self._known = limits[0], await self._search.run(account.state, limits[0])
             ledger = self._known[1]
             spent = ledger.spent_epsilon if ledger.HasField("spent_epsilon") else limits[0].epsilon
             self._metrics.ledger(limits[0].epsilon, max(0.0, difference(limits[0].epsilon, spent)))

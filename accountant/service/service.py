@@ -11,8 +11,7 @@ report can be opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
@@ -21,13 +20,9 @@ from croupier.accountant.service.outlook import Outlook
 from croupier.accountant.service.refused_certificate import refuse, withhold
 from croupier.accountant.service.round_certificate import after_sequential, certify_round, reserved
 from croupier.accountant.service.round_entries import limit_of, study_limit_of
-from croupier.accountant.service.tickets import (
-    TicketCheck,
-    TicketDesk,
-    make_keys,
-    put_public_keys,
-    ticket_lane_work,
-)
+from croupier.accountant.service.search import Search
+from croupier.accountant.service.ticket_keys import make_keys, put_public_keys, ticket_lane_work
+from croupier.accountant.service.tickets import TicketCheck, TicketDesk
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import Entry, Limit
 from croupier.net.tls import Context
@@ -47,9 +42,10 @@ from croupier.runtime.admission import Admission
 from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver, LaneSource
+from croupier.runtime.lane_receiver import LaneReceiver, LaneSource
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.peers import Peers
+from croupier.runtime.position import BehindTheChain
 from croupier.runtime.registration import Registration
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
@@ -61,7 +57,6 @@ from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 
-T = TypeVar("T")
 EARLY_LANES = (pb.LANE_TICKET,)
 """No budget is opened before its batch has been handed over and found complete."""
 _TAKING_TICKETS = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
@@ -73,6 +68,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     Attributes:
         desk: gives tickets.
+        search: computes bounds and attacks.
         check: checks the tickets of both lanes.
         outlook: forecasts rounds, and states the rest of the ledger's limit.
     """
@@ -80,12 +76,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     def __init__(self, setup: ServiceSetup) -> None:
         self.store = setup.store
         self.metrics = setup.metrics
-        self.cluster = setup.cluster
         self.peers = Peers(setup)
         self.position = BehindTheChain(HOP_ACCOUNTANT, (pb.LANE_PARAMETER,))
         self.engine = RoundEngine(
             setup,
-            self.peers,
+            self.peers.waiting,
             {
                 pb.ROUND_STATE_CLOSED: self._certify,
                 pb.ROUND_STATE_CERTIFIED: self._grant,
@@ -95,7 +90,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             on_end=self._stop_round,
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=EARLY_LANES)
-        self.sender = LaneSender(setup, self.engine)
+        self.sender = LaneSender(setup, self.peers)
         tickets = LaneSource(lambda terms: terms.manifest.analyzer.service, _TAKING_TICKETS)
         self.receiver = LaneReceiver(
             setup, self.peers, self.engine, self.opener, self.position, {pb.LANE_TICKET: tickets}
@@ -118,8 +113,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             on_deletion=self.admission.reload_roster,
         )
         self.desk = TicketDesk(setup, self.engine, self.admission)
+        self.search = Search(setup)
         self.check = TicketCheck(setup, self.opener)
-        self.outlook = Outlook(setup, self.peers, self.engine, self.desk, self._search)
+        self.outlook = Outlook(setup, self.peers, self.engine, self.desk, self.search)
         self._ledger_turn = asyncio.Lock()
 
     async def start(self) -> None:
@@ -155,11 +151,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets = await self.store.run(StoreStep.DRAW_TIER_COUNTS, lambda tx: noised(tx, terms, exact))
         num_tickets = await self.desk.num_tickets(terms)
         fake_tickets = await self.desk.fake_tickets(terms)
-        certificate, entries = await self._search(
+        certificate, entries = await self.search.run(
             certify_round, terms, chain, budgets, reports, num_tickets, fake_tickets
         )
         if terms.question.sequential is not None and certificate.granted:
-            entries = await self._search(reserved, terms, certificate)
+            entries = await self.search.run(reserved, terms, certificate)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, entries, b"".join(reports.rejected), watch)
@@ -172,12 +168,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         self.desk.stop_round(terms.round_id)
         await self.outlook.ledger_changed()
         return True
-
-    async def _search(self, work: Callable[..., T], *args: Any) -> T:
-        """Returns what bounds and attacks come to, which may take seconds: on the cluster, or in a thread."""
-        if self.cluster is None:
-            return await asyncio.to_thread(work, *args)
-        return (await self.cluster.run(work, *args))[0]
 
     async def _enter(
         self,
@@ -264,9 +254,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             rejected=rejected or b"",
         )
         analyzer = terms.manifest.analyzer.service
-        await self.engine.call_until_answered(
-            terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request
-        )
+        await self.peers.call_until_answered(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
@@ -298,9 +286,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
         analyzer = terms.manifest.analyzer.service
         request = pb.GrantRequest(round_id=terms.round_id, certificate=signed)
-        await self.engine.call_until_answered(
-            terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request
-        )
+        await self.peers.call_until_answered(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
         await self.store.run(StoreStep.FINISH_LAST_CERTIFICATE, lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
@@ -310,7 +296,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         Where clients were skipped, what was entered with the grant stays: that they were absent for reasons that do not
         depend on when they were asked is an assumption of the certificate, and the ledger does not build on it.
         """
-        certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
+        certificate, entries = await self.search.run(after_sequential, terms, first, report.num_answers)
         shown = entries
         amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:

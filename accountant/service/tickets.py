@@ -10,44 +10,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
-from croupier.accountant.service.checking import check_reports, evaluate_both, evaluate_fakes, open_budgets
+from croupier.accountant.service.checking import evaluate_both, evaluate_fakes
+from croupier.accountant.service.ticket_keys import TICKET_KEYS
 from croupier.protocol.batches import digest_of_hashes, unpack
-from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Digest, Lane, PrivateKey, RoundId
-from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
-from croupier.protocol.randomness import SystemRandom
-from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, TicketIssuer, are_blinded
+from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.onion import BUDGET_BYTES, decode_budget
+from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import MAX_PER_CALL, Admission
 from croupier.runtime.clock import Stopwatch
-from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
+from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.round_control import envelope_keys
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
+from croupier.runtime.tasks import DOES_NOT_OPEN, NO_TICKET, OPENED
 from croupier.runtime.transaction import Transaction
 
-__all__ = [
-    "TICKET_KEYS",
-    "BudgetsFound",
-    "ReportsFound",
-    "TicketCheck",
-    "TicketDesk",
-    "make_keys",
-    "put_public_keys",
-    "ticket_lane_work",
-]
+__all__ = ["BudgetsFound", "ReportsFound", "TicketCheck", "TicketDesk"]
 
-TICKET_KEYS = {pb.LANE_REPORT: KeyPurpose.REPORT_TICKETS, pb.LANE_PARAMETER: KeyPurpose.PARAMETER_TICKETS}
-"""The purposes of the keys that sign the tickets of each lane."""
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
@@ -94,39 +79,6 @@ class ReportsFound:
     rejected: list[bytes]
     num_items: int
     dropped: dict[str, int]
-
-
-def make_keys(suite: str) -> dict[KeyPurpose, KeyPair]:
-    """Returns the round's envelope and release keys, and of its two ticket keys the seeds.
-
-    Raises:
-        ValueError: there is no such HPKE suite.
-    """
-    keys = envelope_keys(suite) | {KeyPurpose.RELEASE: generate_key_pair(suite)}
-    for lane, purpose in TICKET_KEYS.items():
-        seed = SystemRandom().block(32)
-        keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, PrivateKey(seed))
-    return keys
-
-
-def put_public_keys(public: pb.RoundKeys, keys: Mapping[KeyPurpose, KeyPair]) -> None:
-    """Writes the public halves of the release key and the ticket keys."""
-    public.release_public_key = keys[KeyPurpose.RELEASE].public
-    public.report_ticket_key = keys[TICKET_KEYS[pb.LANE_REPORT]].public
-    public.parameter_ticket_key = keys[TICKET_KEYS[pb.LANE_PARAMETER]].public
-
-
-def ticket_lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
-    """Opens the budgets, and checks the tickets of both lanes."""
-    if lane == pb.LANE_TICKET:
-        check = partial(check_reports, keys[TICKET_KEYS[pb.LANE_REPORT]].private, terms.hash)
-        return LaneWork(len(UNOPENED), HASH_BYTES, check)
-    layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-    seed = keys[TICKET_KEYS[pb.LANE_PARAMETER]].private
-    work = partial(
-        open_budgets, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size, seed, terms.hash
-    )
-    return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)
 
 
 class TicketDesk:

@@ -150,7 +150,7 @@ class RunningService:
                 settings.rules,
             )
             self.service = role_of(setup)
-            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
+            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: len(self.service.peers.waiting))
             self.readiness = Readiness(self.store, metrics, probe_every_s)
             self._tls = ServerTls(deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)

@@ -78,7 +78,7 @@ class CheatingShuffler(ShufflerService):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self.caught: dict[str, Refusal] = {}
-        self._honest = LaneSender(setup, self.engine)
+        self._honest = LaneSender(setup, self.peers)
         instead(self.sender, put_output=self.put_output, send_lane=self.send_lane, hand_over=self.hand_over)
 
     def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:

@@ -55,7 +55,7 @@ class OwnFakes(ShufflerService):
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self.honest = FakeReports(setup, self.peers, self.engine, self.position)
+        self.honest = FakeReports(setup, self.peers, self.position)
         instead(self.fakes, make=self.make, make_early=none_early)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
@@ -84,7 +84,7 @@ class ReplacesReports(CheatingShuffler):
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
-        self.honest = FakeReports(setup, self.peers, self.engine, self.position)
+        self.honest = FakeReports(setup, self.peers, self.position)
         self.made: list[bytes] = []
         instead(self.fakes, make=self.make, make_early=none_early)
 

@@ -213,7 +213,7 @@ class Tickets(CheatingShuffler):
     async def tickets(self, terms: RoundTerms, messages: Sequence[bytes]) -> list[bytes]:
         """Returns tickets that the accountant gives this hop for messages of its choice, in one call."""
         requests = [TicketRequest(message) for message in messages]
-        answer = await self.engine.call_until_answered(
+        answer = await self.peers.call_until_answered(
             terms.round_id,
             terms.manifest.accountant.service,
             lambda to: stubs.AccountantStub(to).GetFakeTickets,

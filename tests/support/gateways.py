@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 import croupier.net.http_channel
 from croupier.accountant.service.checking import evaluate_both
-from croupier.accountant.service.tickets import TICKET_KEYS
+from croupier.accountant.service.ticket_keys import TICKET_KEYS
 from croupier.net.http_channel import CONTENT_TYPE, HttpAnswer
 from croupier.net.transport import Transport
 from croupier.protocol.deployment import ServiceEntry
