@@ -20,8 +20,8 @@ from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import ANSWER_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
-from croupier.runtime.position import Position
 from croupier.runtime.peers import Peers
+from croupier.runtime.position import Position
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep

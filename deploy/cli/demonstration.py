@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +27,6 @@ from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS
 from croupier.show.views.throughput import ThroughputRowView
 
 if TYPE_CHECKING:
-    from croupier.deploy.local.demo import PlannedRound
     from croupier.deploy.local.demo_study import Truth
     from croupier.show.study_results import StudyRowView
 
@@ -118,7 +115,9 @@ def demo(
         import asyncio
 
         from croupier.deploy.local.budget_groups import parse_budget_groups
-        from croupier.deploy.local.demo import ask_about, plan_demo, run_demo
+        from croupier.deploy.local.demo import run_demo
+        from croupier.deploy.local.demo_plan import plan_demo
+        from croupier.deploy.local.demo_questions import ask_about
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.deploy.operator.keys import check_hops
         from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
@@ -148,18 +147,19 @@ def demo(
         )
         if file.assumed:
             note(file.assumed)
+        for planned in plan.rounds:
+            note_left_out(planned.population.rejected)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:
 
-            @contextmanager
-            def watch(planned: PlannedRound) -> Iterator[Callable[[int, int], None]]:
-                with progress_bar() as move:
-                    yield progress_of(move, planned.name)
-                note_left_out(planned.population.rejected)
-
             async def play() -> None:
-                result = await (run_demo(local.directory, plan) if as_json else run_demo(local.directory, plan, watch))
+                with progress_bar() as move:
+
+                    def progress(name: str, done: int, total: int) -> None:
+                        progress_of(move, name)(done, total)
+
+                    result = await run_demo(local.directory, plan, progress)
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result), *halving_remarks(result["questions"]))
                 cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))

@@ -107,7 +107,7 @@ class FleetOutcome:
         """Returns the same in one line."""
         codes = self.report.codes
         rows = codes.total() + self.report.answered_before + len(self.rejected)
-        parts = [f"{count:,} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in codes.items()]
+        parts = [self.report.outcomes()] if codes else []
         if self.report.answered_before:
             counts = "their first answers count, not these rows" if self.known_by_id else "they are counted once"
             parts.append(f"{self.report.answered_before:,} answered before ({counts})")

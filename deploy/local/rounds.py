@@ -6,19 +6,21 @@ The demonstration, the benchmark and the experiments share it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import grpc.aio
 
 from croupier.client.submission import Participant
-from croupier.deploy.local.fleet import fleet_of
+from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.deploy.local.users import Enrol, FleetReport, Progress
 from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.deploy.operator.rounds import Operator
-from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.manifest import state_name
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
@@ -26,7 +28,14 @@ from croupier.show.views.rounds import ServiceView
 
 __all__ = ["Play", "RoundOutcome", "play_round", "players"]
 
-Play = Callable[[RoundSettings, Mapping[str, Participant]], Awaitable["RoundOutcome"]]
+
+class Play(Protocol):
+    """Plays one round with the users it is given; see `play_round`."""
+
+    async def __call__(
+        self, settings: RoundSettings, users: Mapping[str, Participant], progress: Progress = ..., /
+    ) -> RoundOutcome:
+        """Returns the finished round."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +87,7 @@ class RoundOutcome:
 
 @asynccontextmanager
 async def players(
-    operator: Operator,
-    directory: Path,
-    pool: WorkerPool,
-    progress: Progress = lambda _: None,
-    enrol: Enrol | None = None,
+    operator: Operator, directory: Path, pool: WorkerPool, enrol: Enrol | None = None
 ) -> AsyncIterator[Play]:
     """Yields a function that plays one round with the users it is given.
 
@@ -90,42 +95,38 @@ async def players(
         operator: of a running deployment.
         directory: of the same deployment; what is sealed is kept there.
         pool: where users' values are randomized and sealed.
-        progress: called with the number of users whose fate is known since the last call.
         enrol: see `run_fleet`; the operator's if not given.
     """
     await pool.warm()
     async with fleet_of(operator, directory, pool, enrol) as fleet:
-
-        async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
-            async def submit(terms: RoundTerms) -> FleetReport:
-                return await fleet.answer(terms, users, progress)
-
-            return await play_round(operator, settings, submit, max(600.0, len(users) / 50))
-
-        yield play
+        yield partial(play_round, operator, fleet)
 
 
 async def play_round(
     operator: Operator,
+    fleet: Fleet,
     settings: RoundSettings,
-    fleet: Callable[[RoundTerms], Awaitable[FleetReport]],
-    patience_s: float = 600.0,
+    users: Mapping[str, Participant],
+    progress: Progress = lambda _: None,
 ) -> RoundOutcome:
     """Plays one round.
 
     Args:
         operator: of a running deployment.
+        fleet: answers for the users.
         settings: of the round.
-        fleet: submits for the round and returns its report.
-        patience_s: how long to wait for the result.
+        users: the values and budgets of everybody, by name.
+        progress: called with the number of users whose fate is known since the last call.
 
     Raises:
-        RuntimeError: too few submissions were accepted.
+        RuntimeError: a service did not accept every answer, or the answers are too few.
         Refusal: a service refused, or the round stopped in a service.
     """
     terms = await operator.open_round(settings)
     started = time.perf_counter()
-    report = await fleet(terms)
+    report = await fleet.answer(terms, users, progress)
+    if report.accepted < report.codes.total():
+        raise RuntimeError(f"a service did not accept every answer: of {report.codes.total():,} {report.outcomes()}")
     closed = time.perf_counter()
     answer = await operator.close_round(terms.round_id)
     if answer.state != pb.ROUND_STATE_CLOSED:
@@ -134,7 +135,7 @@ async def play_round(
             f"the round is {state} with {answer.num_clients:,} clients; it must have at least "
             f"{settings.min_batch_size:,}"
         )
-    publication, certificate = await operator.result(terms.round_id, patience_s)
+    publication, certificate = await operator.result(terms.round_id, max(600.0, len(users) / 50))
     published = time.perf_counter()
     services = [
         status_json(status)

@@ -20,7 +20,9 @@ from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
-from croupier.deploy.local.demo import PlannedRound, plan_demo, questions_on, truth_of
+from croupier.deploy.local.demo_plan import PlannedRound, plan_demo
+from croupier.deploy.local.demo_questions import questions_on
+from croupier.deploy.local.demo_results import truth_of
 from croupier.deploy.local.sheets import Frame, open_table
 from croupier.protocol.codes import Note
 from croupier.protocol.questions import choose_budget

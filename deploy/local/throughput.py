@@ -316,7 +316,7 @@ async def _measure(
         done += more
         progress(done, size)
 
-    async with Operator(directory) as operator, players(operator, directory, pool, submitted, _known) as play:
+    async with Operator(directory) as operator, players(operator, directory, pool, _known) as play:
         hops = len(operator.deployment.shufflers)
 
         async def measure(users: int) -> ThroughputRowView:
@@ -332,11 +332,11 @@ async def _measure(
             floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             before = await _used(directory, operator)
-            outcome = await play(settings, drawn)
+            outcome = await play(settings, drawn, submitted)
             used = (await _used(directory, operator)).since(before)
             floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
-            if outcome.fleet.accepted != users or outcome.publication.num_reports != users:
-                raise RuntimeError(f"{users} users, {outcome.fleet.accepted} accepted: this measures something else")
+            if (counted := outcome.publication.num_reports) != users:
+                raise RuntimeError(f"{users} users, {counted} counted: this measures something else")
             return _row(users, outcome, floor_s, floor_cpu, used)
 
         for users in sizes:

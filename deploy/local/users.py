@@ -63,6 +63,10 @@ class FleetReport:
     submit_wall_s: float = 0.0
     bytes_sent: int = 0
 
+    def outcomes(self) -> str:
+        """Returns how many submissions came to what, in words."""
+        return ", ".join(f"{count:,} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in self.codes.items())
+
     @property
     def accepted(self) -> int:
         """How many submissions hop 1 accepted."""

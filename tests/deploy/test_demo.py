@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,14 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.columns import Rows
 from croupier.deploy.local.csv_columns import CsvFile
-from croupier.deploy.local.demo import PlannedRound, ask_about, plan_demo, submit_planned, unwatched
+from croupier.deploy.local.demo import ask_planned
+from croupier.deploy.local.demo_plan import PlannedRound, plan_demo
+from croupier.deploy.local.demo_questions import ask_about
+from croupier.deploy.local.rounds import play_round
 from croupier.deploy.local.users import FleetReport
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.support.messages import naming
 
 
 class FakeFleet:
@@ -64,22 +70,35 @@ def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: py
 async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path: Path) -> None:
     """Reproduction: a second process read the file again, and drew other budgets than the plan's."""
     part, moved = planned(tmp_path), list[tuple[str, int, int]]()
-
-    @contextmanager
-    def watch(what: PlannedRound) -> Iterator[Callable[[int, int], None]]:
-        yield lambda done, total: moved.append((what.name, done, total))
-
-    fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 40)
     (tmp_path / "people.csv").unlink()  # nothing reads it any more
-    report = await submit_planned(fleet, part, watch, make_kit().terms)
-    assert fleet.users == [part.population.participants]
-    assert fleet.users[0] is part.population.participants
-    assert report.accepted == 40
+    played: list[tuple[Any, Mapping[str, Participant]]] = []
+
+    async def play(settings: Any, users: Mapping[str, Participant], progress: Callable[[int], None] = print) -> Any:
+        played.append((settings, users))
+        for _ in users:
+            progress(1)
+        return SimpleNamespace(certificate=pb.Certificate(granted=True))
+
+    answered = await ask_planned(play, part, lambda *what: moved.append(what))
+    ((settings, users),) = played
+    assert settings is part.settings
+    assert users is part.population.participants
+    assert answered.planned is part
     assert (moved[0], moved[-1], len(moved)) == (("hours", 1, 40), ("hours", 40, 40), 40)
 
 
+class OpensOnly:
+    """An operator that opens rounds, and has nothing else."""
+
+    async def open_round(self, _settings: Any) -> Any:
+        return make_kit().terms
+
+
 @pytest.mark.asyncio
-async def test_a_demonstration_ends_where_an_answer_was_refused(tmp_path: Path) -> None:
+async def test_a_round_ends_where_an_answer_was_refused(tmp_path: Path) -> None:
+    part = planned(tmp_path)
+    operator: Any = OpensOnly()
     fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 39, "SUBMISSION_CODE_OVERLOADED")
-    with pytest.raises(RuntimeError, match=r"of 41 rows 39 ACCEPTED, 1 OVERLOADED, 1 left out; 12 values clamped"):
-        await submit_planned(fleet, planned(tmp_path), unwatched, make_kit().terms)
+    with pytest.raises(RuntimeError, match=naming(40, "39 ACCEPTED", "1 OVERLOADED")):
+        await play_round(operator, fleet, part.settings, part.population.participants)
+    assert fleet.users == [part.population.participants]

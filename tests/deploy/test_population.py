@@ -11,7 +11,9 @@ import pytest
 
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
-from croupier.deploy.local.demo import ComparedQuestion, DemoQuestion, ask_about
+from croupier.deploy.local.demo_plan import PlannedRound
+from croupier.deploy.local.demo_questions import DemoQuestion, ask_about
+from croupier.deploy.local.demo_results import ComparedQuestion
 from croupier.deploy.local.population import (
     PopulationFile,
     Rows,
@@ -30,7 +32,8 @@ HOURS = Question("hours", OneBit(0.0, 5.0))
 def answered(file: Path, *, clamp: bool) -> ComparedQuestion:
     population = read_population(PopulationFile(CsvFile(file), "hours", GROUPS, clamp=clamp), HOURS)
     nothing: Any = SimpleNamespace()
-    return ComparedQuestion(DemoQuestion(HOURS, "hours"), None, population, nothing)
+    planned = PlannedRound("hours", DemoQuestion(HOURS, "hours"), None, population, nothing)
+    return ComparedQuestion(planned, nothing)
 
 
 def test_a_demonstration_clamps_and_names_the_truth_of_the_whole_column(tmp_path: Path) -> None:

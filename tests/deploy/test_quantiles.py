@@ -38,7 +38,7 @@ async def test_a_median_is_found_in_five_rounds(tmp_path: Path, hop_noise: float
     seen: list[int] = []
     async with table(tmp_path, 2) as at:
 
-        async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
+        async def play(settings: RoundSettings, users: Mapping[str, Participant], _: object = None) -> RoundOutcome:
             terms = await at.operator.open_round(settings)
             report = await at.submit(terms, list(users.values()))
             publication, certificate = await at.finish(terms)

@@ -24,7 +24,7 @@ from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.accountant.spending import Entry, Limit
 from croupier.client.rounds import fetch_signed_result
 from croupier.deploy.cli import app
-from croupier.deploy.local.demo import published_at_random
+from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
 from croupier.protocol import texts

@@ -18,7 +18,7 @@ from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.spending import BudgetsTold, Spent
-from croupier.deploy.local.demo import published_at_random
+from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport

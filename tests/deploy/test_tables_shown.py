@@ -151,7 +151,7 @@ async def test_the_console_shows_tables_sums_and_searches(tmp_path: Path) -> Non
     async with table(tmp_path, 2) as at, served(at.inside.directory, at) as url, async_playwright() as playwright:
         result, *document = await asked(at)
 
-        async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
+        async def play(settings: RoundSettings, users: Mapping[str, Participant], _: object = None) -> RoundOutcome:
             terms = await at.operator.open_round(settings)
             report = await at.submit(terms, list(users.values()))
             return RoundOutcome(*await at.finish(terms), report, [], 0.0, 0.0)

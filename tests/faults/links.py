@@ -49,29 +49,31 @@ class Link:
         self.become("cut")
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if self._cut or task is None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A task of its own forwards; its end closes the connection, also where it is cancelled before it begins."""
+        if self._cut:
             writer.transport.abort()
             return
-        self._connections.add(task)
-        onward: asyncio.StreamWriter | None = None
-        try:
+        forwarding = asyncio.create_task(self._forward(reader, writer))
+        self._connections.add(forwarding)
+
+        def end(_: asyncio.Task[None]) -> None:
+            self._connections.discard(forwarding)
+            writer.transport.abort()
+
+        forwarding.add_done_callback(end)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.CancelledError):  # the target is down, or the link was cut
             back, onward = await asyncio.open_connection(self._host, self._port)
             pumps = [asyncio.create_task(self._pump(reader, onward)), asyncio.create_task(self._pump(back, writer))]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                onward.transport.abort()
                 for pump in pumps:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)
-        except (OSError, asyncio.CancelledError):
-            pass  # the target is down, or the link was cut: the caller's connection ends, which is all it may learn
-        finally:
-            self._connections.discard(task)
-            for end in (writer, onward):
-                if end is not None:
-                    end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

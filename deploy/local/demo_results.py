@@ -1,0 +1,154 @@
+"""What a demonstration has learned, beside the truth, and what it cost its participants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.results import Guarantee
+from croupier.deploy.local.demo_plan import PlannedRound
+from croupier.deploy.local.population import Participants, Rows
+from croupier.deploy.local.rounds import RoundOutcome
+from croupier.deploy.operator.ledger import spent_in
+from croupier.protocol.codes import Note
+from croupier.protocol.mechanisms import IntervalMechanism
+from croupier.protocol.names import RoundId
+from croupier.protocol.questions import Question
+from croupier.protocol.statements import written_json
+from croupier.protocol.views import BoundView
+from croupier.show.published import publication_json
+from croupier.show.views.demonstration import DemoView, TogetherView
+from croupier.show.views.results import ResultView
+
+__all__ = ["ComparedQuestion", "demo_json", "published_at_random", "truth_of"]
+
+
+@dataclass(frozen=True)
+class ComparedQuestion:
+    """One answered question beside the truth, which only a demonstration can know."""
+
+    planned: PlannedRound
+    outcome: RoundOutcome
+
+    def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:
+        """Returns the share, mean, or share of every category of these very participants.
+
+        as_stated: of their values in the file, where a value outside the question's interval is not clamped to it.
+        """
+        return truth_of(self.planned.asked.question, self.planned.population, as_stated=as_stated)
+
+    def notes(self) -> list[str]:
+        """Returns what the truth is not about: values that were clamped, and rows that were left out."""
+        used, left = len(self.planned.population.participants), self.planned.population.rejected
+        notes = []
+        if self.planned.population.clamped:
+            (whole,) = self.truth(as_stated=True)
+            clamped = len(self.planned.population.clamped)
+            notes.append(
+                f"{clamped:,} of {used:,} values ({100 * clamped / used:.1f} %) are outside the interval and count "
+                f"as its nearer end; as the file has them their mean is {whole:.4f}"
+            )
+        if left:
+            why = next(iter(left.values()))
+            notes.append(f"{len(left):,} of {used + len(left):,} rows were left out, also of the truth; {why}")
+        return notes
+
+
+def truth_of(question: Question, population: Participants, *, as_stated: bool = False) -> tuple[float, ...]:
+    """Returns the share, mean, or share of every category of a population.
+
+    as_stated: of the values in the file, where a value outside the question's interval is not clamped to it.
+    """
+    stated = population.clamped if as_stated else {}
+    values = [stated.get(name, participant.value) for name, participant in population.participants.items()]
+    categories = range(len(question.mechanism.categories))
+    shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
+    return shares or (sum(values) / len(values),)
+
+
+def _quantity(question: Question) -> str:
+    return "mean" if isinstance(question.mechanism, IntervalMechanism) else "share"
+
+
+def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
+    return list(numbers) if len(numbers) > 1 else numbers[0]
+
+
+def published_at_random(outcome: RoundOutcome) -> ResultView:
+    """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
+    document = publication_json(outcome.publication, outcome.certificate)
+    document["notes"] = [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
+    return document
+
+
+def demo_json(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> DemoView:
+    """Returns the JSON document of `croupier demo`.
+
+    Args:
+        directory: of the deployment, which has the ledger.
+        answers: of all rounds.
+        delta: the central delta that each round was certified at.
+    """
+    users = sum(answer.outcome.fleet.accepted for answer in answers)
+    wall_s = sum(answer.outcome.wall_s for answer in answers)
+    return {
+        "questions": [
+            {
+                "column": answer.planned.asked.column,
+                "name": answer.planned.name,
+                "quantity": _quantity(answer.planned.asked.question),
+                "group": answer.planned.group.value if answer.planned.group else None,
+                "truth": _listed_if_many(answer.truth()),
+                "truth_as_stated": _listed_if_many(answer.truth(as_stated=True)),
+                "clamped": len(answer.planned.population.clamped),
+                "left_out": len(answer.planned.population.rejected),
+                "data_notes": answer.notes(),
+                **published_at_random(answer.outcome),
+                "users_per_s": answer.outcome.fleet.accepted / answer.outcome.wall_s,
+                "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in answer.outcome.stages()},
+            }
+            for answer in answers
+        ],
+        "throughput_users_per_s": users / wall_s,
+        "together": _together(directory, answers, delta),
+    }
+
+
+def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> TogetherView:
+    """Returns what all rounds that one person may be in cost together, and what all rounds do, as the ledger has it.
+
+    Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
+    most. In every round each person is taken to be in the tier that costs most there.
+    """
+    of_group: dict[Rows | None, list[RoundId]] = {}
+    for answer in answers:
+        of_group.setdefault(answer.planned.group, []).append(RoundId(answer.outcome.publication.round_id))
+    ledger = [round_id for round_ids in of_group.values() for round_id in round_ids]
+    mine = len(ledger) // len(of_group)
+    fixed = partial(spent_in, directory, fixed_terms=True)  # all questions are asked before the first result
+    total, ledger_total = (sum_above([delta] * rounds) for rounds in (mine, len(ledger)))  # as the ledger adds them
+    return {
+        "group_by": answers[0].planned.group.column if answers[0].planned.group else None,
+        "rounds": mine,
+        "person": _cost([fixed(round_ids, total) for round_ids in of_group.values()], total),
+        "ledger_rounds": len(ledger),
+        "ledger": _cost([fixed(ledger, ledger_total)], ledger_total),
+    }
+
+
+def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
+    """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
+    proved = [guarantee for guarantee in guarantees if guarantee is not None]
+    if len(proved) < len(guarantees):
+        return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
+    worst = max(proved, key=lambda guarantee: guarantee.epsilon)
+    return {
+        "epsilon": worst.epsilon,
+        "delta": delta,
+        "grade": str(worst.grade),
+        "method": written_json(worst.method),
+        "assumptions": written_json(worst.assumptions),
+    }
