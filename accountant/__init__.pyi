@@ -28,6 +28,8 @@ from .planner import Plan as Plan
 from .planner import plan as plan
 from .published import OutOfRangeError as OutOfRangeError
 from .published import compare as compare
+from .release import Conditions as Conditions
+from .release import RoundConditions as RoundConditions
 from .results import Comparison as Comparison
 from .results import Grade as Grade
 from .results import Guarantee as Guarantee

@@ -10,19 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, Unpack
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
-from croupier.accountant.hop_fakes import AnyHopNoise
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.chords import Chords, crossing
-from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
+from croupier.accountant.ranges import check_delta, check_epsilon, outside
+from croupier.accountant.release import Conditions, RoundConditions, SettledConditions
 from croupier.accountant.results import LowerBound
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
@@ -246,11 +245,8 @@ def privacy_profile(
     randomizer: Randomizer | str,
     *,
     deltas: Sequence[float] | float | None = None,
-    dishonest: int = 0,
-    linkage: Linkage = "separate",
     rounds: int | PermanentSeries = 1,
-    hop_noise: AnyHopNoise = None,
-    hops: int = 2,
+    **conditions: Unpack[Conditions],
 ) -> CertifiedProfile:
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
 
@@ -260,28 +256,23 @@ def privacy_profile(
     Raises:
         ValueError: as `certify`, or deltas is empty.
     """
+    SettledConditions.of(conditions, Conditions)
     given = DELTAS if deltas is None else [float(deltas)] if isinstance(deltas, float | int) else list(deltas)
     if not given:
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
-    return profile_at(given, budgets, randomizer, dishonest, linkage, rounds, (hop_noise, hops), refine=deltas is None)
+    return profile_at(given, budgets, randomizer, rounds, refine=deltas is None, **conditions)
 
 
 def profile_at(
     deltas: Sequence[float],
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
-    dishonest: int,
-    linkage: Linkage,
     rounds: int | PermanentSeries,
-    fakes: tuple[AnyHopNoise, int] = (None, 2),
     *,
-    counted_by: BudgetPrivacy | None = None,
     refine: bool,
+    **conditions: Unpack[RoundConditions],
 ) -> CertifiedProfile:
-    """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says.
-
-    fakes: hop_noise and hops, as for `certify`.
-    """
+    """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says."""
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
 
@@ -290,14 +281,10 @@ def profile_at(
             multiset,
             family,
             delta=delta,
-            dishonest=dishonest,
-            linkage=linkage,
             rounds=rounds,
-            hop_noise=fakes[0],
-            hops=fakes[1],
-            counted_by=counted_by,
             attack=not alone,
             compare_all=not alone,
+            **conditions,
         )
 
     points = []

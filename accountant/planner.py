@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import Unpack
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from croupier.accountant.answers import BoundPolicy, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.category_choice import best_of_categories, categories_in, first_of_categories
 from croupier.accountant.certificate import Certificate
-from croupier.accountant.certification import certify, check_setting
-from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
+from croupier.accountant.certification import certify
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open, with_best
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
@@ -30,7 +31,8 @@ from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.largest_point import Objective, largest_point
 from croupier.accountant.numerics.roots import root_between
-from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
+from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, check_count, check_target_delta, is_number, outside
+from croupier.accountant.release import Conditions, SettledConditions
 from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
@@ -115,13 +117,8 @@ def plan(
     num_users: int | None = None,
     budgets: AnyBudgets | None = None,
     rounds: int = 1,
-    dishonest: int = 0,
-    linkage: Linkage = "separate",
-    bounds: Bounds = "all",
-    adaptive_order: bool = False,
-    hop_noise: AnyHopNoise = None,
-    hops: int = 2,
     progress: Callable[[int, int], None] | None = None,
+    **conditions: Unpack[Conditions],
 ) -> Plan:
     """Finds the missing quantity, for a total target (epsilon, delta) over all rounds.
 
@@ -140,13 +137,8 @@ def plan(
         num_users: how many there are.
         budgets: theirs, or only the proportions of them.
         rounds: how many releases one client may take part in.
-        dishonest: how many of the other clients may collude with the observer.
-        linkage: as for `certify`.
-        bounds: as for `certify`.
-        adaptive_order: as for `certify`.
-        hop_noise: as for `certify`, in every round; the standard error then includes it.
-        hops: as for `certify`.
         progress: called with the number of candidates that have been tried, and about how many there will be.
+        conditions: as for `certify`, every one by its name; see `Conditions`. The standard error includes hop noise.
 
     Returns:
         The answer and its certificate. Direction of error: the certificate of the answer holds (forward check); the
@@ -156,6 +148,7 @@ def plan(
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
+    settled = SettledConditions.of(conditions, Conditions)
     shape = None if budgets is None else as_budgets(budgets)
     k = categories_in(randomizer)
     if k is not None or is_open(randomizer):
@@ -166,18 +159,14 @@ def plan(
             num_users=num_users,
             budgets=budgets,
             rounds=rounds,
-            dishonest=dishonest,
-            linkage=linkage,
-            bounds=bounds,
-            adaptive_order=adaptive_order,
-            hop_noise=hop_noise,
-            hops=hops,
             progress=progress,
+            **conditions,
         )
-        best: Callable[[Budgets], Randomizer] = partial(best_levels, hop_noise=hop_noise, hops=hops)
+        noise, hops = settled.hop_noise, settled.hops
+        best: Callable[[Budgets], Randomizer] = partial(best_levels, hop_noise=noise, hops=hops)
         starts: tuple[Randomizer, ...] = FIRST_LEVELS
         if k is not None:
-            best, starts = partial(best_of_categories, k, hop_noise=hop_noise, hops=hops), first_of_categories(k)
+            best, starts = partial(best_of_categories, k, hop_noise=noise, hops=hops), first_of_categories(k)
         if epsilon is None and shape is not None:
             answer = again(best(shape if num_users is None else resized(shape, num_users)))
         else:
@@ -186,11 +175,12 @@ def plan(
     randomizer = as_randomizer(randomizer)
     if num_users is not None:
         check_count(num_users, "num_users", 1)
-    check_setting(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order)
-
-    fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
+    check_target_delta(delta)
+    check_count(settled.dishonest, "dishonest")
+    check_count(rounds, "rounds", 1)
+    settled.check(randomizer)
     tell = progress or (lambda tried, about: None)
-    asked = Asked(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order, fakes, tell)
+    asked = Asked(randomizer, delta, rounds, conditions, settled, settled.fakes(randomizer), tell)
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
@@ -203,7 +193,7 @@ def plan(
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
         return _with_costs_of_a_mean(
-            _largest_certified(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon), asked
+            _largest_certified(Goal.NUM_USERS, asked, _Users(shape, settled.dishonest), epsilon), asked
         )
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
     return _with_costs_of_a_mean(
@@ -222,11 +212,9 @@ class Asked:
 
     randomizer: Randomizer
     delta: float
-    dishonest: int
-    linkage: Linkage
     rounds: int
-    bounds: Bounds
-    adaptive_order: bool
+    conditions: Conditions
+    settled: SettledConditions
     fakes: HopFakes | None
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
@@ -244,14 +232,9 @@ class Asked:
             budgets,
             self.randomizer,
             delta=self.delta,
-            dishonest=self.dishonest,
-            linkage=self.linkage,
             rounds=rounds or self.rounds,
             attack=bounds is None and rounds is None,
-            bounds=bounds or self.bounds,
-            adaptive_order=self.adaptive_order,
-            hop_noise=None if self.fakes is None else self.fakes.noise,
-            hops=1 if self.fakes is None else self.fakes.hops,
+            **(self.conditions if bounds is None else {**self.conditions, "bounds": bounds}),
         )
         self._count()
         return certificate
@@ -282,7 +265,7 @@ class Asked:
         out. Where bounds are slow, they are evaluated at the target and not inverted: from the delta there one sees how
         far from it epsilon is, as if it were Gaussian; at the target itself this is right.
         """
-        blanket_only = self.adaptive_order or self.bounds == "blanket" or not (few or self.exactly)
+        blanket_only = self.settled.adaptive_order or self.settled.bounds == "blanket" or not (few or self.exactly)
         if self.rounds == 1 and not (self.exactly or blanket_only or self.randomizer.clones_are_fair_bits):
             lost = self._answer(budgets, tier, BoundPolicy(fakes=self.fakes), epsilon=target, rounds=1).delta
             if not 0 < lost < 1:
@@ -304,8 +287,8 @@ class Asked:
         delta: float | None = None,
         epsilon: float | None = None,
     ) -> TierCertificate:
-        colluding = self.dishonest + (0 if self.fakes is None else self.fakes.most)
-        groups = groups_of_victims(budgets, self.randomizer, colluding, self.linkage)
+        colluding = self.settled.dishonest + (0 if self.fakes is None else self.fakes.most)
+        groups = groups_of_victims(budgets, self.randomizer, colluding, self.settled.linkage)
         groups.sort(key=lambda group: (group.victim.local_epsilon, group.victim.local_delta), reverse=True)
         group = groups[min(tier, len(groups) - 1)]
         self._count()
@@ -385,17 +368,15 @@ def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate
 def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
     """Returns the plan with the costs of laplace and onebit, if it uses one of them: not for the sequential order."""
     other = other_for_a_mean(asked.randomizer)
-    if other is None or asked.adaptive_order or asked.fakes is not None:
+    if other is None or asked.settled.adaptive_order or asked.fakes is not None:
         return plan
     alike = certify(
         plan.budgets,
         other,
         delta=asked.delta,
-        dishonest=asked.dishonest,
-        linkage=asked.linkage,
         rounds=asked.rounds,
         attack=False,
-        bounds=asked.bounds,
+        **asked.conditions,
     )
     costs = ((asked.randomizer, plan.certificate.epsilon), (other, alike.epsilon))
     return replace(

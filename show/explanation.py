@@ -181,16 +181,18 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
         why_not = "people were asked one after the other"
     if why_not or randomizer is None:
         raise ValueError(f"the privacy profile is not computed: {why_not}")
+    noise, hops = hop_noise_of(stated)
     return profile_at(
         sorted({*DELTAS, stated.delta}),
         stated.budgets,
         randomizer,
-        stated.dishonest,
-        stated.linkage,
         stated.rounds_certified,
-        hop_noise_of(stated),
-        counted_by=stated.budget_privacy,
         refine=True,
+        dishonest=stated.dishonest,
+        linkage=stated.linkage,
+        hop_noise=noise,
+        hops=hops,
+        counted_by=stated.budget_privacy,
     )
 
 

@@ -24,14 +24,12 @@ from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method
 
-__all__ = ["STAGES", "TUNING_DELTA", "UNHEARD", "ExchangeProfile", "HostSums", "horizon", "rounded_up", "stages"]
+__all__ = ["TUNING_DELTA", "UNHEARD", "ExchangeProfile", "HostSums", "horizon", "rounded_up"]
 
 UNHEARD = 1e-9
 """The chance that no clock rings before the horizon, as a part of delta: it is charged, and costs nothing one sees."""
 TUNING_DELTA = 1e-12
 """The delta for which a bound is made when no target is given: the smallest that is usual."""
-STAGES = 12
-"""Stages of a clock. Each is charged at its end: with half as many, epsilon of 300 people grows by half a percent."""
 SMOOTHING = tuple(2.0**power for power in range(-3, 8))
 """Variances of the Gaussian that is added to Y, in units of Var(Y)/hosts: each is a bound, and the least is kept."""
 BULK = 7.0
@@ -165,16 +163,6 @@ def _edges(step: float, hosts: float) -> Floats:
 def horizon(delta: float | None, most: float) -> float:
     """Returns until when the clocks run; at most `most`. Any time > 0 is sound."""
     return min(-math.log(UNHEARD) - math.log(TUNING_DELTA if delta is None else delta), most)
-
-
-def stages(end: float, number: int = STAGES) -> tuple[Floats, Floats]:
-    """Ends of stages from 0 to `end`, narrow first, and ln of the chance that a clock of rate 1 rings first in each.
-
-    Both of shape (number,). The logarithms are good to a few ulp, and one of their size.
-    """
-    ends = end * (np.arange(1, number + 1) / number) ** 2
-    starts = np.concatenate([[0.0], ends[:-1]])
-    return ends, np.log(-np.expm1(starts - ends)) - starts
 
 
 @dataclass(frozen=True, eq=False)

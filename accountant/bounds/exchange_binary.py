@@ -15,9 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.exact_binary import bit_probabilities, shown_alone
-from croupier.accountant.bounds.exchange import ExchangeProfile, HostSums, horizon, stages
+from croupier.accountant.bounds.exchange import ExchangeProfile, HostSums, horizon
 from croupier.accountant.bounds.profile import UNDERFLOW, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.count_law import without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts

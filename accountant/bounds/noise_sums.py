@@ -13,9 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange import EXPONENT, HostSums, stages
+from croupier.accountant.bounds.exchange import EXPONENT, HostSums
 from croupier.accountant.bounds.laplace_laws import AT_ONCE, Family
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.clock_stages import stages
 
 __all__ = ["INEXACT", "LONGEST", "Clocks", "NoiseSums"]
 

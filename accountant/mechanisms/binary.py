@@ -13,8 +13,8 @@ from croupier.accountant.bounds.closed_forms import binary_delta
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
+from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state

@@ -12,12 +12,12 @@ import numpy as np
 
 from croupier.accountant.bounds.profile import CountProfile, Curve, Others, Victim
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import state
 
-__all__ = ["ClosedFormRandomizer", "lowered"]
+__all__ = ["ClosedFormRandomizer"]
 
 DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
@@ -75,8 +75,3 @@ class ClosedFormRandomizer(Randomizer):
         if law.counts.size <= size:
             return law
         return law.coarsened(size if delta is not None else 4 * size, tail)
-
-
-def lowered(gamma: Floats) -> Floats:
-    """Rounded down: a formula of at most six rounded operations."""
-    return gamma * (1 - 8 * UNIT)

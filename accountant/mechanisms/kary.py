@@ -12,8 +12,8 @@ import numpy as np
 from croupier.accountant.bounds.closed_forms import kary_losses
 from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
-from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
+from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.loss_sums import mean_excess
 from croupier.accountant.ranges import check_count

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
+from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.loss_sums import LossAtoms, mean_excess
 from croupier.accountant.ranges import check_count

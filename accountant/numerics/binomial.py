@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNIT", "Floats", "Ints", "binomial_pmf", "half_tail", "half_tail_error", "pmf_error"]
+__all__ = ["UNIT", "Floats", "Ints", "binomial_pmf", "half_tail", "half_tail_error", "lowered", "pmf_error"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,6 +23,11 @@ UNIT = float(np.finfo(np.float64).eps)
 
 _STIRLING_TABLE = 16
 """Below this n the errors of Stirling's formula come from a table; from 16 on the series is good to 1e-15."""
+
+
+def lowered(gamma: Floats) -> Floats:
+    """Rounded down: a formula of at most six rounded operations."""
+    return gamma * (1 - 8 * UNIT)
 
 
 def _exact_stirling_errors() -> Floats:

@@ -113,8 +113,6 @@ def simulate(
     data: Any,
     columns: str | Sequence[str],
     *,
-    low: float | None = None,
-    high: float | None = None,
     ordered: str | Sequence[str] = (),
     budgets: str = GSPA_BUDGETS,
     group_by: str | None = None,
@@ -127,8 +125,6 @@ def simulate(
     Args:
         data: a data frame of pandas or polars, one person a row; or the path of a CSV or Excel file.
         columns: what to ask about: a column of 0 and 1, of categories, or "COLUMN:LOW:HIGH" for a mean.
-        low: of one column, the smallest possible value, for a mean.
-        high: of one column, the largest possible value.
         ordered: orders of categories, such as "never;sometimes;often".
         budgets: groups epsilon:share that the people's local budgets are drawn from.
         group_by: a column: everything is asked of the people of each of its values separately.
@@ -141,9 +137,9 @@ def simulate(
     """
     table = open_table(Path(data)) if isinstance(data, str | os.PathLike) else Frame(data)
     texts, orders = ([names] if isinstance(names, str) else [*names] for names in (columns, ordered))
-    if not texts or (len(texts) > 1 and low is not None):
-        raise ValueError(f"columns is {columns!r}; it must name at least one, and only one with low and high")
-    questions = questions_on(table, texts, low, high, orders)
+    if not texts:
+        raise ValueError(f"columns is {columns!r}; it must name at least one")
+    questions = questions_on(table, texts, None, None, orders)
     plan = plan_demo(table, questions, parse_budget_groups(budgets), group_by=group_by, delta=delta, clamp=clamp)
     randomness = source or SystemRandom()
     return Simulation(tuple(_asked(planned, delta, randomness) for planned in plan.rounds), table.assumed)

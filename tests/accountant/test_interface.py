@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
+    Conditions,
+    RoundConditions,
     TableMechanism,
     Tier,
     certify,
@@ -22,6 +25,7 @@ from croupier import (
     randomizer_from_name,
 )
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.accountant.release import SettledConditions
 from tests.support.messages import naming
 
 Ask = Callable[[Any, Any], Any]
@@ -187,3 +191,16 @@ def test_no_time_is_less_than_none() -> None:
     """Reproduction: seconds=-1 was taken as 0, and left out bounds."""
     with pytest.raises(ValueError, match=naming("seconds", -1, ">= 0")):
         certify({1.0: 10}, "rr", delta=1e-6, seconds=-1)
+
+
+def test_every_condition_has_a_default_and_a_wrong_name_is_refused() -> None:
+    settled = {field.name for field in fields(SettledConditions)}
+    assert RoundConditions.__annotations__.keys() == settled
+    assert Conditions.__annotations__.keys() == settled - {"counted_by"}
+    ask: Any
+    for ask in (partial(certify, {1.0: 100}), partial(plan, budgets={1.0: 100}), partial(privacy_profile, {1.0: 100})):
+        with pytest.raises(TypeError, match=naming("'dishonset'", "dishonest", "hops")):
+            ask(randomizer="rr", dishonset=3)
+    ask = partial(plan, "rr")  # which has no counts yet
+    with pytest.raises(TypeError, match=naming("'counted_by'")):
+        ask(budgets={1.0: 100}, counted_by=None)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from croupier.accountant import Budgets, HemisphereMechanism, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
-from croupier.accountant.bounds.exchange import stages
 from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
+from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.protocol.codes import Step
 from tests.support.drawn import drawn

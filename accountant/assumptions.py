@@ -1,0 +1,64 @@
+"""What a certificate rests on, by codes: the bounds of the shuffle, and what one honest hop guarantees by its fakes."""
+
+from __future__ import annotations
+
+from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.release import Release
+from croupier.protocol.budget_privacy import BudgetPrivacy
+from croupier.protocol.codes import Assumption
+from croupier.protocol.statements import Statement, state
+
+__all__ = ["EVERYONE_ELSE_DISHONEST", "assumptions_of_one_hop", "assumptions_of_shuffle", "same_report"]
+
+EVERYONE_ELSE_DISHONEST = state(Assumption.EVERYONE_ELSE_DISHONEST)
+_FIXED_TERMS = state(Assumption.FIXED_TERMS)
+
+
+def same_report(release: Release) -> tuple[Statement[Assumption], ...]:
+    """Returns what a certificate of several waves assumes in which people send the same report, else nothing."""
+    if release.series is None:
+        return ()
+    return (state(Assumption.SAME_REPORT, waves=release.series.waves, series=release.series.name),)
+
+
+def assumptions_of_shuffle(release: Release) -> tuple[Statement[Assumption], ...]:
+    """Returns what the bounds of the shuffle rest on; of waves with the same report, what the local budget does."""
+    randomizer, rounds, conditions = release.randomizer, release.rounds, release.conditions
+    if release.series is not None:
+        replaced = state(Assumption.REPLACE_ONE)
+        return (replaced, randomizer.statement, EVERYONE_ELSE_DISHONEST, *same_report(release))
+    if randomizer.local_assumptions:
+        together = (state(Assumption.FRESH_NOISE, rounds=rounds), _FIXED_TERMS)
+        return (*randomizer.local_assumptions, *(together if rounds > 1 else ()))
+    noised, separate = conditions.counted_by, conditions.linkage == "separate"
+    assumptions = [
+        state(Assumption.REPLACE_ONE),
+        randomizer.statement,
+        state(Assumption.UNIFORM_ORDER),
+        state(Assumption.DISHONEST_CLIENTS, dishonest=conditions.dishonest),
+        state(Assumption.BUDGETS_PUBLIC) if noised is None else _noised(noised),
+        state(Assumption.ADAPTIVE_ORDER if conditions.adaptive_order else Assumption.INDEPENDENT_REPORTS),
+        state(Assumption.BUDGETS_UNLINKED if separate else Assumption.BUDGETS_SHOWN),
+    ]
+    if rounds > 1:
+        assumptions += [state(Assumption.FRESH_SHUFFLES, rounds=rounds), _FIXED_TERMS]
+    if release.leaves_local_deltas:
+        assumptions.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
+    return tuple(assumptions)
+
+
+def assumptions_of_one_hop(release: Release, fakes: HopFakes) -> tuple[Statement[Assumption], ...]:
+    """Returns what the guarantee of one honest hop rests on."""
+    assumptions = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.assumption]
+    if release.rounds > 1:
+        assumptions += [state(Assumption.FRESH_NOISE, rounds=release.rounds), _FIXED_TERMS]
+    if release.leaves_local_deltas:
+        assumptions.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
+    if release.series is not None:
+        assumptions += [*same_report(release), _FIXED_TERMS]
+    return tuple(assumptions)
+
+
+def _noised(privacy: BudgetPrivacy) -> Statement[Assumption]:
+    most = privacy.most_uncounted
+    return state(Assumption.BUDGETS_NOISED, epsilon=privacy.epsilon, delta=privacy.delta, most=most)

@@ -1,0 +1,96 @@
+"""What is put beside a certificate: the strongest quick attack, and published figures, which it may refute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.release import Release
+from croupier.accountant.results import Comparison, Grade, LowerBound
+from croupier.protocol.codes import Note
+from croupier.protocol.hop_noise import KINDS_WITH_FAKES
+from croupier.protocol.statements import state
+
+__all__ = ["attack_on_one_hop", "attack_on_shuffle", "published_bounds"]
+
+
+def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | None:
+    """Returns an attack on what the shuffle releases; None where none is known.
+
+    delta: that is certified, which may be a local one and larger than what was asked for; None where epsilon is given.
+    """
+    from croupier.accountant.attacks.lower_bound import is_attackable, lower_bound
+
+    if not is_attackable(release.randomizer) or (delta is not None and delta >= 1):
+        return None
+    attack = lower_bound(
+        _present(release),
+        release.randomizer,
+        delta=delta,
+        epsilon=release.epsilon,
+        dishonest=release.conditions.dishonest,
+        linkage=release.conditions.linkage,
+    )
+    return _in_one_round(attack, release.rounds)
+
+
+def _present(release: Release) -> Budgets:
+    """Returns the most users that there can be.
+
+    With budget privacy some more of every budget may not be counted. An attack on all of them holds for fewer: a report
+    of which the observer knows the value hides others, and never helps.
+    """
+    budgets, privacy = release.budgets, release.conditions.counted_by
+    if privacy is None:
+        return budgets
+    return Budgets(budgets.local_epsilon, budgets.local_delta, budgets.count + privacy.most_uncounted)
+
+
+def attack_on_one_hop(release: Release, fakes: HopFakes, delta: float | None) -> LowerBound | None:
+    """Returns an attack on the fakes of one honest hop, where everybody else is not; see `attack_on_shuffle`."""
+    from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
+
+    if fakes.randomizer.kind not in KINDS_WITH_FAKES or (delta is not None and delta >= 1):
+        return None
+    variation = fakes.randomizer.total_variation(float(release.budgets.local_epsilon[-1]))
+    attack = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=release.epsilon)
+    return _in_one_round(attack, release.rounds)
+
+
+def _in_one_round(attack: LowerBound, rounds: int) -> LowerBound:
+    return attack if rounds == 1 else replace(attack, attack=f"in one of {rounds} rounds: {attack.attack}")
+
+
+def published_bounds(
+    release: Release, reached: float, delta: float | None, lower: LowerBound | None, *, everything: bool
+) -> tuple[Comparison, ...]:
+    """Returns the published bounds, which are about one round; what an attack at the same delta exceeds is refuted.
+
+    Args:
+        release: what is certified; of several rounds or waves there is nothing to compare.
+        reached: the delta that is certified.
+        delta: the delta that the attack is at; None where epsilon is given.
+        lower: the attack.
+        everything: all of them, and not only the one that has personal budgets.
+    """
+    from croupier.accountant.published import compare
+
+    if release.rounds > 1 or release.series is not None or not 0 < reached < 1:
+        return ()
+    attack = lower.epsilon if lower is not None and release.fakes is None and delta == reached else None
+    rows = compare(
+        release.budgets, release.randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",)
+    )
+    return tuple(_in_this_deployment(row, release) for row in rows)
+
+
+def _in_this_deployment(row: Comparison, release: Release) -> Comparison:
+    """A published bound proves nothing where its assumptions fail: all users honest, no report linked to its budget."""
+    separate = release.conditions.linkage == "separate"
+    if row.grade is not Grade.CERTIFIED or (release.colluding == 0 and separate):
+        return row
+    missing = state(Note.IGNORES_SHOWN_BUDGETS)
+    if separate:
+        missing = state(Note.IGNORES_DISHONEST, dishonest=release.colluding)
+    return replace(row, grade=Grade.HEURISTIC, notes=(*row.notes, missing))
