@@ -31,16 +31,16 @@ class HeldReports:
     def __init__(self, setup: ServiceSetup, opener: LaneOpener) -> None:
         self._store = setup.store
         self._pool = setup.cluster or setup.pool
-        self._opener = opener
+        self.opener = opener
 
     async def check(self, terms: RoundTerms, certificate: pb.Certificate) -> None:
         """Raises Refusal BAD_BATCH unless the certificate is about the batch and the reports that are held here."""
-        arrived = [name async for page in self._opener.pages(terms, pb.LANE_REPORT) for name in page.names()]
-        if await asyncio.to_thread(_digest, arrived) != certificate.batch_digest:
+        arrived = [name async for page in self.opener.pages(terms, pb.LANE_REPORT) for name in page.names()]
+        if await asyncio.to_thread(batch_digest, arrived) != certificate.batch_digest:
             raise Refusal(Code.BAD_BATCH, "the certificate is for another batch than the one held here")
         del arrived
         accepted = [name async for page in self.accepted(terms) for name, _ in page]
-        if await asyncio.to_thread(_digest, accepted) != certificate.reports_digest:
+        if await asyncio.to_thread(batch_digest, accepted) != certificate.reports_digest:
             raise Refusal(Code.BAD_BATCH, "the certificate is for other reports than those held here")
 
     async def accepted(self, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
@@ -49,7 +49,7 @@ class HeldReports:
             StoreStep.READ_REPORTS_WITHOUT_TICKET, lambda tx: tx.document(terms.round_id, DocumentKind.REJECTED) or b""
         )
         met = {without[start : start + 32] for start in range(0, len(without), 32)}
-        async for records in self._opener.records(terms, pb.LANE_REPORT):
+        async for records in self.opener.records(terms, pb.LANE_REPORT):
             page = []
             for sealed in (split_report(record.content)[1] for record in records if record.status == OPENED):
                 name = hashlib.sha256(sealed).digest()
@@ -90,5 +90,5 @@ class HeldReports:
         return reports, drops, cpu_s
 
 
-def _digest(hashes: Sequence[bytes]) -> Digest:
+def batch_digest(hashes: Sequence[bytes]) -> Digest:
     return digest_of_hashes(sorted(hashes))

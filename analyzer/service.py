@@ -187,7 +187,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         terms = await self.engine.terms(RoundId(request.round_id))
         accountant = terms.manifest.accountant
         self.peers.require_caller(context, [accountant.service])
-        certificate = self._read_certificate(terms, request.certificate)
+        certificate = self.read_certificate(terms, request.certificate)
         document = request.certificate.SerializeToString(deterministic=True)
 
         def keep(tx: Transaction) -> None:
@@ -223,7 +223,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not published yet")
         return rpc.GetResultResponse(publication=pb.Signed.FromString(document))
 
-    def _read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
+    def read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
+        """Returns the certificate of a grant; raises SignatureError or Refusal unless it is this round's."""
         accountant = terms.manifest.accountant.service
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.peers.pinned_at(terms), [accountant])
         if [signature.signer for signature in signed.signatures] != [accountant]:

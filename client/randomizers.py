@@ -63,7 +63,7 @@ def _round_stochastically(position: Fraction, source: RandomSource) -> int:
 
 
 @lru_cache(maxsize=256)
-def _discrete_noise(kind: Literal["laplace", "gaussian"], scale: float) -> Any:
+def discrete_noise(kind: Literal["laplace", "gaussian"], scale: float) -> Any:
     from opendp import domains, measurements, metrics, mod  # not its prelude, which loads scikit-learn if it is there
 
     mod.enable_features("contrib")
@@ -166,12 +166,12 @@ class _Lattice(_Number[Lattice]):
 
 class _Laplace(_Lattice[Laplace]):
     def noise(self, mechanism: Laplace, epsilon: float) -> Any:
-        return _discrete_noise("laplace", math.nextafter(mechanism.lattice / epsilon, math.inf))
+        return discrete_noise("laplace", math.nextafter(mechanism.lattice / epsilon, math.inf))
 
 
 class _Gaussian(_Lattice[Gaussian]):
     def noise(self, mechanism: Gaussian, epsilon: float) -> Any:
-        return _discrete_noise("gaussian", mechanism.sigma_steps(epsilon))
+        return discrete_noise("gaussian", mechanism.sigma_steps(epsilon))
 
 
 class _Hemisphere(LocalRandomizer[Hemisphere]):

@@ -147,7 +147,7 @@ class Holdings(Generic[T]):
     """What is held of something limited, by item; amounts are added up for every network of the items' callers."""
 
     def __init__(self) -> None:
-        self._root = _Node[T]()
+        self.root = _Node[T]()
         self._callers: dict[T, Caller] = {}
 
     def __len__(self) -> int:
@@ -156,15 +156,15 @@ class Holdings(Generic[T]):
     @property
     def total(self) -> int:
         """What all callers hold."""
-        return self._root.amount
+        return self.root.amount
 
     def largest(self) -> int:
         """Returns what the largest network holds that holds most."""
-        return max((part.amount for part in self._root.parts.values()), default=0)
+        return max((part.amount for part in self.root.parts.values()), default=0)
 
     def held_by(self, network: Caller) -> int:
         """Returns what a caller, or the beginning of one, holds."""
-        node: _Node[T] | None = self._root
+        node: _Node[T] | None = self.root
         for name in network:
             node = node.parts.get(name) if node else None
         return node.amount if node else 0
@@ -205,10 +205,10 @@ class Holdings(Generic[T]):
         Networks that hold the same, and the items of a caller, come oldest first, or newest first. Take no more of it
         once something has changed.
         """
-        return self._root.largest_first(newest_first=newest_first)
+        return self.root.largest_first(newest_first=newest_first)
 
     def _path(self, caller: Caller) -> list[_Node[T]]:
-        path = [self._root]
+        path = [self.root]
         for name in caller:
             path.append(path[-1].parts.setdefault(name, _Node()))
         return path

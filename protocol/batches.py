@@ -73,7 +73,7 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
         raise Refusal(Code.BAD_BATCH, f"{place}: {commitment.num_fakes} fake reports; the hop must add none")
 
 
-def _check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
+def check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
     """Hop 1 opens, drops and passes on whole joint envelopes: nothing can differ between its lanes but what they hold.
 
     Budgets without their reports would count as a crowd, in the certificate, around the remaining reports.
@@ -121,5 +121,5 @@ def read_commitments(
                     Code.BAD_BATCH, f"hop {hop} received another {pb.Lane.Name(lane)} than hop {hop - 1} sent"
                 )
         chain[lane].append(commitment)
-    _check_joint(chain[pb.LANE_REPORT][0], chain[pb.LANE_PARAMETER][0])
+    check_joint(chain[pb.LANE_REPORT][0], chain[pb.LANE_PARAMETER][0])
     return chain

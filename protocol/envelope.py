@@ -165,7 +165,8 @@ _SUITES: dict[str, _Suite] = {
 }
 
 
-def _suite(name: str) -> _Suite:
+def suite_of(name: str) -> _Suite:
+    """Returns what a suite consists of; raises ValueError if there is no such suite."""
     if name not in _SUITES:
         raise ValueError(f"HPKE suite is {name!r}; it must be one of {', '.join(SUITES)}")
     return _SUITES[name]
@@ -174,14 +175,14 @@ def _suite(name: str) -> _Suite:
 @lru_cache(maxsize=256)
 def _public_key(suite: str, raw: bytes) -> Any:
     try:
-        return _suite(suite).kem.load_public(raw)
+        return suite_of(suite).kem.load_public(raw)
     except ValueError as error:
         raise ValueError(f"not a public key of suite {suite}: {len(raw)} bytes") from error
 
 
 def check_public_key(suite: str, raw: bytes) -> None:
     """Raises ValueError unless something can be sealed to these bytes; some of the right length are no key."""
-    chosen, key = _suite(suite), _public_key(suite, raw)
+    chosen, key = suite_of(suite), _public_key(suite, raw)
     try:
         chosen.hpke.encrypt(b"", key)
     except ValueError as error:
@@ -195,12 +196,12 @@ def key_id(public_key: PublicKey) -> bytes:
 
 def overhead(suite: str) -> int:
     """Returns by how many bytes a ciphertext is longer than its plaintext."""
-    return _suite(suite).kem.kem.enc_length() + _TAG_BYTES
+    return suite_of(suite).kem.kem.enc_length() + _TAG_BYTES
 
 
 def generate_key_pair(suite: str) -> KeyPair:
     """Returns a fresh key pair of the suite, from the operating system's generator."""
-    return _suite(suite).kem.generate()
+    return suite_of(suite).kem.generate()
 
 
 def seal(suite: str, public_key: PublicKey, label: Label, plaintext: bytes) -> bytes:
@@ -209,7 +210,7 @@ def seal(suite: str, public_key: PublicKey, label: Label, plaintext: bytes) -> b
     Raises:
         ValueError: unknown suite, or bytes that are not a public key of it.
     """
-    return _suite(suite).hpke.encrypt(plaintext, _public_key(suite, public_key), info=label.info())
+    return suite_of(suite).hpke.encrypt(plaintext, _public_key(suite, public_key), info=label.info())
 
 
 def open_sealed(suite: str, private_key: PrivateKey, label: Label, ciphertext: bytes) -> bytes:
@@ -226,7 +227,7 @@ def open_sealed(suite: str, private_key: PrivateKey, label: Label, ciphertext: b
 
 def open_many(suite: str, private_key: PrivateKey, label: Label, ciphertexts: Iterable[bytes]) -> list[bytes | None]:
     """Returns the plaintexts in order, None where one does not open."""
-    chosen = _suite(suite)
+    chosen = suite_of(suite)
     key, info = chosen.kem.load_private(private_key), label.info()
     plaintexts: list[bytes | None] = []
     for ciphertext in ciphertexts:

@@ -48,6 +48,11 @@ class RoundEngine:
         steps: the method that takes the next step, by the state of the round; a state without one waits for a call.
         ephemeral_documents: documents that are deleted with the round's keys, with all their parts.
         on_end: is told the round that has ended without a result, so that the role frees what it holds in memory.
+
+    Attributes:
+        steps: as given.
+        kept_terms: the terms of the rounds that were asked for last, at most MAX_TERMS.
+        drivers: the tasks that drive rounds on.
     """
 
     def __init__(
@@ -66,29 +71,29 @@ class RoundEngine:
         self.steps = steps
         self._ephemeral_documents = ephemeral_documents
         self._on_end = on_end
-        self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
-        self._drivers: dict[RoundId, asyncio.Task[None]] = {}
+        self.kept_terms: OrderedDict[str, RoundTerms] = OrderedDict()
+        self.drivers: dict[RoundId, asyncio.Task[None]] = {}
         self._woken: set[RoundId] = set()  # rounds for which something arrived while they were being driven
 
     # ------------------------------------------------------------- what is known of a round
 
     async def terms(self, round_id: RoundId) -> RoundTerms:
         """Returns the terms of a round that is open here, or has been."""
-        terms = self._terms.get(round_id)
+        terms = self.kept_terms.get(round_id)
         if terms is None:
             row = await self._store.run(StoreStep.READ_TERMS, lambda tx: tx.round(RoundId(round_id)))
             self.check_kept(row)
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
-            terms = self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
-            while len(self._terms) > MAX_TERMS:
-                self._terms.popitem(last=False)
-        self._terms.move_to_end(round_id)
+            terms = self.kept_terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
+            while len(self.kept_terms) > MAX_TERMS:
+                self.kept_terms.popitem(last=False)
+        self.kept_terms.move_to_end(round_id)
         return terms
 
     def delete_terms(self, round_id: RoundId) -> None:
         """Deletes the terms of a round from memory."""
-        self._terms.pop(round_id, None)
+        self.kept_terms.pop(round_id, None)
 
     def check_kept(self, row: RoundRow) -> None:
         """Raises Refusal WRONG_STATE for a round whose data is deleted."""
@@ -113,21 +118,21 @@ class RoundEngine:
 
     def wake(self, round_id: RoundId) -> None:
         """Drives a round on; a driver that is at work looks at the state again before it ends."""
-        task = self._drivers.get(round_id)
+        task = self.drivers.get(round_id)
         if task is None or task.done():
-            task = self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+            task = self.drivers[round_id] = asyncio.create_task(self._drive(round_id))
             task.add_done_callback(lambda done: self._remove_driver(round_id, done))
         else:
             self._woken.add(round_id)
 
     def _remove_driver(self, round_id: RoundId, driver: asyncio.Task[None]) -> None:
-        if self._drivers.get(round_id) is driver:
-            del self._drivers[round_id]
+        if self.drivers.get(round_id) is driver:
+            del self.drivers[round_id]
             self._woken.discard(round_id)
 
     async def stop_round(self, round_id: RoundId) -> bool:
         """Stops driving a round; returns whether it was being driven."""
-        driver = self._drivers.get(round_id)
+        driver = self.drivers.get(round_id)
         if driver is None:
             return False
         driver.cancel()
@@ -137,12 +142,12 @@ class RoundEngine:
 
     def cancel(self) -> None:
         """Tells all drivers to stop, and does not wait for them."""
-        for driver in self._drivers.values():
+        for driver in self.drivers.values():
             driver.cancel()
 
     async def stop(self) -> None:
         """Stops driving; everything durable stays as it is."""
-        drivers = [driver for driver in self._drivers.values() if not driver.done()]
+        drivers = [driver for driver in self.drivers.values() if not driver.done()]
         for driver in drivers:
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
@@ -158,7 +163,7 @@ class RoundEngine:
         while True:
             try:
                 if problem:
-                    await self._record_problem(round_id, problem)
+                    await self.record_problem(round_id, problem)
                     self._waiting.go_on(round_id)
                     self._metrics.round_stopped()
                     return
@@ -210,7 +215,7 @@ class RoundEngine:
             self._waiting.wait(round_id, str(refusal), refusal)
             self.wake(round_id)
 
-    async def _record_problem(self, round_id: RoundId, problem: str) -> None:
+    async def record_problem(self, round_id: RoundId, problem: str) -> None:
         """Ends the round here; no step is taken any more, so its keys and ciphertexts are shredded."""
 
         def end(tx: Transaction) -> None:

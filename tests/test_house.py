@@ -309,15 +309,19 @@ def test_tests_import_no_private_names_of_the_product() -> None:
 PLAYS_CRASHES = ("faults", "sequential/test_restarts.py", "attacks/cheaters.py")
 """Where services are ended from outside, or are dishonest: what no public name allows."""
 PUBLIC_ANYWAY = ("_replace", "_asdict", "_fields", "_repr_html_")
-MOST_PRIVATE = 27
-"""May become smaller only: a test that reaches into a class breaks with what nobody promised."""
+NOT_OURS = {
+    "accountant/test_composition.py": ["_probs", "_probs"],
+    "protocol/test_envelope.py": ["_decrypt_with_aad"],
+    "protocol/test_voprf.py": ["_name", "_sodium"],
+}
+"""Names of other libraries that have no public one."""
 
 
-def test_tests_reach_into_no_more_private_names_than_they_did() -> None:
+def test_tests_reach_into_private_names_only_where_a_crash_is_played() -> None:
+    """A test that reaches into a class breaks with what nobody promised."""
     tests = ROOT / "tests"
-    files = [file for file in tests.rglob("*.py") if not str(file.relative_to(tests)).startswith(PLAYS_CRASHES)]
-    counts = Counter({str(file.relative_to(ROOT)): len(read(file).private) for file in files})
-    assert counts.total() <= MOST_PRIVATE, counts.most_common(20)
+    private = {str(file.relative_to(tests)): read(file).private for file in tests.rglob("*.py")}
+    assert {file: names for file, names in private.items() if names and not file.startswith(PLAYS_CRASHES)} == NOT_OURS
 
 
 def test_no_function_has_more_than_nine_parameters() -> None:

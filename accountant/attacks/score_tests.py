@@ -100,7 +100,7 @@ class ScoreTest:
         height = 3.0 if target.delta is None else math.sqrt(target.log_odds)
         centre = float(self.count @ mean) + math.sqrt(variance) * height
         for _ in range(4):
-            score, place = self._at(self._tilt(centre, math.sqrt(variance)), target)
+            score, place = self.score_at(self._tilt(centre, math.sqrt(variance)), target)
             if score > best:
                 best, at = score, place
             if abs(place - centre) < 0.5 * math.sqrt(variance):
@@ -119,7 +119,7 @@ class ScoreTest:
 
         return root_between(excess, min(0.01 / width, high / 2), high)
 
-    def _at(self, tilt: float, target: Target) -> tuple[float, int]:
+    def score_at(self, tilt: float, target: Target) -> tuple[float, int]:
         """The best score of {S > t} over the window of the tilted law, and its t."""
         steps = np.arange(self.first.size, dtype=np.float64)
         centre = np.round(self.others @ steps)
@@ -175,7 +175,7 @@ class ScoreTest:
             return None
         angles = np.arange(heard, dtype=np.float64) * (2 * math.pi / length)
         centre = np.round(tilted @ np.arange(self.first.size))
-        phi, wrong = self._transforms(tilted, centre, still, turning, angles, self._log_error(tilt, angles))
+        phi, wrong = self.transforms(tilted, centre, still, turning, angles, self._log_error(tilt, angles))
         shift = math.fsum((self.count * centre).tolist())
         phi *= np.exp(-1j * angles * (shift - round(shift)))
         total = 2 * float(np.abs(phi).sum())
@@ -184,7 +184,7 @@ class ScoreTest:
         mass: Floats = irfft(phi, n=length)
         return np.asarray(mass[(np.arange(low, high + 1) - round(shift)) % length]), error
 
-    def _transforms(
+    def transforms(
         self, tilted: Floats, centre: Floats, still: Floats, turning: Floats, angles: Floats, log_error: Floats
     ) -> tuple[NDArray[np.complex128], Floats]:
         """E e^(-i angle (X - sum of the centres)), (J,), and bounds on its error.
@@ -217,7 +217,7 @@ class ScoreTest:
             relative += (len(tilted) + 16) * UNIT * (self.count @ (np.abs(log_size) + np.abs(phase)))
             relative += 2 * (self.count @ (log_size <= _LOG_FLOOR))
             phi[part] = np.exp(log_phi)
-            # phi is at most 1 in size; the truth too, or e with `log_error` (see `_at`). 1 + e < 3.8 < e^2 - 1.
+            # phi is at most 1 in size; the truth too, or e with `log_error` (see `score_at`). 1 + e < 3.8 < e^2 - 1.
             grown = np.exp(np.minimum(log_phi.real + 1.01 * relative, 2.0))
             wrong[part] = np.minimum(grown * -np.expm1(-1.01 * relative), 3.8)
         return phi, wrong

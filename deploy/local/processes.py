@@ -87,7 +87,7 @@ class LocalDeployment:
         running = {name: running[name] for name in every if name in running}
         (self.directory / _PROCESSES).write_text(json.dumps(running))
         for name in starting:
-            self._wait_ready(name)
+            self.wait_ready(name)
         return running
 
     def spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
@@ -107,7 +107,8 @@ class LocalDeployment:
                 start_new_session=True,
             )
 
-    def _wait_ready(self, name: str) -> None:
+    def wait_ready(self, name: str) -> None:
+        """Waits for the line of a service that has started; raises RuntimeError where none comes."""
         child = self.children[name]
         with selectors.DefaultSelector() as selector:
             if child.stdout is None:

@@ -251,7 +251,7 @@ def _offered(service: RoundService) -> list[str]:
     ]
 
 
-async def _serve(name: str, directory: Path, workers: int | None, until_end_of_input: bool) -> None:
+async def serve_until_stopped(name: str, directory: Path, workers: int | None, until_end_of_input: bool) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -314,7 +314,7 @@ def serve(
     # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     try:
-        asyncio.run(_serve(name, directory, workers, until_end_of_input))
+        asyncio.run(serve_until_stopped(name, directory, workers, until_end_of_input))
     except ValueError as error:
         _log.critical("the service ends: %s", error)
         raise SystemExit(2) from error

@@ -62,7 +62,7 @@ That is its default: the ports below those that systems choose themselves, for a
 """
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -365,7 +365,7 @@ def _certificate(
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
-        .add_extension(_usage(signs_certificates=is_authority), critical=True)
+        .add_extension(key_usage(signs_certificates=is_authority), critical=True)
     )
     if owner != issuer:
         builder = builder.add_extension(

@@ -34,7 +34,7 @@ class RoundRows(TableRows):
 
     def find_round(self, round_id: RoundId) -> RoundRow | None:
         """Returns the round, or None if this service has never heard of it."""
-        rows = self._select_rounds(ROUNDS.c.round_id == round_id)
+        rows = self.select_rounds(ROUNDS.c.round_id == round_id)
         return rows[0] if rows else None
 
     def round(self, round_id: RoundId) -> RoundRow:
@@ -46,18 +46,19 @@ class RoundRows(TableRows):
 
     def rounds(self, limit: int | None = None) -> list[RoundRow]:
         """Returns all rounds, or at most `limit`, newest first."""
-        return self._select_rounds(sa.true(), limit)
+        return self.select_rounds(sa.true(), limit)
 
     def newest_open_round(self) -> RoundRow | None:
         """Returns the newest round that takes submissions, or None."""
-        rows = self._select_rounds(ROUNDS.c.state == pb.ROUND_STATE_OPEN, 1)
+        rows = self.select_rounds(ROUNDS.c.state == pb.ROUND_STATE_OPEN, 1)
         return rows[0] if rows else None
 
     def rounds_in(self, *states: pb.RoundState.ValueType) -> list[RoundRow]:
         """Returns all rounds in these states, newest first."""
-        return self._select_rounds(ROUNDS.c.state.in_(states))
+        return self.select_rounds(ROUNDS.c.state.in_(states))
 
-    def _select_rounds(self, where: sa.ColumnElement[bool], limit: int | None = None) -> list[RoundRow]:
+    def select_rounds(self, where: sa.ColumnElement[bool], limit: int | None = None) -> list[RoundRow]:
+        """Returns rounds, the newest first."""
         rows = self._db.execute(sa.select(ROUNDS).where(where).order_by(ROUNDS.c.serial.desc()).limit(limit))
         return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]
 

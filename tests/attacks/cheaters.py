@@ -26,6 +26,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.runtime.lane_sender import LaneOutput, LaneSender
+from croupier.runtime.round_engine import StateStep
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
@@ -66,6 +67,13 @@ def instead(part: object, **methods: Callable[..., object]) -> None:
     for name, method in methods.items():
         assert hasattr(part, name), f"{type(part).__name__} has no {name}"
         setattr(part, name, method)
+
+
+def step_instead(service: RoundService, state: pb.RoundState.ValueType, step: StateStep) -> StateStep:
+    """Makes a service take another step in a state, and returns the step that it took."""
+    honest = service.engine.steps[state]
+    service.engine.steps = {**service.engine.steps, state: step}
+    return honest
 
 
 async def none_early(terms: RoundTerms) -> None:
@@ -150,7 +158,7 @@ class AfterCommitting(CheatingShuffler):
 
     def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
         if output.lane == pb.LANE_REPORT:
-            changed = self.change(self.engine._terms[round_id], list(output.ciphertexts))
+            changed = self.change(self.engine.kept_terms[round_id], list(output.ciphertexts))
             output = LaneOutput(output.lane, changed)
         super().put_output(tx, round_id, output)
 

@@ -177,7 +177,7 @@ async def test_a_round_that_has_stopped_takes_no_more_chunks(tmp_path: Path) -> 
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=bytes(size)
         )
-        await hop_2.engine._record_problem(terms.round_id, "a test says so")
+        await hop_2.engine.record_problem(terms.round_id, "a test says so")
         answer = await cheaters.refused(stub.Deliver(request))
         assert answer is not None
         assert answer.code.name == "WRONG_STATE"

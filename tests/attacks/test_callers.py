@@ -52,7 +52,7 @@ async def test_a_service_cannot_make_callers_of_its_own(
         every = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False)
         every |= {"crl_sign": False, "encipher_only": False, "decipher_only": False}
         usage = x509.KeyUsage(digital_signature=True, key_cert_sign=True, **every)
-        monkeypatch.setattr(keys, "_usage", lambda **_: usage)
+        monkeypatch.setattr(keys, "key_usage", lambda **_: usage)
     async with arena(tmp_path, 1, over_tls=True) as deployment:
         hop_1 = deployment.deployment.shufflers[0]
         accountant = load_secrets(deployment.inside.directory / "accountant")

@@ -87,7 +87,7 @@ async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_p
     """Hop 1 has to pass on both lanes or neither. Were that not checked, 100 tickets without a report would show it."""
     true = certify(Budgets.from_tiers([(1.0, 20)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("croupier.protocol.batches._check_joint", lambda report, parameter: None)
+        patch.setattr("croupier.protocol.batches.check_joint", lambda report, parameter: None)
         async with arena(tmp_path, 2, {"shuffler-1": cheaters.DropsReportsAndKeepsTheirBudgets}) as deployment:
             terms = await deployment.operator.open_round(settings())
             await deployment.admit(terms, await deployment.seal(terms, 120))
@@ -107,7 +107,7 @@ async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, mo
     for trusting in (False, True):
         analyzer = cheaters.TrustingAnalyzer if trusting else AnalyzerService
         if trusting:
-            monkeypatch.setattr("croupier.analyzer.held_reports._digest", lambda hashes: cheaters.AnyBatch())
+            monkeypatch.setattr("croupier.analyzer.held_reports.batch_digest", lambda hashes: cheaters.AnyBatch())
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())
@@ -197,8 +197,12 @@ async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: 
 class ShowsAnotherList(cheaters.ReplacesReports):
     """Replaces reports and shows the list of those that it should have passed on."""
 
-    async def _mix(self, terms: RoundTerms) -> bool:
-        await super()._mix(terms)
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.mix_first = cheaters.step_instead(self, pb.ROUND_STATE_CLOSED, self.mix_and_swap)
+
+    async def mix_and_swap(self, terms: RoundTerms) -> bool:
+        await self.mix_first(terms)
         truth = b"".join(sorted(self.honest_hashes))
         part = f"{pb.LANE_REPORT}-0"
         name = f"{DocumentKind.PASSED_ON}-{part}"

@@ -308,7 +308,7 @@ async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monk
     assert certificate.num_reports == PEOPLE - LAW_MOST
 
     async def all_of_them(held: HeldReports, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
-        async for records in held._opener.records(terms, pb.LANE_REPORT):
+        async for records in held.opener.records(terms, pb.LANE_REPORT):
             sealed = [split_report(record.content)[1] for record in records]
             yield [(hashlib.sha256(report).digest(), report) for report in sealed]
 

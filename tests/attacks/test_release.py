@@ -47,8 +47,12 @@ class HesitantAccountant(AccountantService):
 
     hesitates = True
 
-    async def _certify(self, terms: RoundTerms) -> bool:
-        return not self.hesitates and await super()._certify(terms)
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.certify = cheaters.step_instead(self, pb.ROUND_STATE_CLOSED, self.hesitate)
+
+    async def hesitate(self, terms: RoundTerms) -> bool:
+        return not self.hesitates and await self.certify(terms)
 
 
 @pytest.mark.asyncio
@@ -178,7 +182,7 @@ class BelievingAnalyzer(GreedyAnalyzer):
     def require_caller(self, context: grpc.aio.ServicerContext, allowed: Iterable[str]) -> None:  # type: ignore[type-arg]
         return
 
-    def _read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
+    def read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
         return pb.Certificate.FromString(signed.payload)
 
 

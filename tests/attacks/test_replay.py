@@ -20,6 +20,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction
 from croupier.runtime.lane_sender import LaneOutput
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
 from tests.attacks import cheaters
 from tests.support import settings
@@ -164,7 +165,7 @@ class PassesOnUnopened(cheaters.CheatingShuffler):
 
     def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
         if output.lane == pb.LANE_PARAMETER:
-            size = Onion(self.engine._terms[round_id]).arriving_size(output.lane, 2)
+            size = Onion(self.engine.kept_terms[round_id]).arriving_size(output.lane, 2)
             unopened = unpack(b"".join(chunks(tx, round_id, Direction.IN, output.lane) or []), size)
             output = LaneOutput(output.lane, unopened)
         super().put_output(tx, round_id, output)
@@ -218,8 +219,12 @@ class DeliversTwice(cheaters.CheatingShuffler):
 
     answer: Refusal | None = None
 
-    async def _deliver(self, terms: RoundTerms) -> bool:
-        await super()._deliver(terms)
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.deliver_first = cheaters.step_instead(self, pb.ROUND_STATE_MIXED, self.deliver_again)
+
+    async def deliver_again(self, terms: RoundTerms) -> bool:
+        await self.deliver_first(terms)
         other = b"".join(cheaters.own_report(terms, 1) for _ in range(30))
         stub = stubs.DeliveryStub(self.peers.channel_to("shuffler-2"))
         request = pb.DeliverRequest(round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=other)

@@ -181,7 +181,7 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
         scales.append(scale)
         return lambda position: position
 
-    monkeypatch.setattr(croupier.client.randomizers, "_discrete_noise", recorded)
+    monkeypatch.setattr(croupier.client.randomizers, "discrete_noise", recorded)
     question = Question("q", Laplace(low=0.0, high=2.0, lattice=lattice))
     assert randomize(question, 2.0, epsilon, SystemRandom()) == lattice
     assert randomize(question, 0.0, epsilon, SystemRandom()) == 0

@@ -106,7 +106,7 @@ def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
     local = LocalDeployment(tmp_path, 2)
     monkeypatch.setattr(local, "pids", lambda: {"shuffler-2": 2, "analyzer": 4})
     monkeypatch.setattr(local, "spawn", lambda *_: SimpleNamespace(pid=1, poll=lambda: 0, stdout=None))
-    monkeypatch.setattr(local, "_wait_ready", lambda _: None)
+    monkeypatch.setattr(local, "wait_ready", lambda _: None)
     assert list(local.up()) == ["shuffler-1", "shuffler-2", "accountant", "analyzer"]
     assert list(local.up(["accountant"])) == ["shuffler-2", "accountant", "analyzer"]
 

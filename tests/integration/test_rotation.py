@@ -112,7 +112,7 @@ async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
 
         analyzer = at.inside.running["analyzer"].service
         with monkeypatch.context() as patched:
-            patched.setattr(analyzer, "_read_certificate", away)
+            patched.setattr(analyzer, "read_certificate", away)
             await at.operator.close_round(terms.round_id)
             await asked.wait()
             for name in chain:

@@ -37,7 +37,7 @@ def test_the_largest_network_and_its_largest_caller_come_first() -> None:
     for name in ("b1", "b2", "b2 again", "b2 again", "never"):
         held.remove(name)
     assert (held.total, held.held_by(("b",)), list(held.largest_first())) == (5, 0, ["a1"])
-    assert list(held._root.parts) == ["a"]  # and nothing of the others stays in memory
+    assert list(held.root.parts) == ["a"]  # and nothing of the others stays in memory
 
 
 def test_each_network_and_each_caller_in_it_has_its_turn() -> None:

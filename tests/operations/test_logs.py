@@ -161,7 +161,7 @@ def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
     async def fail(*_: Any) -> None:
         raise Refusal(Code.STORE_FAILED)
 
-    monkeypatch.setattr("croupier.deploy.node.serve._serve", fail)
+    monkeypatch.setattr("croupier.deploy.node.serve.serve_until_stopped", fail)
     monkeypatch.setattr("croupier.deploy.node.serve.log_as_json", lambda *_: None)
     monkeypatch.setattr(os, "umask", lambda _: 0)
     monkeypatch.setenv("PYTHONWARNINGS", os.environ.get("PYTHONWARNINGS", ""))  # which serve would set for good

@@ -34,7 +34,7 @@ RFC_9180 = {
 def test_suites_are_those_of_rfc_9180(suite: str) -> None:
     private, enc, ciphertext = (bytes.fromhex(part) for part in RFC_9180[suite])
     plaintext = rust_openssl.hpke._decrypt_with_aad(
-        envelope._SUITES[suite].hpke,
+        envelope.suite_of(suite).hpke,
         enc + ciphertext,
         X25519PrivateKey.from_private_bytes(private),
         b"Ode on a Grecian Urn",

@@ -89,14 +89,14 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
     async with table(tmp_path, 1) as at:
         for number in range(3):
             await at.operator.open_round(settings(), RoundId(f"round-{number}"))
-        rows, really = list[int](), Transaction._select_rounds
+        rows, really = list[int](), Transaction.select_rounds
 
         def counted(self: Transaction, *how: Any) -> Any:
             result = really(self, *how)
             rows.append(len(result))
             return result
 
-        monkeypatch.setattr(Transaction, "_select_rounds", counted)
+        monkeypatch.setattr(Transaction, "select_rounds", counted)
         answer = await stubs.ShufflerStub(at.channel).GetRound(rpc.GetRoundRequest(), timeout=20)
         assert pb.Manifest.FromString(answer.manifest.payload).round_id == "round-2"
         assert max(rows) == 1
@@ -117,8 +117,8 @@ async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
             late = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), new_client_key())
             await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[late]), timeout=20)
         for running in at.inside.running.values():
-            assert len(running.service.engine._terms) <= 2
-            assert not running.service.engine._drivers
+            assert len(running.service.engine.kept_terms) <= 2
+            assert not running.service.engine.drivers
         hop_1: Any = at.inside.running["shuffler-1"].service
         assert not hop_1.admission.admitted
         assert not hop_1.submissions.admitting

@@ -325,7 +325,7 @@ class _Call:
 
     def __init__(self, channel: _Channel, timeout: float | None) -> None:
         self._channel = channel
-        self._task = asyncio.create_task(self._live(timeout))
+        self._task = asyncio.create_task(self.live(timeout))
         channel.calls.add(self)
         self._task.add_done_callback(self._end)
 
@@ -334,7 +334,7 @@ class _Call:
         if not task.cancelled():
             task.exception()  # a caller that waits hears of it; any other has dropped the call
 
-    async def _live(self, patience_s: float | None) -> Any:
+    async def live(self, patience_s: float | None) -> Any:
         try:
             async with asyncio.timeout(patience_s):
                 return await self._channel.network.carry(self._channel.address, self._call)
@@ -437,9 +437,9 @@ class _StreamCall(_Call):
                 await self.write(request)
             await self.done_writing()
 
-    async def _live(self, patience_s: float | None) -> None:
+    async def live(self, patience_s: float | None) -> None:
         try:
-            await super()._live(patience_s)
+            await super().live(patience_s)
         finally:
             self._requests.close()
             self._responses.close()

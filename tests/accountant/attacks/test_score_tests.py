@@ -54,7 +54,7 @@ def test_rounding_that_counts_once_for_every_user(share: float) -> None:
     width = math.sqrt(users * share * (1 - share))
     for height in (0.5, 1.4, 2.5, 4.0):
         tilt, target = height / width, _Bounds(delta=1e-9)
-        _, best = game._at(tilt, target)
+        _, best = game.score_at(tilt, target)
         bounds = target.seen[-1]
         t = round(users * share * math.exp(tilt) / (1 + share * math.expm1(tilt)))  # the mean of the tilted law
         place = t - best + int(np.argmax(Target(delta=1e-9).score(*bounds)))
@@ -69,7 +69,7 @@ def test_errors_of_transforms_are_not_cut_off_too_early() -> None:
     game = ScoreTest(np.array([0.4, 0.6]), np.array([0.6, 0.4]), np.array([[0.5, 0.5]]), np.array([9.0]), 1e-15)
     log_error = np.array([1e-3, 0.9, 1.05, 1.2, 1.3, 2.0, math.inf])
     nothing = np.zeros(1)
-    phi, wrong = game._transforms(game.others, nothing, nothing, nothing, np.zeros(log_error.size), log_error)
+    phi, wrong = game.transforms(game.others, nothing, nothing, nothing, np.zeros(log_error.size), log_error)
     assert phi == pytest.approx(1.0)
     assert (wrong >= np.minimum(np.expm1(log_error), 1 + math.e)).all()
 
