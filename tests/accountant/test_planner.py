@@ -96,7 +96,7 @@ class Asked:
         self.certificates = self.tiers = 0
 
         def counted(budgets: Budgets, *args: Any, **options: Any) -> Certificate:
-            self.certificates += options["rounds"] == rounds and options["bounds"] == "all"
+            self.certificates += options["rounds"] == rounds and options.get("bounds", "all") == "all"
             return certify(budgets, *args, **options)
 
         def answered(*args: Any) -> Any:
