@@ -120,13 +120,15 @@ def answer_of(
     where the last two are equal it is the last, which rests on less. The curve is that of the bound that was taken.
     good_enough_epsilon: what another group has in one round; where budgets are many, no slow bound is tried for less.
     """
+    # The group's, with the budget that reports show: of a table that can be less than the local one.
+    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     if policy.waves:
-        shuffled = _report_kept(group, randomizer, delta, epsilon, policy)
+        shuffled = _report_kept(group, victim, randomizer, delta, epsilon, policy)
     else:
-        shuffled = _shuffled(group, randomizer, delta, epsilon, rounds, policy, good_enough_epsilon, about)
+        shuffled = _shuffled(group, victim, randomizer, delta, epsilon, rounds, policy, good_enough_epsilon, about)
     if policy.fakes is None:
         return shuffled
-    hop = _one_honest_hop(group, randomizer, delta, epsilon, rounds, policy.fakes, policy.waves)
+    hop = _one_honest_hop(group, victim, randomizer, delta, epsilon, rounds, policy.fakes, policy.waves)
     hidden = () if policy.waves else (policy.fakes.hides_losses,)
     steps = (*hidden, *shuffled.tier.steps, *hop.tier.steps)
     if (hop.tier.epsilon, hop.tier.delta) <= (shuffled.tier.epsilon, shuffled.tier.delta):
@@ -136,13 +138,17 @@ def answer_of(
 
 
 def _report_kept(
-    group: Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, policy: BoundPolicy
+    group: Group,
+    victim: Victim,
+    randomizer: Randomizer,
+    delta: float | None,
+    epsilon: float | None,
+    policy: BoundPolicy,
 ) -> Answer:
     """What a group is certified whose reports are drawn once for several waves: its local budget.
 
     A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
     """
-    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     attained = _local(victim, delta, epsilon or 0.0, randomizer.spends_local_delta)
     attained = replace(attained, steps=(state(Step.REPORTS_KEPT, waves=policy.waves),))
     return _over_rounds(group, victim, attained, None, delta, epsilon, 1)
@@ -150,6 +156,7 @@ def _report_kept(
 
 def _one_honest_hop(
     group: Group,
+    victim: Victim,
     randomizer: Randomizer,
     delta: float | None,
     epsilon: float | None,
@@ -159,7 +166,6 @@ def _one_honest_hop(
 ) -> Answer:
     """What a group is certified if one hop is honest and everybody else is not: docs/hop-noise.md."""
     started = time.perf_counter()
-    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
     attained = _local(victim, per_round, at, randomizer.spends_local_delta)
@@ -177,6 +183,7 @@ def _one_honest_hop(
 
 def _shuffled(
     group: Group,
+    victim: Victim,
     randomizer: Randomizer,
     delta: float | None,
     epsilon: float | None,
@@ -185,8 +192,10 @@ def _shuffled(
     good_enough_epsilon: float,
     about: float | None,
 ) -> Answer:
-    """What a group is certified by its local budget and the bounds of the shuffle; arguments as for `answer_of`."""
-    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
+    """What a group is certified by its local budget and the bounds of the shuffle; arguments as for `answer_of`.
+
+    victim: the group's, with the budget that its reports show.
+    """
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
     attained = _local(victim, per_round, at, randomizer.spends_local_delta)
