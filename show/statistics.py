@@ -24,6 +24,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
+from croupier.show.views.questions import QuestionView, WordingView
 from croupier.show.views.results import NumberView, ResultView
 
 __all__ = [
@@ -40,6 +41,10 @@ __all__ = [
 _SHARES = ("rr", "krr", "pgr", "choices")
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
+
+_NO_WORDING = WordingView(language="", question="", title="", help_text="", choices=(), unit="", low="", high="")
+_NOT_STATED = QuestionView(question="", wordings=[], randomizer="", parameters={})
+"""The question of a result of an early version, which does not state it."""
 
 Interval = tuple[float, float]
 
@@ -164,7 +169,7 @@ def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
         ValueError: the document is not that of a result.
     """
     try:
-        return _read(sanitize_for_display(dict(result)), language)
+        return _read(cast(ResultView, sanitize_for_display(dict(result))), language)
     except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(
             "the document is not a result; it must be what 'croupier round result --json' or 'croupier demo --json' "
@@ -172,8 +177,8 @@ def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
         ) from error
 
 
-def _read(result: dict[str, Any], language: str) -> Statistic:
-    asked: dict[str, Any] = result.get("asked") or {}
+def _read(result: ResultView, language: str) -> Statistic:
+    asked = result.get("asked") or _NOT_STATED
     kind, parameters = asked.get("randomizer", ""), asked.get("parameters", {})
     wording = _wording(asked.get("wordings", []), language)
     name = str(asked.get("question") or result["round_id"])
@@ -195,7 +200,6 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
     if not is_share and "low" in parameters:
         scale = float(parameters["low"]), float(parameters["high"])
         about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
-    given = cast(ResultView, result)
     numbers = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
     return Statistic(
         name=name,
@@ -206,8 +210,8 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
         about=about,
         is_share=is_share,
         numbers=numbers,
-        details=tuple(map(_beside, statistics_of(given))),
-        histogram=tuple(map(_beside, shares_of(given))),
+        details=tuple(map(_beside, statistics_of(result))),
+        histogram=tuple(map(_beside, shares_of(result))),
         scale=scale,
         unit=unit,
         ends=(str(wording.get("low", "")), str(wording.get("high", ""))),
@@ -222,14 +226,15 @@ def _beside(number: NumberView) -> Number:
     return Number(number.label, number.projected, None, (low, high), population)
 
 
-def _wording(wordings: Sequence[dict[str, Any]], language: str) -> dict[str, Any]:
+def _wording(wordings: Sequence[WordingView], language: str) -> WordingView:
     chosen = [wording for wording in wordings if wording["language"].lower() == language.lower()]
-    return (chosen or [*wordings] or [{}])[0]
+    return (chosen or [*wordings] or [_NO_WORDING])[0]
 
 
-def _numbers(result: dict[str, Any], labels: list[str] | None, captions: list[str]) -> Iterable[Number]:
-    keys = ("estimate", "projected", "confidence_interval", "population_interval")
-    columns = [result[key] if labels is not None else [result[key]] for key in keys]
+def _numbers(result: ResultView, labels: list[str] | None, captions: list[str]) -> Iterable[Number]:
+    stated: list[Any] = [result["estimate"], result["projected"]]
+    stated += [result["confidence_interval"], result["population_interval"]]
+    columns = stated if labels is not None else [[value] for value in stated]
     for index, (raw, possible, own, population) in enumerate(zip(*columns, strict=True)):
         label = "" if labels is None else labels[index]
         moved = None if math.isclose(raw, possible, abs_tol=1e-9) else float(raw)

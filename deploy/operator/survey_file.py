@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
@@ -27,7 +27,7 @@ from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
 from croupier.protocol.toml_file import read_toml
 from croupier.protocol.wordings import Wording
 
-__all__ = ["SurveyFile", "read_survey_file", "written"]
+__all__ = ["Lines", "SurveyFile", "Value", "read_survey_file", "written"]
 
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
 """Rounds the part of a budget for one question to few digits: people read it."""
@@ -294,12 +294,17 @@ def read_survey_file(file: Path) -> SurveyFile:
         raise ValueError(f"{file} does not exist; 'croupier survey new {file}' asks what to put there") from error
 
 
-def _text(value: Any) -> str:
+Value: TypeAlias = str | float | datetime | Sequence[str] | Sequence[float]
+Lines: TypeAlias = Mapping[str, Value]
+"""The lines of a table of a survey's file, by name."""
+
+
+def _text(value: Value) -> str:
     """Returns a text, number or list as TOML has it: for these it writes what JSON writes."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def written(values: dict[str, Any], questions: Sequence[dict[str, Any]], calendar: dict[str, Any] | None = None) -> str:
+def written(values: Lines, questions: Sequence[Lines], calendar: Lines | None = None) -> str:
     """Returns the file of a survey with these values and questions, or of a study with a calendar."""
     lines = _lines(values)
     if calendar is not None:
@@ -309,7 +314,7 @@ def written(values: dict[str, Any], questions: Sequence[dict[str, Any]], calenda
     return "\n".join([*lines, ""])
 
 
-def _lines(values: dict[str, Any]) -> list[str]:
+def _lines(values: Lines) -> list[str]:
     return [
         f"{name} = {value.isoformat() if isinstance(value, datetime) else _text(value)}"
         for name, value in values.items()

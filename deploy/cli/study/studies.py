@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from croupier.deploy.cli.console import ASK, HERE, Directory, Json, note, plain_
 
 if TYPE_CHECKING:
     from croupier.accountant.results import Guarantee
+    from croupier.deploy.operator.survey_file import Value
     from croupier.deploy.study.plans import StudyPlan
     from croupier.deploy.study.versions import StudyVersion
     from croupier.show.studies import GuaranteeView, StudyPlanView, StudyView
@@ -54,7 +55,7 @@ def study_new(
         every = typer.prompt("How often (once, day or week)", "week")
         tomorrow = datetime.now().replace(hour=8, minute=0, second=0, microsecond=0) + timedelta(days=1)
         first = typer.prompt("When the first wave opens", f"{tomorrow:%Y-%m-%dT%H:%M}")
-        calendar: dict[str, Any] = {"first": datetime.fromisoformat(first), "every": every}
+        calendar: dict[str, Value] = {"first": datetime.fromisoformat(first), "every": every}
         calendar["timezone"] = typer.prompt("The time zone", "Europe/Berlin")
         calendar["waves"] = 1 if every == "once" else typer.prompt("How many waves", 52 if every == "week" else 30)
         calendar["open_for"] = typer.prompt("How long a wave is open", "5 days" if every != "day" else "12 hours")

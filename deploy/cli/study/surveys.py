@@ -25,7 +25,7 @@ from croupier.deploy.cli.console import (
 from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
-    from croupier.deploy.operator.survey_file import SurveyFile
+    from croupier.deploy.operator.survey_file import Lines, SurveyFile, Value
     from croupier.deploy.operator.surveys import SurveyResults
     from croupier.protocol.surveys import Survey
     from croupier.show.forecasts import SurveyForecastView
@@ -89,13 +89,13 @@ def survey_new(
     )
 
 
-def ask_survey(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def ask_survey(file: Path) -> tuple[dict[str, Value], list[Lines]]:
     """Returns the lines of a survey and of its questions that a person at the terminal gives for a new file."""
     if file.exists():
         raise ValueError(f"{file} exists; choose another file, or change it")
     title = typer.prompt("Title")
     name = typer.prompt("A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"))
-    values: dict[str, Any] = {
+    values: dict[str, Value] = {
         "name": name,
         "language": typer.prompt("Language of your texts", "en"),
         "title": title,
@@ -104,14 +104,14 @@ def ask_survey(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     values["consent"] = typer.prompt("What people agree to who answer")
     values["min_batch_size"] = typer.prompt("How many people must answer at least", 100)
     values["left_out"] = "random" if typer.confirm("Hide who leaves a question out?") else "missing"
-    questions: list[dict[str, Any]] = []
+    questions: list[Lines] = []
     while not questions or typer.confirm("Another question?"):
         questions.append(_ask_question(len(questions) + 1))
     return values, questions
 
 
-def _ask_question(number: int) -> dict[str, Any]:
-    question: dict[str, Any] = {"name": typer.prompt("A short name for the question", f"question-{number}")}
+def _ask_question(number: int) -> Lines:
+    question: dict[str, Value] = {"name": typer.prompt("A short name for the question", f"question-{number}")}
     question["question"] = typer.prompt("The question")
     choices = typer.prompt(
         "Its answers, separated by semicolons (empty: yes or no, or a number)", "", show_default=False
