@@ -1,4 +1,4 @@
-"""What a certificate rests on, by codes: the bounds of the shuffle, and what one honest hop guarantees by its fakes."""
+"""The assumptions of a certificate: for the bounds of the shuffle, and for the fakes of one honest hop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FIXED_TERMS = state(Assumption.FIXED_TERMS)
 
 
 def same_report(release: Release) -> tuple[Statement[Assumption], ...]:
-    """Returns what a certificate of several waves assumes in which people send the same report, else nothing."""
+    """Returns the assumption that people send the same report in several waves; empty where they do not."""
     if release.series is None:
         return ()
     return (state(Assumption.SAME_REPORT, waves=release.series.waves, series=release.series.name),)
 
 
 def assumptions_of_shuffle(release: Release) -> tuple[Statement[Assumption], ...]:
-    """Returns what the bounds of the shuffle rest on; of waves with the same report, what the local budget does."""
+    """Returns the assumptions of the bounds of the shuffle or, where reports are kept, of the local budget."""
     randomizer, rounds, conditions = release.randomizer, release.rounds, release.conditions
     if release.series is not None:
         replaced = state(Assumption.REPLACE_ONE)
@@ -48,7 +48,7 @@ def assumptions_of_shuffle(release: Release) -> tuple[Statement[Assumption], ...
 
 
 def assumptions_of_one_hop(release: Release, fakes: HopFakes) -> tuple[Statement[Assumption], ...]:
-    """Returns what the guarantee of one honest hop rests on."""
+    """Returns the assumptions of the guarantee that one honest hop gives."""
     assumptions = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.assumption]
     if release.rounds > 1:
         assumptions += [state(Assumption.FRESH_NOISE, rounds=release.rounds), _FIXED_TERMS]

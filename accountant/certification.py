@@ -1,8 +1,8 @@
 """`certify`: from a multiset of local budgets to a certificate for the shuffled release.
 
 Asks what every group of victims is certified, takes the worst, and puts the assumptions, an attack and published
-figures beside the number. What is asked is checked in `release`; which victims are answered together is left to
-`victims`, what one group is certified to `answers`, what it rests on to `assumptions`, what is beside it to `evidence`.
+figures beside the number. `release` checks the arguments, `victims` forms the groups, `answers` certifies one group,
+`assumptions` states what the certificate rests on, and `evidence` finds the attack and the published figures.
 """
 
 from __future__ import annotations

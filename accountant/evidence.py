@@ -1,4 +1,4 @@
-"""What is put beside a certificate: the strongest quick attack, and published figures, which it may refute."""
+"""The evidence beside a certificate: the strongest quick attack, and published figures, which it may refute."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["attack_on_one_hop", "attack_on_shuffle", "published_bounds"]
 
 
 def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | None:
-    """Returns an attack on what the shuffle releases; None where none is known.
+    """Returns the strongest quick attack on the shuffled reports, or None if no attack on the randomizer is known.
 
-    delta: that is certified, which may be a local one and larger than what was asked for; None where epsilon is given.
+    delta: the certified delta; a local delta can make it larger than the requested one. None where epsilon is given.
     """
     from croupier.accountant.attacks.lower_bound import is_attackable, lower_bound
 
@@ -68,9 +68,9 @@ def published_bounds(
     """Returns the published bounds, which are about one round; what an attack at the same delta exceeds is refuted.
 
     Args:
-        release: what is certified; of several rounds or waves there is nothing to compare.
-        reached: the delta that is certified.
-        delta: the delta that the attack is at; None where epsilon is given.
+        release: the release; published bounds say nothing about several rounds or waves.
+        reached: the certified delta.
+        delta: the delta of the attack; None where epsilon is given.
         lower: the attack.
         everything: all of them, and not only the one that has personal budgets.
     """

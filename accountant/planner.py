@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from typing import Unpack
 
 import numpy as np
@@ -176,11 +176,10 @@ def plan(
     if num_users is not None:
         check_count(num_users, "num_users", 1)
     check_target_delta(delta)
-    check_count(settled.dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
     settled.check(randomizer)
     tell = progress or (lambda tried, about: None)
-    asked = Asked(randomizer, delta, rounds, conditions, settled, settled.fakes(randomizer), tell)
+    asked = Asked(randomizer, delta, rounds, conditions, tell)
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
@@ -214,12 +213,20 @@ class Asked:
     delta: float
     rounds: int
     conditions: Conditions
-    settled: SettledConditions
-    fakes: HopFakes | None
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
     exactly: bool = field(default=False, init=False)
     """Use `certify` even for a single tier, not the faster approximation."""
+
+    @cached_property
+    def settled(self) -> SettledConditions:
+        """The conditions with their defaults."""
+        return SettledConditions.of(self.conditions, Conditions)
+
+    @cached_property
+    def fakes(self) -> HopFakes | None:
+        """The fakes that hops add; None without hop noise. Raises ValueError where they cannot."""
+        return self.settled.fakes(self.randomizer)
 
     @property
     def most_local(self) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, TypedDict, cast
+from typing import Self, TypedDict
 
 import numpy as np
 
@@ -61,8 +60,8 @@ class RoundConditions(Conditions, total=False):
 
     Attributes:
         counted_by: the budget privacy of the round (docs/accounting.md, 7.2). The budgets are then those of the users
-            that were counted and of one user more for every budget of the grid: a victim, whom it need not have. None,
-            the default: the budgets are those of all users.
+            that were counted, and of one user more for every budget of the grid: the victim, who need not exist. None,
+            the default: the budgets of all users are given.
     """
 
     counted_by: BudgetPrivacy | None
@@ -85,16 +84,17 @@ class SettledConditions:
         """Returns the conditions that were given by name, and the defaults of the others.
 
         Raises:
-            TypeError: a name is not that of a condition.
+            TypeError: a name names no condition.
         """
         known = names.__annotations__
         for name in conditions:
             if name not in known:
                 raise TypeError(f"there is no argument {name!r}; the conditions of a release are {', '.join(known)}")
-        return cls(**cast("Mapping[str, object]", conditions))  # type: ignore[arg-type]
+        return cls(**conditions)
 
     def check(self, randomizer: Randomizer) -> None:
         """Raises ValueError for a condition outside its range, or of which nothing is proved for the randomizer."""
+        check_count(self.dishonest, "dishonest")
         check_linkage(self.linkage)
         check_bounds(self.bounds)
         check_order(randomizer, self.adaptive_order)
@@ -144,7 +144,6 @@ class Release:
         _check_target(delta, epsilon)
         if delta is not None:
             check_target_delta(delta)
-        check_count(conditions.dishonest, "dishonest")
         check_count(count, "rounds", 1)
         conditions.check(family)
         if series is not None:

@@ -1,4 +1,4 @@
-"""Why rounds do not move at the moment, as their status says it."""
+"""The rounds that wait, each with the reason that their status shows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WaitingRounds:
         self._why[round_id] = why
 
     def go_on(self, round_id: RoundId) -> None:
-        """Says that a round does not wait any more."""
+        """Notes that a round moves again."""
         self._why.pop(round_id, None)
 
 

@@ -325,7 +325,7 @@ def test_tests_reach_into_private_names_only_where_a_crash_is_played() -> None:
 
 
 def test_no_function_has_more_than_nine_parameters() -> None:
-    """A command takes options in groups; a function of the library a dictionary of them that has a type."""
+    """Commands take option groups as dataclasses, library functions as a typed dictionary of keyword arguments."""
     files = [file for room in (*ROOMS, "lab") for file in (ROOT / room).rglob("*.py")]
     written = [file for file in files if not file.is_relative_to(ROOT / "protocol" / "v1")]
     long_signatures = {

@@ -1,4 +1,4 @@
-"""Where the accountant computes bounds and attacks, which may take seconds."""
+"""Runs the accountant's searches for bounds and attacks, which can take seconds, outside the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Search:
-    """Computes on the cluster of the service, or in a thread where there is none."""
+    """Computes on the service's cluster, or in a thread if the service has no cluster."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         self._cluster = setup.cluster

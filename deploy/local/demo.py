@@ -22,7 +22,7 @@ from croupier.protocol.statements import joined
 from croupier.runtime.workers import WorkerPool
 from croupier.show.views.demonstration import DemoView
 
-__all__ = ["ask_planned", "run_demo"]
+__all__ = ["DemoProgress", "ask_planned", "run_demo"]
 
 DemoProgress = Callable[[str, int, int], None]
 

@@ -1,4 +1,4 @@
-"""What a demonstration asks whom: a round for each question and, with groups, for each group."""
+"""The rounds of a demonstration: one for each question and, with groups, for each group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DemoPlan", "PlannedRound", "plan_demo"]
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A round to be.
+    """A round that the demonstration will play.
 
     Attributes:
         name: the column that is asked about, and the group that is asked.

@@ -1,4 +1,4 @@
-"""The way of a report and of a budget leads from file to file, and never back into one that waits further up."""
+"""No call that handles a report or a budget returns into a file that is still waiting for it up the stack."""
 
 from __future__ import annotations
 

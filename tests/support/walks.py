@@ -1,4 +1,4 @@
-"""The walk of a call through the product's files, and where it comes back into a file that still waits further up."""
+"""Traces calls through the product's files, and notes those that return into a file that is waiting up the stack."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Walk:
 
     Attributes:
         files: in the order in which they were first called.
-        returns: every call into a file that waits for the caller, and that the caller is not in: "caller -> called".
-            A function inside a function does not count: it stands where the reader already is.
+        returns: every call from another file into a file that waits for it further up the stack: "caller -> called".
+            A function inside a function does not count: the reader has just read it.
     """
 
     files: list[str] = field(default_factory=list)
