@@ -126,7 +126,7 @@ node: $(VENV)/.installed-dev
 web: $(VENV)/.installed-dev
 	cd web && npm ci --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --plugin=protoc-gen-es=web/node_modules/.bin/protoc-gen-es \
-	  --es_out=web/src/gen --es_opt=target=ts,import_extension=js proto/protocol/v1/*.proto
+	  --es_out=web/src/gen --es_opt=target=ts,import_extension=js proto/croupier/protocol/v1/*.proto
 	cd web && npm run --silent types && node build.mjs
 	git diff --exit-code --stat -- web deploy/page
 

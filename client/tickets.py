@@ -104,20 +104,21 @@ async def _ask(
     elsewhere: RunElsewhere,
 ) -> None:
     blinded, request = await elsewhere(_blind_all, terms.payload, [*users.values()])
-    answer = await retrying(lambda: stub.GetTickets(request, timeout=60.0), give_up_after_s=patience_s)
+    message = pb.GetTicketsRequest.FromString(request)
+    answer = await retrying(lambda: stub.GetTickets(message, timeout=60.0), give_up_after_s=patience_s)
     check_codes(answer.codes, len(users))
     codes = dict(zip(users, answer.codes, strict=True))
     granted = [name for name, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
     requests = [pair for pair, code in zip(blinded, answer.codes, strict=True) if code == pb.SUBMISSION_CODE_ACCEPTED]
     tickets.refused.update({name: code for name, code in codes.items() if code != pb.SUBMISSION_CODE_ACCEPTED})
     if granted:
-        pairs = await elsewhere(_unblind_all, terms.payload, requests, answer)
+        evaluations = answer.report_evaluations, answer.parameter_evaluations
+        pairs = await elsewhere(_unblind_all, terms.payload, requests, evaluations)
         tickets.granted.update(dict(zip(granted, pairs, strict=True)))
 
 
-def _blind_all(
-    manifest: bytes, users: Sequence[Prepared]
-) -> tuple[list[tuple[TicketRequest, TicketRequest]], pb.GetTicketsRequest]:
+def _blind_all(manifest: bytes, users: Sequence[Prepared]) -> tuple[list[tuple[TicketRequest, TicketRequest]], bytes]:
+    """Returns each user's ticket requests, and the serialised GetTicketsRequest; processes exchange bytes."""
     terms, blinded = terms_of(manifest), []
     for user in users:
         report, parameter = map(TicketRequest, user.messages(terms.hash), user.blinds)
@@ -126,17 +127,16 @@ def _blind_all(
         sign_submission(terms.hash, report.blinded + parameter.blinded, user.key, user.token, "tickets")
         for user, (report, parameter) in zip(users, blinded, strict=True)
     ]
-    return blinded, pb.GetTicketsRequest(round_id=terms.round_id, requests=requests)
+    message = pb.GetTicketsRequest(round_id=terms.round_id, requests=requests)
+    return blinded, message.SerializeToString()
 
 
 def _unblind_all(
-    manifest: bytes, requests: list[tuple[TicketRequest, TicketRequest]], answer: pb.GetTicketsResponse
+    manifest: bytes,
+    requests: list[tuple[TicketRequest, TicketRequest]],
+    evaluations: tuple[bytes, bytes],
 ) -> list[tuple[bytes, bytes]]:
     keys = terms_of(manifest).manifest.accountant
-    reports = collect_tickets(
-        [pair[0] for pair in requests], answer.report_evaluations, PublicKey(keys.report_ticket_key)
-    )
-    budgets = collect_tickets(
-        [pair[1] for pair in requests], answer.parameter_evaluations, PublicKey(keys.parameter_ticket_key)
-    )
+    reports = collect_tickets([pair[0] for pair in requests], evaluations[0], PublicKey(keys.report_ticket_key))
+    budgets = collect_tickets([pair[1] for pair in requests], evaluations[1], PublicKey(keys.parameter_ticket_key))
     return list(zip(reports, budgets, strict=True))

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Generate protocol/v1 from proto/protocol/v1, and the JSON schema of certificates; with --check, only say whether the
-# committed files are what would be made.
-# protoc names a Python module by the path of its .proto file; here it is a part of the package croupier.
+# Generate protocol/v1 from proto/croupier/protocol/v1, and the JSON schema of certificates; with --check, only say
+# whether the committed files are what would be made.
+# protoc names a Python module by the path of its .proto file: under proto/ that is the path of the package.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -9,25 +9,22 @@ bin=$(dirname "$PYTHON")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
-  --python_out="$out" --mypy_out="quiet:$out" proto/protocol/v1/*.proto
+  --python_out="$out" --mypy_out="quiet:$out" proto/croupier/protocol/v1/*.proto
 PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
-  --grpc_python_out="$out" --mypy_grpc_out="quiet:$out" proto/protocol/v1/services.proto
-mkdir "$out/made"
-for made in "$out"/protocol/v1/*; do
-  sed 's/^from protocol\.v1 import /from croupier.protocol.v1 import /' "$made" > "$out/made/$(basename "$made")"
-done
+  --grpc_python_out="$out" --mypy_grpc_out="quiet:$out" proto/croupier/protocol/v1/services.proto
+made="$out/croupier/protocol/v1"
 if [ "${1:-}" != "--check" ]; then
-  cp "$out"/made/* protocol/v1/
+  cp "$made"/* protocol/v1/
   "$PYTHON" -m croupier.protocol.certificates > "$out/schema.json"
   cp "$out/schema.json" protocol/certificate.schema.json
   exit 0
 fi
 "$PYTHON" -m croupier.protocol.certificates | cmp -s - protocol/certificate.schema.json ||
   { echo "proto drift: protocol/certificate.schema.json; run 'make protos'" >&2; exit 1; }
-for made in "$out"/made/*; do
-  cmp -s "$made" "protocol/v1/$(basename "$made")" || { echo "proto drift: protocol/v1/$(basename "$made"); run 'make protos'" >&2; exit 1; }
+for file in "$made"/*; do
+  cmp -s "$file" "protocol/v1/$(basename "$file")" || { echo "proto drift: protocol/v1/$(basename "$file"); run 'make protos'" >&2; exit 1; }
 done
 for kept in protocol/v1/*_pb2*.py*; do
-  [ -e "$out/made/$(basename "$kept")" ] || { echo "proto drift: $kept has no .proto any more" >&2; exit 1; }
+  [ -e "$made/$(basename "$kept")" ] || { echo "proto drift: $kept has no .proto any more" >&2; exit 1; }
 done
 echo "generated code matches proto/"

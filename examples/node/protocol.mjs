@@ -18,7 +18,7 @@ const ED25519_PRIVATE = Buffer.from("302e020100300506032b657004220420", "hex");
 
 const root = new protobuf.Root();
 root.resolvePath = (_, file) => fileURLToPath(new URL(`../../proto/${file}`, import.meta.url));
-root.loadSync("protocol/v1/services.proto", {keepCase: true});
+root.loadSync("croupier/protocol/v1/services.proto", {keepCase: true});
 export const message = (name) => root.lookupType(`croupier.protocol.v1.${name}`);
 
 export const sha256 = (...parts) => createHash("sha256").update(Buffer.concat(parts)).digest();

@@ -1,8 +1,8 @@
 """The mechanisms: one class for each kind of local randomizer, with its parameters, its values and its reports.
 
 This package says what a kind is. Every class mirrors the message of its field in `Question.mechanism`
-(proto/protocol/v1/messages.proto), field by field, and checks itself at construction. What a role does with a kind is
-looked up in the role by the kind's name: in `client.randomizers`, `analyzer.estimators`,
+(proto/croupier/protocol/v1/messages.proto), field by field, and checks itself at construction. What a role does with a
+kind is looked up in the role by the kind's name: in `client.randomizers`, `analyzer.estimators`,
 `accountant.mechanisms.registry` and `accountant.attacks.lower_bound`. docs/add-a-mechanism.md adds one.
 """
 

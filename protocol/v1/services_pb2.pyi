@@ -6,10 +6,10 @@ shuffler, the accountant and the analyzer receive lanes through Delivery.
 """
 
 from collections import abc as _abc
+from croupier.protocol.v1 import messages_pb2 as _messages_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from croupier.protocol.v1 import messages_pb2 as _messages_pb2
 import builtins as _builtins
 import sys
 import typing as _typing

@@ -3,8 +3,8 @@
 import grpc
 import warnings
 
-from croupier.protocol.v1 import messages_pb2 as protocol_dot_v1_dot_messages__pb2
-from croupier.protocol.v1 import services_pb2 as protocol_dot_v1_dot_services__pb2
+from croupier.protocol.v1 import messages_pb2 as croupier_dot_protocol_dot_v1_dot_messages__pb2
+from croupier.protocol.v1 import services_pb2 as croupier_dot_protocol_dot_v1_dot_services__pb2
 
 GRPC_GENERATED_VERSION = '1.80.0'
 GRPC_VERSION = grpc.__version__
@@ -19,7 +19,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in protocol/v1/services_pb2_grpc.py depends on'
+        + ' but the generated code in croupier/protocol/v1/services_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -38,33 +38,33 @@ class RoundControlStub(object):
         """
         self.Prepare = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Prepare',
-                request_serializer=protocol_dot_v1_dot_services__pb2.PrepareRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.PrepareResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.PrepareRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.PrepareResponse.FromString,
                 _registered_method=True)
         self.Sign = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Sign',
-                request_serializer=protocol_dot_v1_dot_services__pb2.SignRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.SignResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.SignRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.SignResponse.FromString,
                 _registered_method=True)
         self.Open = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Open',
-                request_serializer=protocol_dot_v1_dot_services__pb2.OpenRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.OpenResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.OpenRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.OpenResponse.FromString,
                 _registered_method=True)
         self.Close = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Close',
-                request_serializer=protocol_dot_v1_dot_services__pb2.CloseRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.CloseResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.CloseRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.CloseResponse.FromString,
                 _registered_method=True)
         self.Withdraw = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Withdraw',
-                request_serializer=protocol_dot_v1_dot_services__pb2.WithdrawRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.WithdrawResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.WithdrawRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.WithdrawResponse.FromString,
                 _registered_method=True)
         self.Status = channel.unary_unary(
                 '/croupier.protocol.v1.RoundControl/Status',
-                request_serializer=protocol_dot_v1_dot_services__pb2.StatusRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.StatusResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.StatusRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.StatusResponse.FromString,
                 _registered_method=True)
 
 
@@ -118,33 +118,33 @@ def add_RoundControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Prepare': grpc.unary_unary_rpc_method_handler(
                     servicer.Prepare,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.PrepareRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.PrepareResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.PrepareRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.PrepareResponse.SerializeToString,
             ),
             'Sign': grpc.unary_unary_rpc_method_handler(
                     servicer.Sign,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.SignRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.SignResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.SignRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.SignResponse.SerializeToString,
             ),
             'Open': grpc.unary_unary_rpc_method_handler(
                     servicer.Open,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.OpenRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.OpenResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.OpenRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.OpenResponse.SerializeToString,
             ),
             'Close': grpc.unary_unary_rpc_method_handler(
                     servicer.Close,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.CloseRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.CloseResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.CloseRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.CloseResponse.SerializeToString,
             ),
             'Withdraw': grpc.unary_unary_rpc_method_handler(
                     servicer.Withdraw,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.WithdrawRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.WithdrawResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.WithdrawRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.WithdrawResponse.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.StatusRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.StatusResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.StatusRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.StatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -173,8 +173,8 @@ class RoundControl(object):
             request,
             target,
             '/croupier.protocol.v1.RoundControl/Prepare',
-            protocol_dot_v1_dot_services__pb2.PrepareRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.PrepareResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.PrepareRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.PrepareResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -200,8 +200,8 @@ class RoundControl(object):
             request,
             target,
             '/croupier.protocol.v1.RoundControl/Sign',
-            protocol_dot_v1_dot_services__pb2.SignRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.SignResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.SignRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.SignResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -227,8 +227,8 @@ class RoundControl(object):
             request,
             target,
             '/croupier.protocol.v1.RoundControl/Open',
-            protocol_dot_v1_dot_services__pb2.OpenRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.OpenResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.OpenRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.OpenResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -254,8 +254,8 @@ class RoundControl(object):
             request,
             target,
             '/croupier.protocol.v1.RoundControl/Close',
-            protocol_dot_v1_dot_services__pb2.CloseRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.CloseResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.CloseRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.CloseResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -281,8 +281,8 @@ class RoundControl(object):
             request,
             target,
             '/croupier.protocol.v1.RoundControl/Withdraw',
-            protocol_dot_v1_dot_services__pb2.WithdrawRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.WithdrawResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.WithdrawRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.WithdrawResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -308,8 +308,8 @@ class RoundControl(object):
             request,
             target,
             '/croupier.protocol.v1.RoundControl/Status',
-            protocol_dot_v1_dot_services__pb2.StatusRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.StatusResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.StatusRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.StatusResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -333,8 +333,8 @@ class VersionsStub(object):
         """
         self.GetVersions = channel.unary_unary(
                 '/croupier.protocol.v1.Versions/GetVersions',
-                request_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
                 _registered_method=True)
 
 
@@ -354,8 +354,8 @@ def add_VersionsServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'GetVersions': grpc.unary_unary_rpc_method_handler(
                     servicer.GetVersions,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetVersionsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetVersionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -384,8 +384,8 @@ class Versions(object):
             request,
             target,
             '/croupier.protocol.v1.Versions/GetVersions',
-            protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -411,23 +411,23 @@ class DeliveryStub(object):
         """
         self.Deliver = channel.unary_unary(
                 '/croupier.protocol.v1.Delivery/Deliver',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.DeliverRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.DeliverResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.DeliverRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.DeliverResponse.FromString,
                 _registered_method=True)
         self.HandOver = channel.unary_unary(
                 '/croupier.protocol.v1.Delivery/HandOver',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.HandOverRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.HandOverResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.HandOverResponse.FromString,
                 _registered_method=True)
         self.Relay = channel.unary_unary(
                 '/croupier.protocol.v1.Delivery/Relay',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
                 _registered_method=True)
         self.EndSequential = channel.unary_unary(
                 '/croupier.protocol.v1.Delivery/EndSequential',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.FromString,
                 _registered_method=True)
 
 
@@ -471,23 +471,23 @@ def add_DeliveryServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Deliver': grpc.unary_unary_rpc_method_handler(
                     servicer.Deliver,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.DeliverRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.DeliverResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.DeliverRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.DeliverResponse.SerializeToString,
             ),
             'HandOver': grpc.unary_unary_rpc_method_handler(
                     servicer.HandOver,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.HandOverRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.HandOverResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.HandOverRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.HandOverResponse.SerializeToString,
             ),
             'Relay': grpc.unary_unary_rpc_method_handler(
                     servicer.Relay,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RelayRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.RelayResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RelayRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RelayResponse.SerializeToString,
             ),
             'EndSequential': grpc.unary_unary_rpc_method_handler(
                     servicer.EndSequential,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -518,8 +518,8 @@ class Delivery(object):
             request,
             target,
             '/croupier.protocol.v1.Delivery/Deliver',
-            protocol_dot_v1_dot_messages__pb2.DeliverRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.DeliverResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.DeliverRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.DeliverResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -545,8 +545,8 @@ class Delivery(object):
             request,
             target,
             '/croupier.protocol.v1.Delivery/HandOver',
-            protocol_dot_v1_dot_messages__pb2.HandOverRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.HandOverResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.HandOverRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.HandOverResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -572,8 +572,8 @@ class Delivery(object):
             request,
             target,
             '/croupier.protocol.v1.Delivery/Relay',
-            protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RelayRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RelayResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -599,8 +599,8 @@ class Delivery(object):
             request,
             target,
             '/croupier.protocol.v1.Delivery/EndSequential',
-            protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.EndSequentialRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.EndSequentialResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -624,38 +624,38 @@ class ShufflerStub(object):
         """
         self.GetRound = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/GetRound',
-                request_serializer=protocol_dot_v1_dot_services__pb2.GetRoundRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.GetRoundResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetRoundRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetRoundResponse.FromString,
                 _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/Submit',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.SubmitRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.SubmitResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.SubmitRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.SubmitResponse.FromString,
                 _registered_method=True)
         self.GetInclusion = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/GetInclusion',
-                request_serializer=protocol_dot_v1_dot_services__pb2.GetInclusionRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.GetInclusionResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetInclusionRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetInclusionResponse.FromString,
                 _registered_method=True)
         self.Attend = channel.stream_stream(
                 '/croupier.protocol.v1.Shuffler/Attend',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.AttendRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.AttendResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.AttendRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.AttendResponse.FromString,
                 _registered_method=True)
         self.RegisterClients = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/RegisterClients',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
                 _registered_method=True)
         self.RevokeClients = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/RevokeClients',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
                 _registered_method=True)
         self.CountAnswered = channel.unary_unary(
                 '/croupier.protocol.v1.Shuffler/CountAnswered',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
                 _registered_method=True)
 
 
@@ -719,38 +719,38 @@ def add_ShufflerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'GetRound': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRound,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetRoundRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.GetRoundResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetRoundRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetRoundResponse.SerializeToString,
             ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.SubmitRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.SubmitResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.SubmitRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.SubmitResponse.SerializeToString,
             ),
             'GetInclusion': grpc.unary_unary_rpc_method_handler(
                     servicer.GetInclusion,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetInclusionRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.GetInclusionResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetInclusionRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetInclusionResponse.SerializeToString,
             ),
             'Attend': grpc.stream_stream_rpc_method_handler(
                     servicer.Attend,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.AttendRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.AttendResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.AttendRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.AttendResponse.SerializeToString,
             ),
             'RegisterClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterClients,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
             ),
             'RevokeClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeClients,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
             ),
             'CountAnswered': grpc.unary_unary_rpc_method_handler(
                     servicer.CountAnswered,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -779,8 +779,8 @@ class Shuffler(object):
             request,
             target,
             '/croupier.protocol.v1.Shuffler/GetRound',
-            protocol_dot_v1_dot_services__pb2.GetRoundRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.GetRoundResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetRoundRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetRoundResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -806,8 +806,8 @@ class Shuffler(object):
             request,
             target,
             '/croupier.protocol.v1.Shuffler/Submit',
-            protocol_dot_v1_dot_messages__pb2.SubmitRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.SubmitResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.SubmitRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.SubmitResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -833,8 +833,8 @@ class Shuffler(object):
             request,
             target,
             '/croupier.protocol.v1.Shuffler/GetInclusion',
-            protocol_dot_v1_dot_services__pb2.GetInclusionRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.GetInclusionResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetInclusionRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetInclusionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -860,8 +860,8 @@ class Shuffler(object):
             request_iterator,
             target,
             '/croupier.protocol.v1.Shuffler/Attend',
-            protocol_dot_v1_dot_messages__pb2.AttendRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.AttendResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.AttendRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.AttendResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -887,8 +887,8 @@ class Shuffler(object):
             request,
             target,
             '/croupier.protocol.v1.Shuffler/RegisterClients',
-            protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -914,8 +914,8 @@ class Shuffler(object):
             request,
             target,
             '/croupier.protocol.v1.Shuffler/RevokeClients',
-            protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -941,8 +941,8 @@ class Shuffler(object):
             request,
             target,
             '/croupier.protocol.v1.Shuffler/CountAnswered',
-            protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -966,33 +966,33 @@ class AccountantStub(object):
         """
         self.Forecast = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/Forecast',
-                request_serializer=protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
                 _registered_method=True)
         self.GetCertificate = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/GetCertificate',
-                request_serializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.GetCertificateResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetCertificateResponse.FromString,
                 _registered_method=True)
         self.GetTickets = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/GetTickets',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
                 _registered_method=True)
         self.GetFakeTickets = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/GetFakeTickets',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
                 _registered_method=True)
         self.RegisterClients = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/RegisterClients',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
                 _registered_method=True)
         self.RevokeClients = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/RevokeClients',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
                 _registered_method=True)
 
 
@@ -1046,33 +1046,33 @@ def add_AccountantServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Forecast': grpc.unary_unary_rpc_method_handler(
                     servicer.Forecast,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.ForecastRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.ForecastResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.ForecastRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.ForecastResponse.SerializeToString,
             ),
             'GetCertificate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCertificate,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.GetCertificateResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetCertificateRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetCertificateResponse.SerializeToString,
             ),
             'GetTickets': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTickets,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.SerializeToString,
             ),
             'GetFakeTickets': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFakeTickets,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.SerializeToString,
             ),
             'RegisterClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterClients,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.SerializeToString,
             ),
             'RevokeClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeClients,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1101,8 +1101,8 @@ class Accountant(object):
             request,
             target,
             '/croupier.protocol.v1.Accountant/Forecast',
-            protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1128,8 +1128,8 @@ class Accountant(object):
             request,
             target,
             '/croupier.protocol.v1.Accountant/GetCertificate',
-            protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.GetCertificateResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetCertificateResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1155,8 +1155,8 @@ class Accountant(object):
             request,
             target,
             '/croupier.protocol.v1.Accountant/GetTickets',
-            protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1182,8 +1182,8 @@ class Accountant(object):
             request,
             target,
             '/croupier.protocol.v1.Accountant/GetFakeTickets',
-            protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1209,8 +1209,8 @@ class Accountant(object):
             request,
             target,
             '/croupier.protocol.v1.Accountant/RegisterClients',
-            protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RegisterClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1236,8 +1236,8 @@ class Accountant(object):
             request,
             target,
             '/croupier.protocol.v1.Accountant/RevokeClients',
-            protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1261,13 +1261,13 @@ class AnalyzerStub(object):
         """
         self.Grant = channel.unary_unary(
                 '/croupier.protocol.v1.Analyzer/Grant',
-                request_serializer=protocol_dot_v1_dot_messages__pb2.GrantRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_messages__pb2.GrantResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GrantRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GrantResponse.FromString,
                 _registered_method=True)
         self.GetResult = channel.unary_unary(
                 '/croupier.protocol.v1.Analyzer/GetResult',
-                request_serializer=protocol_dot_v1_dot_services__pb2.GetResultRequest.SerializeToString,
-                response_deserializer=protocol_dot_v1_dot_services__pb2.GetResultResponse.FromString,
+                request_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetResultRequest.SerializeToString,
+                response_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetResultResponse.FromString,
                 _registered_method=True)
 
 
@@ -1294,13 +1294,13 @@ def add_AnalyzerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Grant': grpc.unary_unary_rpc_method_handler(
                     servicer.Grant,
-                    request_deserializer=protocol_dot_v1_dot_messages__pb2.GrantRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_messages__pb2.GrantResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GrantRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_messages__pb2.GrantResponse.SerializeToString,
             ),
             'GetResult': grpc.unary_unary_rpc_method_handler(
                     servicer.GetResult,
-                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetResultRequest.FromString,
-                    response_serializer=protocol_dot_v1_dot_services__pb2.GetResultResponse.SerializeToString,
+                    request_deserializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetResultRequest.FromString,
+                    response_serializer=croupier_dot_protocol_dot_v1_dot_services__pb2.GetResultResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1329,8 +1329,8 @@ class Analyzer(object):
             request,
             target,
             '/croupier.protocol.v1.Analyzer/Grant',
-            protocol_dot_v1_dot_messages__pb2.GrantRequest.SerializeToString,
-            protocol_dot_v1_dot_messages__pb2.GrantResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.GrantRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_messages__pb2.GrantResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1356,8 +1356,8 @@ class Analyzer(object):
             request,
             target,
             '/croupier.protocol.v1.Analyzer/GetResult',
-            protocol_dot_v1_dot_services__pb2.GetResultRequest.SerializeToString,
-            protocol_dot_v1_dot_services__pb2.GetResultResponse.FromString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetResultRequest.SerializeToString,
+            croupier_dot_protocol_dot_v1_dot_services__pb2.GetResultResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,9 +6,9 @@ shuffler, the accountant and the analyzer receive lanes through Delivery.
 """
 
 from collections import abc as _abc
-from grpc import aio as _aio
 from croupier.protocol.v1 import messages_pb2 as _messages_pb2
 from croupier.protocol.v1 import services_pb2 as _services_pb2
+from grpc import aio as _aio
 import abc as _abc_1
 import grpc as _grpc
 import sys

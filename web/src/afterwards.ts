@@ -4,7 +4,7 @@ import type {Gateway} from "./calls.js";
 import {termsOf} from "./answering.js";
 import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
-import {type Certificate, Precision, type Publication, type Statement} from "./gen/protocol/v1/messages_pb.js";
+import {type Certificate, Precision, type Publication, type Statement} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {isNumber, type Terms} from "./manifest.js";
 import {type Answer, decimalSum, type KeptReport, type Outbox, type Settings, spent} from "./outbox.js";
 import {Refused} from "./refusals.js";

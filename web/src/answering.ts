@@ -6,7 +6,7 @@ import {type Bytes, copy, hex} from "./bytes.js";
 import type {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {decode} from "./documents.js";
-import {RoundState, type Signed, SignedSchema, SubmissionCode, SubmissionSchema} from "./gen/protocol/v1/messages_pb.js";
+import {RoundState, type Signed, SignedSchema, SubmissionCode, SubmissionSchema} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {readManifest, type Terms} from "./manifest.js";
 import {type Answer, answerId, type Outbox} from "./outbox.js";
 import {encodeReport, randomize} from "./randomize.js";

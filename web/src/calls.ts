@@ -3,7 +3,7 @@ import {create, type DescMessage, type MessageInitShape, type MessageShape, toBi
 
 import {type Bytes, concat, copy} from "./bytes.js";
 import {decode} from "./documents.js";
-import {GetTicketsRequestSchema, GetTicketsResponseSchema, SubmitRequestSchema, SubmitResponseSchema} from "./gen/protocol/v1/messages_pb.js";
+import {GetTicketsRequestSchema, GetTicketsResponseSchema, SubmitRequestSchema, SubmitResponseSchema} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {
   GetInclusionRequestSchema,
   GetInclusionResponseSchema,
@@ -11,7 +11,7 @@ import {
   GetResultResponseSchema,
   GetRoundRequestSchema,
   GetRoundResponseSchema,
-} from "./gen/protocol/v1/services_pb.js";
+} from "./gen/croupier/protocol/v1/services_pb.js";
 import {Distrust, Refused} from "./refusals.js";
 
 const MOST_BYTES = 4 * 1024 * 1024;

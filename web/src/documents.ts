@@ -4,7 +4,7 @@ import {ed25519} from "@noble/curves/ed25519.js";
 
 import {asBigInt, type Bytes, concat, context, copy, sha256} from "./bytes.js";
 import {believed, type Deployment} from "./deployment.js";
-import type {Signature, Signed} from "./gen/protocol/v1/messages_pb.js";
+import type {Signature, Signed} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 
 type Kind = "manifest" | "publication" | "certificate" | "commitment";

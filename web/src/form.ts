@@ -1,5 +1,5 @@
 // The question as a form: the answers, the protection, and what will really be sent.
-import type {Wording} from "./gen/protocol/v1/messages_pb.js";
+import type {Wording} from "./gen/croupier/protocol/v1/messages_pb.js";
 import type {Deployment} from "./deployment.js";
 import {isNumber, type Terms} from "./manifest.js";
 import {checkValue, levelsOf, probabilities, rightAtMost} from "./randomize.js";

@@ -13,4 +13,4 @@ export {type Prepared, Round, type Sealed} from "./round.js";
 export {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
 export {invitedKey, surveyHash} from "./survey.js";
 export {checkAgreed, follow, readNewest, readSigned, readVersions, type SignedVersion} from "./versions.js";
-export * as messages from "./gen/protocol/v1/messages_pb.js";
+export * as messages from "./gen/croupier/protocol/v1/messages_pb.js";

@@ -14,7 +14,7 @@ export * as surveys from "./survey.js";
 export * as shown from "./shown.js";
 export * as texts from "./texts.js";
 export * as versions from "./versions.js";
-export * as messages from "./gen/protocol/v1/messages_pb.js";
+export * as messages from "./gen/croupier/protocol/v1/messages_pb.js";
 export {fromBinary, toBinary} from "@bufbuild/protobuf";
 
 import {startPage} from "./page.js";

@@ -11,7 +11,7 @@ import {
   type RoundKeys,
   ShortBatchPolicy,
   type Signed,
-} from "./gen/protocol/v1/messages_pb.js";
+} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {type Space, spaceFor} from "./projective.js";
 import {check, NeedsProgram} from "./refusals.js";
 import {checkShown, checkWordings} from "./shown.js";

@@ -7,7 +7,7 @@ import {type Bytes, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {type Given, questionForm} from "./form.js";
-import type {Study} from "./gen/protocol/v1/messages_pb.js";
+import type {Study} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {type Answer, LargerBefore, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
 import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";

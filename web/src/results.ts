@@ -12,7 +12,7 @@ import {
   type Publication,
   PublicationSchema,
   type Signed,
-} from "./gen/protocol/v1/messages_pb.js";
+} from "./gen/croupier/protocol/v1/messages_pb.js";
 import type {Terms} from "./manifest.js";
 import {check} from "./refusals.js";
 

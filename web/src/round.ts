@@ -6,7 +6,7 @@ import {DhkemX25519HkdfSha256} from "@hpke/dhkem-x25519";
 import {ed25519, ristretto255_oprf as oprf} from "@noble/curves/ed25519.js";
 
 import {type Bytes, concat, context, copy, randomBytes, sha256, u16, utf8} from "./bytes.js";
-import {Lane, SubmissionSchema} from "./gen/protocol/v1/messages_pb.js";
+import {Lane, SubmissionSchema} from "./gen/croupier/protocol/v1/messages_pb.js";
 import type {Terms} from "./manifest.js";
 import {check, Distrust} from "./refusals.js";
 

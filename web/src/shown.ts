@@ -1,6 +1,6 @@
 // Texts of others that people are shown: protocol/shown.py and protocol/wordings.py, character by character.
 import {byteLength} from "./bytes.js";
-import type {Question, SurveyWording, Wording} from "./gen/protocol/v1/messages_pb.js";
+import type {Question, SurveyWording, Wording} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 
 const MOVES = new RegExp(

@@ -3,7 +3,7 @@ import {fetchRound, type Shown} from "./answering.js";
 import {equal, hex} from "./bytes.js";
 import type {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
-import {LeftOut, type Survey} from "./gen/protocol/v1/messages_pb.js";
+import {LeftOut, type Survey} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {decimalSum} from "./outbox.js";
 import {check} from "./refusals.js";
 import {waveOf, type Wave} from "./study.js";

@@ -5,7 +5,7 @@ import {fetchRound, type Shown} from "./answering.js";
 import {type Bytes, context, equal, sha256} from "./bytes.js";
 import type {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
-import {type Manifest, ManifestSchema, type Study, StudyPeriod, StudySchema, type StudyWave, SurveySchema} from "./gen/protocol/v1/messages_pb.js";
+import {type Manifest, ManifestSchema, type Study, StudyPeriod, StudySchema, type StudyWave, SurveySchema} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {rightAtMost} from "./randomize.js";
 import {check, Refused} from "./refusals.js";
 import type {ShownSurvey} from "./shown_survey.js";

@@ -4,7 +4,7 @@ import {hkdf} from "@noble/hashes/hkdf.js";
 import {sha256 as hash} from "@noble/hashes/sha2.js";
 
 import {type Bytes, concat, context, copy, equal, hex, sha256, utf8} from "./bytes.js";
-import {LeftOut, type Manifest, ManifestSchema, type Survey, SurveySchema} from "./gen/protocol/v1/messages_pb.js";
+import {LeftOut, type Manifest, ManifestSchema, type Survey, SurveySchema} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 import {checkSurveyWordings} from "./shown.js";
 
