@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test long coverage faults fuzz hunt check docs paper protos vectors lock node web bench release clean
+.PHONY: help demo train test long coverage faults fuzz hunt check docs paper protos vectors lock node web bench release released clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -26,6 +26,7 @@ help:
 	@echo "make node    the JavaScript clients of examples/node and web/ on the vectors and a deployment (needs Node and npm)"
 	@echo "make web     the participants' page from its sources in web/; fails if the committed page was another (needs Node and npm)"
 	@echo "make release wheel and source distribution of the commit, built twice and compared, with checksums and a bill of materials, in dist/"
+	@echo "make released  the wheel installed without an index, one environment for each extra, and in each what its page promises (needs root)"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; stores; compared with the last run"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
@@ -130,8 +131,18 @@ web: $(VENV)/.installed-dev
 	cd web && npm run --silent types && node build.mjs
 	git diff --exit-code --stat -- web deploy/page
 
-release: $(VENV)/.installed-dev
-	$(BIN)/python .ci/release
+# A release is built with these tools alone.
+BUILD := .venv-build
+$(BUILD)/.installed: pyproject.toml constraints.txt
+	@test -x $(BUILD)/bin/python || $(PYTHON) -m venv $(BUILD)
+	@$(BUILD)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling cyclonedx-python-lib uv
+	@touch $@
+
+release: $(BUILD)/.installed
+	$(BUILD)/bin/python .ci/release
+
+released: $(BUILD)/.installed $(VENV)/.installed-dev
+	$(PYTHON) .ci/released $(BUILD)/bin/python $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BUILD) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,13 +23,12 @@ from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import Group
 from croupier.accountant.waves import WavesProfile
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import NOT_AMPLIFIED, Method, Step
 from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "LOCAL",
     "MAX_COMPOSED_ROUNDS",
-    "NOT_AMPLIFIED",
     "Answer",
     "BoundPolicy",
     "answer_of",
@@ -38,17 +37,6 @@ __all__ = [
 ]
 
 LOCAL: Proof = (state(Method.LOCAL_BUDGET),)
-NOT_AMPLIFIED = frozenset(
-    {
-        Step.NO_OTHERS,
-        Step.REPORTS_KEPT,
-        Step.LENGTH_SHOWS_SIGMA,
-        Step.LENGTH_SHOWS_RECORD_SIGMA,
-        Step.NOISE_REACHES_FAR,
-        Step.LOCAL_IS_LEAST,
-    }
-)
-"""The steps that say why a certificate is the local budget."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
 LOWEST = 0.8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["PARAMETERS", "RUNS", "Assumption", "Code", "Method", "Note", "RefusalReason", "Step"]
+__all__ = ["NOT_AMPLIFIED", "PARAMETERS", "RUNS", "Assumption", "Code", "Method", "Note", "RefusalReason", "Step"]
 
 
 class Assumption(StrEnum):
@@ -142,6 +142,19 @@ class Step(StrEnum):
     TWO_GROUPS = "two-groups"
     ANY_RELEASE = "any-release"
     STORED_TIERS = "stored-tiers"
+
+
+NOT_AMPLIFIED = frozenset(
+    {
+        Step.NO_OTHERS,
+        Step.REPORTS_KEPT,
+        Step.LENGTH_SHOWS_SIGMA,
+        Step.LENGTH_SHOWS_RECORD_SIGMA,
+        Step.NOISE_REACHES_FAR,
+        Step.LOCAL_IS_LEAST,
+    }
+)
+"""The steps that say why a certificate is the local budget."""
 
 
 class Note(StrEnum):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from croupier.accountant.answers import NOT_AMPLIFIED
-from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.codes import NOT_AMPLIFIED, Assumption, Step
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined
 from croupier.protocol.views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon

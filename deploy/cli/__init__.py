@@ -23,6 +23,7 @@ from croupier.deploy.cli import (
     cluster,
     demonstration,
     deployment,
+    documentation,
     hosts,
     organisations,
     participants,
@@ -87,6 +88,7 @@ for room in (
     joining,
     organisations,
     cluster,
+    documentation,
     checkout,
 ):
     room.add_commands(app)

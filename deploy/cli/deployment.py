@@ -399,22 +399,25 @@ def ledger(
     Where a shuffler runs, it shows what that shuffler's own ledger comes to, and its noise_limit.
     """
     with plain_errors():
-        from croupier.deploy.operator.ledger import (
-            backup_ledger,
-            budgets_told,
-            has_ledger,
-            hop_ledgers,
-            restore_ledger,
-            rounds_left,
-            spent,
-        )
-        from croupier.show.documents import spent_json
-        from croupier.show.forecasts import budgets_line
+        from croupier.deploy.operator.hop_ledgers import has_ledger, hop_ledgers
         from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
-        from croupier.show.tables import counted
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")
+        if not 0 < delta < 1:
+            raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
+        only_shows = backup is None and restore is None and not forecast
+        hops = hop_ledgers(directory) if only_shows else {}
+        hop_lines = [noise_line(name, noise) for name, noise in hops.items()]
+        if hops and not has_ledger(directory):
+            show(as_json, {"hops": hops}, *hop_lines)
+            return
+        # The accountant's ledger needs numeric libraries, which a machine with a hop alone does not have.
+        from croupier.deploy.operator.ledger import backup_ledger, budgets_told, restore_ledger, rounds_left, spent
+        from croupier.show.documents import spent_json
+        from croupier.show.forecasts import budgets_line
+        from croupier.show.tables import counted
+
         if backup is not None:
             rounds = backup_ledger(directory, backup)
             show(as_json, {"rounds": rounds, "file": str(backup)}, f"{counted(rounds, 'round')} in {backup}")
@@ -425,15 +428,8 @@ def ledger(
             left = rounds_left(directory)
             show(as_json, left, *left_lines(left))
         else:
-            if not 0 < delta < 1:
-                raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
-            hops = hop_ledgers(directory)
-            lines = [noise_line(name, noise) for name, noise in hops.items()]
-            if hops and not has_ledger(directory):
-                show(as_json, {"hops": hops}, *lines)
-                return
             totals, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
             document = spent_json(totals, delta, told, fixed_terms=fixed_terms)
-            lines = [*filter(None, [budgets_line(document["budgets"])]), *lines]
+            lines = [*filter(None, [budgets_line(document["budgets"])]), *hop_lines]
             table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
             show(as_json, {**document, "hops": hops}, *table, *lines)

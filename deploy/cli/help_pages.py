@@ -40,6 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """The names of parameters by the heading under which they are shown."""
 
 EXAMPLES = {
+    "docs": "runbook#a-round-is-held",
     "demo": "--csv people.csv --value-column smokes --value-column hours:0:24",
     "bench": "--users 10000,100000",
     "quantile": "--csv people.csv --value-column income --low 1 --high 10000000 --logarithmic",

@@ -138,7 +138,9 @@ class _Gateway:
         self._channels = {}
         self._pages = served_pages([self._versions[number] for number in sorted(self._versions)])
         if deployment.participant_pages and page_hash() not in deployment.participant_pages:
-            _log.warning("the services have not signed this release's participants' page: docs/participants.md")
+            _log.warning(
+                "the services have not signed this release's participants' page: see 'croupier docs participants'"
+            )
 
     def _channel(self, service: str) -> grpc.aio.Channel:
         if service not in self._channels:

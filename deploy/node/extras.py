@@ -6,15 +6,15 @@ from importlib.util import find_spec
 
 __all__ = ["check_installed", "missing_library"]
 
-_SERVICE = ("service", "shuffler", "analyzer", "accountant", "demo", "console")
+_SERVICE = ("service", "shuffler", "analyzer", "accountant", "operator", "demo", "console")
 _EXTRAS_OF = {
     "torch": ("sgd",),
     "sklearn": ("sgd",),
     "psycopg": ("postgresql",),
     "matplotlib": ("plots", "demo"),
     "distributed": ("cluster",),
-    "segno": ("invitations",),
-    "jinja2": ("console", "report", "demo"),
+    "segno": ("operator", "invitations"),
+    "jinja2": ("console", "operator", "report", "demo"),
     "openpyxl": ("demo",),
     "polars": ("parquet",),
     "starlette": ("console", "gateway"),
@@ -22,9 +22,9 @@ _EXTRAS_OF = {
     "grpc_health": _SERVICE,
     "grpc_reflection": _SERVICE,
     "prometheus_client": _SERVICE,
-    "numpy": ("accountant", "analyzer", "demo", "console", "report"),
-    "scipy": ("accountant", "demo", "console", "report"),
-    "dp_accounting": ("accountant", "demo", "console", "report"),
+    "numpy": ("accountant", "analyzer", "operator", "demo", "console", "report"),
+    "scipy": ("accountant", "operator", "demo", "console", "report"),
+    "dp_accounting": ("accountant", "operator", "demo", "console", "report"),
 }
 """The extras that a library comes with, the one to name first where the caller has not said which it needs."""
 

@@ -147,7 +147,9 @@ def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]
     now = datetime.fromtimestamp(now_s, UTC)
     for entry in deployment.services:
         certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
-        rotate = f"'croupier rotate {entry.name}' on its machine, in two steps: docs/backup.md, Identity rotation"
+        rotate = (
+            f"'croupier rotate {entry.name}' on its machine, in two steps: 'croupier docs backup#identity-rotation'"
+        )
         yield _validity(entry.name, certificate, now, rotate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         written = {str(name.value) for name in names}
@@ -281,7 +283,7 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
 async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
     """Checks that the gateway passes a client's call on, to this deployment's hop 1."""
     remedy = "on its machine: is the gateway up ('systemctl status croupier-gateway', 'docker compose ps'), and the "
-    remedy += "reverse proxy before it? docs/gateway.md"
+    remedy += "reverse proxy before it? 'croupier docs gateway'"
     stub: Any = stubs.ShufflerStub(cast(grpc.aio.Channel, HttpChannel(url)))
     try:
         answer = await stub.GetRound(rpc.GetRoundRequest(), timeout=_PATIENCE_S)
@@ -305,12 +307,14 @@ async def _page_served(named: Sequence[str], url: str) -> CheckResult:
     try:
         answer = await HttpChannel(url).get(PAGE_PATH, _PATIENCE_S)
     except grpc.aio.AioRpcError as error:
-        return CheckResult("page", "gateway", False, f"{url}{PAGE_PATH}: {error.details()}", "docs/gateway.md")
+        return CheckResult("page", "gateway", False, f"{url}{PAGE_PATH}: {error.details()}", "'croupier docs gateway'")
     served = hashlib.sha256(answer.body).hexdigest()
     if answer.status == 200 and served in named:
         return CheckResult("page", "gateway", True, f"{url}{PAGE_PATH} is the page that all services have signed")
     said = f"{url}{PAGE_PATH} answers {answer.status} with the SHA-256 {served}; signed is {', '.join(named)}"
-    remedy = "a page of a newer release is signed as docs/participants.md says; any other one was changed: take the "
+    remedy = (
+        "a page of a newer release is signed as 'croupier docs participants' says; any other one was changed: take the "
+    )
     return CheckResult("page", "gateway", False, said, remedy + "gateway off the network, and find out by whom")
 
 
@@ -323,13 +327,13 @@ def _numbers(release: str) -> tuple[int, ...]:
 def check_version(service: str, theirs: str, ours: str, minimum: str = "") -> CheckResult:
     """Compares the version that a service runs with this machine's, and with the deployment file's minimum."""
     if _numbers(theirs) < _numbers(minimum):
-        remedy = "upgrade it: the deployment file asks for that (minimum_version); docs/backup.md, Upgrade"
+        remedy = "upgrade it: the deployment file asks for that (minimum_version); 'croupier docs backup#upgrade'"
         return CheckResult(
             "version", service, False, f"{theirs or 'an older one'}; at least {minimum} is needed", remedy
         )
     if theirs == ours:
         return CheckResult("version", service, True, theirs)
-    remedy = "bring all services and this machine to one version: docs/backup.md, Upgrade"
+    remedy = "bring all services and this machine to one version: 'croupier docs backup#upgrade'"
     return CheckResult("version", service, False, f"{theirs or 'an older one'}, and {ours} here", remedy)
 
 
@@ -365,7 +369,7 @@ async def _health(check: str, service: str, where: str, entry: ServiceEntry, cha
         return _no_answer(check, entry, where, error, service)
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return CheckResult(check, service, True, f"{where} answers")
-    remedy = f"its store cannot be written: see the log of {entry.name}, and docs/runbook.md, The store fails"
+    remedy = f"its store cannot be written: see the log of {entry.name}, and 'croupier docs runbook#the-store-fails'"
     return CheckResult(check, service, False, f"{where} answers, and is not ready", remedy)
 
 

@@ -129,7 +129,7 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         "",
         "**This is for one person who tries croupier.** This machine has made every key, so a reader of its disk can",
         "act for all services. Organisations that do not trust each other make their own keys: `croupier org new`,",
-        "docs/three-organisations.md.",
+        "`croupier docs three-organisations`.",
         "",
     ]
     if shared := layout.shared():
@@ -172,7 +172,7 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
 def _extras(places: Sequence[Place], *, has_gateway: bool) -> str:
     """Returns what to install on a machine."""
     extras = sorted({place.role for place in places}) + ([GATEWAY] if has_gateway else [])
-    return f"Install `croupier[{','.join(extras)}]` there, from wheels of your own: docs/install.md."
+    return f"Install `croupier[{','.join(extras)}]` there, from wheels of your own: `croupier docs install`."
 
 
 def _ports(peers: Sequence[str], public: Sequence[str]) -> str:
@@ -183,7 +183,7 @@ def _ports(peers: Sequence[str], public: Sequence[str]) -> str:
 def _of_gateway(gateway: GatewayPlace) -> list[str]:
     return [
         "The gateway listens on loopback, at 127.0.0.1:8790. A reverse proxy on this machine has to serve",
-        f"{gateway.url}, with a certificate that clients trust, and to set X-Forwarded-For: docs/gateway.md.",
+        f"{gateway.url}, with a certificate that clients trust, and to set X-Forwarded-For: `croupier docs gateway`.",
         f"Port to open: {gateway.port} for clients.",
         "",
     ]

@@ -7,8 +7,7 @@ outlive their round.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_entries import as_limit
 from croupier.accountant.spending import BudgetsTold, Entry, Spent
 from croupier.deploy.directory import read_deployment, store_url
+from croupier.deploy.operator.hop_ledgers import open_store
 from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import Digest, RoundId
@@ -31,26 +31,17 @@ from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
-from croupier.runtime.sqlite_log import overwrite_log
-from croupier.show.documents import noise_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
-from croupier.show.views.rounds import NoiseSpentView
-from croupier.shuffler.noise_ledger import kept_noise
 
 __all__ = [
     "backup_ledger",
     "budgets_told",
-    "has_ledger",
-    "hop_ledgers",
     "restore_ledger",
     "rounds_left",
     "spent",
     "spent_in",
 ]
-
-_ERASE_PATIENCE_S = 1.0
-"""For a service that is writing; it overwrites the log itself."""
 
 
 class _Round(BaseModel):
@@ -84,30 +75,6 @@ def _url(directory: Path) -> tuple[str, str]:
     return deployment.name, store_url(load_settings(own), own)
 
 
-@contextmanager
-def _read(url: str) -> Iterator[sa.Connection]:
-    """Yields a connection beside that of the running service.
-
-    Where the service does not run, this connection is the last one, with which SQLite unlinks its log. After a crash
-    destroyed keys are in there, so the log is overwritten before.
-
-    Raises:
-        ValueError: the ledger does not exist.
-    """
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
-    file = engine.url.database or ""
-    is_sqlite = engine.dialect.name == "sqlite"
-    if is_sqlite and not Path(file).exists():
-        raise ValueError(f"{file} does not exist; run this where the accountant's directory is")
-    with engine.connect() as connection:
-        try:
-            yield connection
-        finally:
-            connection.rollback()
-            if is_sqlite:
-                overwrite_log(connection.connection.driver_connection, Path(file), _ERASE_PATIENCE_S)
-
-
 def backup_ledger(directory: Path, file: Path) -> int:
     """Writes the ledger to a new file and returns how many rounds are in it.
 
@@ -115,7 +82,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
         ValueError: the file exists, or the ledger does not.
     """
     name, url = _url(directory)
-    with _read(url) as connection:
+    with open_store(url) as connection:
         ledger = Ledger(connection)
         entered = ledger.entered()  # first: a round that is entered meanwhile is entered with what is read below
         of_records, merged, unknown = ledger.record_rounds(), ledger.merged_rounds(), ledger.unknown_rounds()
@@ -206,32 +173,11 @@ def _entry(values: JsonObject) -> Entry:
     return Entry(**(values | {"profile": profile}))
 
 
-def hop_ledgers(directory: Path) -> dict[str, NoiseSpentView]:
-    """Returns what the own ledger of every hop comes to whose store is here, by name (`shuffler.noise_ledger`)."""
-    ledgers = {}
-    for hop in read_deployment(directory).shufflers:
-        own = directory / hop.name
-        if _has_store(own):
-            settings = load_settings(own)
-            with _read(store_url(settings, own)) as connection:
-                ledgers[hop.name] = noise_json(kept_noise(connection, settings.noise_limit))
-    return ledgers
-
-
-def has_ledger(directory: Path) -> bool:
-    """Returns whether the accountant's ledger is here."""
-    return _has_store(directory / read_deployment(directory).accountant.name)
-
-
-def _has_store(own: Path) -> bool:
-    return load_settings(own).store != "sqlite" or (own / "rounds.db").exists()
-
-
 def spent_in(
     directory: Path, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False
 ) -> Guarantee | None:
     """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
-    with _read(_url(directory)[1]) as connection:
+    with open_store(_url(directory)[1]) as connection:
         return Ledger(connection).spent_in(round_ids, delta, fixed_terms=fixed_terms)
 
 
@@ -247,7 +193,7 @@ def rounds_left(directory: Path) -> RoundsLeftView:
     if deployment.privacy_limit is None:
         raise ValueError(f"deployment.toml in {directory} has no [privacy_limit], so the ledger refuses no round")
     limit = as_limit(deployment.privacy_limit)
-    with _read(_url(directory)[1]) as connection:
+    with open_store(_url(directory)[1]) as connection:
         ledger = Ledger(connection)
         account, entered = Account.of(ledger), ledger.entered()
         open_rounds = RoundRows(connection).rounds_in(*PENDING)
@@ -280,7 +226,7 @@ def rounds_left(directory: Path) -> RoundsLeftView:
 
 def budgets_told(directory: Path) -> BudgetsTold:
     """Returns what the certificates of all rounds tell of one person's budget; ValueError without a ledger."""
-    with _read(_url(directory)[1]) as connection:
+    with open_store(_url(directory)[1]) as connection:
         return Ledger(connection).budgets_told()
 
 
@@ -304,5 +250,5 @@ def spent(directory: Path, delta: float, *, fixed_terms: bool = False) -> tuple[
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
-    with _read(_url(directory)[1]) as connection:
+    with open_store(_url(directory)[1]) as connection:
         return Ledger(connection).spent(delta, fixed_terms=fixed_terms)

@@ -1,9 +1,14 @@
-"""The page "Three organisations" as its readers have it: users, machines and processes that share nothing."""
+"""The page "Three organisations" as its readers have it: users, machines and processes that share nothing.
+
+`.ci/released` runs it with the environments in which it has installed the wheel, each user's with the extra that
+docs/install.md names; without them every machine runs the checkout.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import shlex
 import time
 from contextlib import AbstractContextManager, ExitStack
@@ -21,6 +26,8 @@ SERVICES = {"A": "shuffler-1", "B": "accountant", "C": "analyzer", "D": "analyze
 PARTICIPANTS = ("p.example", "q.example")
 SUBMIT = ("croupier", "submit", "--value", "1", "--epsilon", "1", "--key", "me.key", "--dir", "study")
 FINGERPRINT = "croupier deployment fingerprint --dir study --json"
+EXTRAS = {"a": "shuffler", "b": "operator", "c": "analyzer", "d": "analyzer", "p": "client", "q": "client"}
+"""The environment of each user: B has the accountant and the operator, for whom the extra `operator` is enough."""
 WAIT_S = 60
 
 
@@ -137,7 +144,9 @@ class Study:
 def test_four_organisations_that_share_nothing_but_a_network(tmp_path: Path) -> None:
     """Processes, users and namespaces, because what one organisation can reach of another is the system's to decide."""
     users = {f"{name}.example": name for name in "abcdpq"} | {"a2.example": "a"}
-    with machines(users) as at, ExitStack() as running:
+    folder = os.environ.get("CROUPIER_ENVIRONMENTS")
+    environments = {user: Path(folder, extra) for user, extra in EXTRAS.items()} if folder else None
+    with machines(users, environments) as at, ExitStack() as running:
         study = Study(at, tmp_path, running)
         _follow_the_page(study)
         _nobody_has_anything_of_another(study)

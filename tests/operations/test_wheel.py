@@ -137,6 +137,8 @@ def test_a_wheel_has_one_package_with_every_file_of_it(wheel: Path, tmp_path: Pa
         files = (file for file in room.resolve().rglob("*") if file.is_file() and "__pycache__" not in file.parts)
         expected |= {f"croupier/{file.relative_to(ROOT)}" for file in files}
     expected |= {f"croupier/protocol/v1/{name}.proto" for name in ("messages", "services")}
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "design").glob("*.md")]
+    expected |= {f"croupier/{page.relative_to(ROOT)}" for page in pages}
     assert files_of(wheel) == expected
     assert build("sdist", ROOT, tmp_path / "sdist").returncode == 0
     (packed,) = (tmp_path / "sdist").iterdir()
@@ -184,6 +186,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
         return done.stdout + done.stderr
 
     assert "Begin with 'croupier demo'" in command("--help")
+    assert "At three in the morning" in command("docs", "runbook")
     (traps / "people.csv").write_text("epsilon,count\n1,1000\n")
     assert "CERTIFIED" in command("certify", "people.csv", "--delta", "1e-6")
     for group in ("lab", "experiment"):

@@ -1,6 +1,7 @@
 """Machines of organisations that do not trust each other: Unix users, homes, and network namespaces of their own.
 
-Only root can make them. Where it may not make network namespaces, all machines are on loopback.
+Only root can make them. Where it may not make network namespaces, all machines are on loopback. A machine runs the
+croupier of the checkout, or of an environment in which a wheel is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CHECKOUT = Path(__file__).parents[2]
 _FIRST_USER = 61_000
 """Users need no entry in /etc/passwd; distributions give such numbers to nobody."""
 _SERVE = (
-    "import croupier.deploy.node.versions as versions; versions._EVERY_S = 0.5; "
+    "import croupier.deploy.node.versions as versions; versions.EVERY_S = 0.5; "
     "from croupier.deploy.cli import app; app()"
 )
 """The command line, whose services ask each other for new versions twice a second instead of once a minute."""
@@ -47,22 +48,32 @@ class Machine:
         home: the folder that only this user may enter.
         enter: the command that runs another one in the machine's namespaces.
         isolated: whether the machine has a network namespace, and is reached by the name of its home alone.
+        environment: the folder of the Python environment whose croupier the machine runs.
     """
 
     user: int
     home: Path
     enter: tuple[str, ...]
     isolated: bool
+    environment: Path
 
     def command(self, *words: str) -> list[str]:
         """Returns a command as its user runs it on this machine: without any of root's capabilities."""
         as_user = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
         as_user += ["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
-        return [*self.enter, "sh", "-ec", _mounts(self.home.parent) + 'exec "$@"', "sh", *as_user, *words]
+        return [
+            *self.enter,
+            "sh",
+            "-ec",
+            _mounts(self.home.parent, self.environment) + 'exec "$@"',
+            "sh",
+            *as_user,
+            *words,
+        ]
 
     def run(self, *words: str, expect: int | None = 0, typed: str = "") -> Said:
         """Runs a command in the user's home; the first word may be croupier."""
-        how = {"cwd": self.home, "env": self.environment, "input": typed}
+        how = {"cwd": self.home, "env": self.variables, "input": typed}
         done = subprocess.run(self.command(*words), **how, capture_output=True, text=True, timeout=300, check=False)  # type: ignore[call-overload]
         assert expect in (None, done.returncode), f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return Said(done.stdout, done.stderr)
@@ -70,10 +81,10 @@ class Machine:
     @contextmanager
     def serving(self, name: str, log: Path) -> Iterator[None]:
         """Runs `croupier serve` from when it is ready until the end of the block."""
-        words = (sys.executable, "-c", _SERVE, "serve", name, "--dir", "study")
+        words = (str(self.environment / "bin" / "python"), "-c", _SERVE, "serve", name, "--dir", "study")
         with log.open("w") as errors:
             pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": errors}
-            process = subprocess.Popen(self.command(*words), cwd=self.home, env=self.environment, **pipes)  # type: ignore[call-overload]
+            process = subprocess.Popen(self.command(*words), cwd=self.home, env=self.variables, **pipes)  # type: ignore[call-overload]
         with process:
             try:
                 assert b"ready" in process.stdout.readline(), log.read_text(encoding="utf-8")
@@ -84,9 +95,9 @@ class Machine:
                 process.kill()  # does nothing to a program that has ended
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """The user's environment: nothing of the test's but where programs are."""
-        return {"HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    def variables(self) -> Mapping[str, str]:
+        """The user's environment variables: nothing of the test's but where programs are."""
+        return {"HOME": str(self.home), "PATH": f"{self.environment / 'bin'}:{os.environ['PATH']}"}
 
     def receive(self, source: Path, target: str) -> None:
         """Has a file arrive as with scp: it belongs to this machine's user."""
@@ -107,14 +118,14 @@ class Machine:
         return [file for file in self.home.rglob("*") if file.is_file()]
 
 
-def _mounts(place: Path) -> str:
-    """Returns shell commands after which a user can run this Python, also where it lies in a folder of root alone.
+def _mounts(place: Path, environment: Path) -> str:
+    """Returns shell commands after which a user can run an environment, also where it lies in a folder of root alone.
 
     They change the machine's own mount namespace: in place of the folder is an empty one, with nothing but Python and
-    the checkout in it.
+    the environment in it, and the checkout if the environment is the checkout's.
     """
     script, stage = "", place / "mounts"
-    needed = {Path(sys.base_prefix), _CHECKOUT, Path(sys.prefix)}
+    needed = {Path(sys.base_prefix), environment} | ({_CHECKOUT} if environment == Path(sys.prefix) else set())
     closed = {
         next((parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None)
         for path in needed
@@ -136,11 +147,12 @@ def _ip(*words: str) -> None:
 
 
 @contextmanager
-def machines(users: Mapping[str, str]) -> Iterator[dict[str, Machine]]:
+def machines(users: Mapping[str, str], environments: Mapping[str, Path] | None = None) -> Iterator[dict[str, Machine]]:
     """Makes machines, and removes everything of them at the end: namespaces, their settings, and homes.
 
     Args:
         users: the host name of each machine, and its user; one user can have several machines.
+        environments: the environment of each user; this Python's if not given.
 
     Raises:
         PermissionError: this is not root.
@@ -160,6 +172,7 @@ def machines(users: Mapping[str, str]) -> Iterator[dict[str, Machine]]:
                 _home(place / host, numbers[user]),
                 ("ip", "netns", "exec", _namespace(host)) if isolated else ("unshare", "--mount"),
                 isolated,
+                environments[user] if environments else Path(sys.prefix),
             )
             for host, user in users.items()
         }
