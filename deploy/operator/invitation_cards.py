@@ -10,7 +10,10 @@ from pathlib import Path
 
 from croupier.deploy.operator.keys import write_secret
 
-__all__ = ["check_qr_codes", "write_links"]
+__all__ = ["LINK_COLUMNS", "check_qr_codes", "write_links"]
+
+LINK_COLUMNS = ("link", "expires", "qr")
+"""The columns that the file of the links has behind those of the people."""
 
 _STYLE = """
 body { font: 11pt/1.4 system-ui, sans-serif; margin: 10mm; }
@@ -55,7 +58,7 @@ def write_links(
     pictures = [f"qr/{number:04}.png" if qr_codes else "" for number in range(1, len(links) + 1)]
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*columns, "link", "expires", *(["qr"] if qr_codes else [])])
+    table.writerow([*columns, *LINK_COLUMNS[: 3 if qr_codes else 2]])
     for row, link, picture in zip(rows, links, pictures, strict=True):
         table.writerow([*row, link, expires, *([picture] if qr_codes else [])])
     write_secret(folder / "links.csv", text.getvalue())
