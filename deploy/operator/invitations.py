@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import csv
-import io
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -36,6 +34,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
 from croupier.protocol.names import NO_ROUND, PublicKey, RoundId
 from croupier.protocol.surveys import Survey, rounds_together
+from croupier.show.csv_file import csv_records, csv_text
 
 __all__ = [
     "Invited",
@@ -160,16 +159,12 @@ def invited_people(directory: Path, survey_id: str) -> list[Invited]:
     file = _list(directory, survey_id)
     if not file.exists():
         return []
-    with file.open(newline="", encoding="utf-8") as text:
-        return [Invited(**{name: row.get(name) or "" for name in _COLUMNS}) for row in csv.DictReader(text)]
+    rows = csv_records(file.read_text(encoding="utf-8"))
+    return [Invited(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
 
 
 def _write_list(directory: Path, survey_id: str, listed: Sequence[Invited]) -> None:
-    text = io.StringIO()
-    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    rows.writeheader()
-    rows.writerows(map(asdict, listed))
-    replace_secret(_list(directory, survey_id), text.getvalue())
+    replace_secret(_list(directory, survey_id), csv_text(_COLUMNS, map(astuple, listed)))
 
 
 def _survey_of(directory: Path, survey_id: str) -> tuple[Survey, int]:
@@ -415,12 +410,9 @@ async def invite(
         raise ValueError(f"{file} exists; choose another file")
     address = _address(gateway or read_deployment(directory).gateway or "")
     fragments = await new_invitations(directory, people.labels, round_id, transport)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([*people.columns, "link"])
     links = [f"{address}{PAGE_PATH}#{fragment}" for fragment in fragments]
-    rows.writerows([*row, link] for row, link in zip(people.rows, links, strict=True))
-    write_secret(file, text.getvalue())
+    rows = [(*row, link) for row, link in zip(people.rows, links, strict=True)]
+    write_secret(file, csv_text([*people.columns, "link"], rows))
     return len(fragments)
 
 

