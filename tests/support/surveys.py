@@ -55,7 +55,7 @@ async def links_of(
     at: Table, survey: Survey, folder: Path, *labels: str, gateway: str = "https://gateway.example", until: int = 0
 ) -> list[str]:
     """Returns a link for each label."""
-    people = People(("label",), tuple((label,) for label in labels))
+    people = People.labelled(labels)
     how = {"gateway": gateway, "until": until, "qr_codes": False, "transport": at.inside.transport}
     await invite_people(at.inside.directory, survey.survey_id, people, folder, **how)  # type: ignore[arg-type]
     return [row["link"] for row in csv.DictReader((folder / "links.csv").read_text().splitlines())]
