@@ -379,7 +379,8 @@ def _beside(summary: Statistic, number: NumberView, name: str = "") -> _Row:
     if not all(map(math.isfinite, (number.projected, *number.interval, *(number.population or ())))):
         raise ValueError(f"a share of “{number.label}” is not finite")
     moved = None if number.is_possible else number.estimate
-    return _row(summary, Number(number.label, number.projected, moved, *ends), number.label, (0.0, 1.0), name)
+    shown = Number(number.label, number.projected, moved, *ends, number.standard_error)
+    return _row(summary, shown, number.label, (0.0, 1.0), name)
 
 
 def _sums(summary: Statistic, result: ResultView, name: str) -> list[_Row]:

@@ -89,11 +89,16 @@ def test_intervals_of_differences_cover_the_truth() -> None:
         )
         variance = people * other * (1 - other)
         law = SumLaw(people * other, people * (1 - 2 * other), variance, variance, 0.0)
-        estimates = np.clip(law.estimate(sums), 0, 1)
+        estimates = law.estimate(sums)
         low, high = law.interval(sums, 0.95)
         shown = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
-        numbers = zip(estimates, np.minimum(low, estimates), np.maximum(high, estimates), strict=True)
-        sides.append([replace(shown, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])
+        numbers = zip(estimates.tolist(), low.tolist(), high.tolist(), law.standard_error(estimates), strict=True)
+        sides.append(
+            [
+                replace(shown, numbers=(Number("", min(max(e, 0), 1), e, (a, b), (a, b), error),))
+                for e, a, b, error in numbers
+            ]
+        )
         truths.append(ones / people)
     truth, hits = truths[0] - truths[1], 0
     for side, other_side in zip(*sides, strict=True):
