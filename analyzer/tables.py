@@ -261,7 +261,7 @@ class CrossTable:
 
         The interval holds every share r for which the cell less r times its row cannot be told from 0 (Fieller 1954),
         by the variance that this difference has at r: it is the whole range where the row cannot be told from an empty
-        one.
+        one. The projected value is the nearest end of the range to an estimate outside it.
         """
         value, _, _ = self._within(row, column)
         return value
@@ -278,12 +278,13 @@ class CrossTable:
             self._fieller(float(cell), float(base), covariance)
             for covariance in self._variances(row, column, float(among))
         ]
-        own, whole = ((min(max(low, 0.0), possible), max(min(high, 1.0), possible)) for low, high in uncut)
+        cut = min(max(estimate, 0.0), 1.0)
+        own, whole = ((min(max(low, 0.0), cut), max(min(high, 1.0), cut)) for low, high in uncut)
         drawn = _sampling(possible, self.model.counts * max(float(among), self._least))
-        value = Value(estimate, possible, error, own, drawn, whole)
+        value = Value(estimate, cut, error, own, drawn, whole)
         centre = min(max(estimate, float(_RATIOS[0])), float(_RATIOS[-1]))
         of_own, of_whole = (
-            Reach(possible, possible, 1 - possible, known=False)
+            Reach(cut, cut, 1 - cut, known=False)
             if low <= 0 and high >= 1
             else Reach(centre, centre - low, high - centre)
             for low, high in uncut

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from statistics import NormalDist
 from typing import Any, cast
@@ -27,7 +27,7 @@ from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.views.questions import QuestionView, WordingView
-from croupier.show.views.results import NumberView, ResultView
+from croupier.show.views.results import NumberView, ResultView, numbers_of
 
 __all__ = [
     "Difference",
@@ -55,7 +55,7 @@ class Number:
 
     Attributes:
         label: the caption of the answer that a share is of; "" for a mean, else what the number is, such as "median".
-        estimate: the nearest possible value to the estimate.
+        estimate: the nearest value to the estimate in its range.
         moved: the estimate itself, if noise has carried it outside the possible range; else None.
         participants: the interval for the people who took part.
         population: the interval for a population that they are a random sample of; None in an early version's result.
@@ -152,10 +152,9 @@ class Statistic:
         answered = f" answered “{number.label}”" if self.is_share else ""
         moved, preposition = "", "of" if self.is_share else "for"
         if number.moved is not None:
-            low, high = number.participants
-            moved = (
-                f" (the noise carried the estimate to {self.written(number.moved, high - low)}, which is impossible)"
-            )
+            outside = self.estimate(replace(number, estimate=number.moved))
+            if outside != self.estimate(number):  # else it is outside by less than the digits show
+                moved = f" (the noise carried the estimate to {outside}, which is impossible)"
         both = f"{self.interval(number.participants)} {preposition} the {self.people:,} people who took part"
         if number.population is not None:
             level += "s"
@@ -207,7 +206,7 @@ def _read(result: ResultView, language: str) -> Statistic:
     if not is_share and "low" in parameters:
         scale = float(parameters["low"]), float(parameters["high"])
         about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
-    numbers = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
+    numbers = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, captions))
     return Statistic(
         name=name,
         title=str(wording.get("title") or wording.get("question") or name),
@@ -238,19 +237,21 @@ def _wording(wordings: Sequence[WordingView], language: str) -> WordingView:
     return (chosen or [*wordings] or [_NO_WORDING])[0]
 
 
-def _numbers(result: ResultView, labels: list[str] | None, captions: list[str]) -> Iterable[Number]:
-    stated: list[Any] = [result["estimate"], result["projected"]]
-    stated += [result["confidence_interval"], result["population_interval"], result["standard_error"]]
-    columns = stated if labels is not None else [[value] for value in stated]
-    for index, (raw, possible, own, population, error) in enumerate(zip(*columns, strict=True)):
-        label = "" if labels is None else labels[index]
-        moved = None if math.isclose(raw, possible, abs_tol=1e-9) else float(raw)
-        numbers = [float(raw), float(possible), float(error), *map(float, own), *map(float, population or ())]
+def _numbers(result: ResultView, captions: list[str]) -> Iterable[Number]:
+    for index, number in enumerate(numbers_of(result)):
+        own, population = number.interval, number.population
+        numbers = [*map(float, (number.estimate, number.projected, number.standard_error, *own, *(population or ())))]
         if not all(map(math.isfinite, numbers)):
             raise ValueError(f"a number of the result is {numbers}; every one must be finite")
-        whole = None if population is None else (float(population[0]), float(population[1]))
-        caption = captions[index] if index < len(captions) else str(label)
-        yield Number(caption, float(possible), moved, (float(own[0]), float(own[1])), whole, float(error))
+        caption = captions[index] if index < len(captions) else str(number.label)
+        yield Number(
+            caption,
+            float(number.shown),
+            None if number.is_possible else float(number.estimate),
+            (float(own[0]), float(own[1])),
+            None if population is None else (float(population[0]), float(population[1])),
+            float(number.standard_error),
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- differences
