@@ -16,6 +16,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from croupier.analyzer.differences import Interval, Reach, apart
 from croupier.analyzer.estimates import Fakes, Value
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import uneven, weights_of
@@ -27,8 +28,11 @@ __all__ = ["CrossTable", "Independence", "ShareModel"]
 
 Floats = npt.NDArray[np.float64]
 
-_RATIOS = np.linspace(0.0, 1.0, 10_001)
-"""Conditional shares that are tested: intervals end at one of them, rounded outwards by one step."""
+_RATIOS = np.linspace(-1.0, 2.0, 15_001)
+"""Conditional shares that are tested: intervals end at one of them, rounded outwards by one step.
+
+Beyond [0, 1] for differences: 1 further is as much as any difference can be.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,40 +261,58 @@ class CrossTable:
 
         The interval holds every share r for which the cell less r times its row cannot be told from 0 (Fieller 1954),
         by the variance that this difference has at r: it is the whole range where the row cannot be told from an empty
-        one.
+        one. The projected value is the nearest end of the range to an estimate outside it.
         """
+        value, _, _ = self._within(row, column)
+        return value
+
+    def _within(self, row: int, column: int) -> tuple[Value, Reach, Reach]:
+        """Returns a share within a row, and how far it reaches for these people and for a population."""
         sums = np.array([self._cell(row, column), self._row(row)])
         (cell, base), (likely, among) = sums @ self.model.shares, sums @ self.model.possible
         possible = float(likely / among) if among > 0 else 0.5
         estimate = float(cell / base) if base > 0 else possible
         gradient = np.array([1.0, -possible]) / max(float(among), self._least)
         error = math.sqrt(max(float(gradient @ self.model.covariances(sums)[0] @ gradient), 0.0))
-        intervals = [
-            self._fieller(float(cell), float(base), covariance, possible)
+        uncut = [
+            self._fieller(float(cell), float(base), covariance)
             for covariance in self._variances(row, column, float(among))
         ]
+        cut = min(max(estimate, 0.0), 1.0)
+        own, whole = ((min(max(low, 0.0), cut), max(min(high, 1.0), cut)) for low, high in uncut)
         drawn = _sampling(possible, self.model.counts * max(float(among), self._least))
-        return Value(estimate, possible, error, intervals[0], drawn, intervals[1])
+        value = Value(estimate, cut, error, own, drawn, whole)
+        centre = min(max(estimate, float(_RATIOS[0])), float(_RATIOS[-1]))
+        of_own, of_whole = (
+            Reach(cut, cut, 1 - cut, known=False)
+            if low <= 0 and high >= 1
+            else Reach(centre, centre - low, high - centre)
+            for low, high in uncut
+        )
+        return value, of_own, of_whole
 
     def difference(self, column: int, first: int, second: int) -> Value:
         """Returns by how much the share within the first row is larger than within the second row.
 
         The interval adds the distances to the ends of the two intervals as squares, with their correlation where that
-        is negative (Zou and Donner 2008).
+        is negative (`analyzer.differences`). The ends are those before they are cut to [0, 1].
         """
-        shares = [self.within(row, column) for row in (first, second)]
+        (one, *reaches), (other, *others) = (self._within(row, column) for row in (first, second))
         sums = np.array([self._cell(first, column), self._row(first), self._cell(second, column), self._row(second)])
         gradients = np.zeros((2, 4))
-        for place, share in enumerate(shares):
+        for place, share in enumerate((one, other)):
             among = max(float(sums[2 * place + 1] @ self.model.possible), self._least)
             gradients[place, 2 * place : 2 * place + 2] = np.array([1.0, -share.projected]) / among
         covariances = [gradients @ covariance @ gradients.T for covariance in self.model.covariances(sums)]
-        possible = shares[0].projected - shares[1].projected
+        possible = one.projected - other.projected
         error = math.sqrt(max(float(covariances[0][0, 0] + covariances[0][1, 1] - 2 * covariances[0][0, 1]), 0.0))
-        own = _apart(shares, [share.confidence_interval for share in shares], _correlation(covariances[0]))
-        whole = _apart(shares, [share.population_interval for share in shares], _correlation(covariances[1]))
-        sampling = math.hypot(*(share.sampling_standard_error for share in shares))
-        return Value(shares[0].estimate - shares[1].estimate, possible, error, own, sampling, whole)
+        ends = []
+        for reach, against, covariance in zip(reaches, others, covariances, strict=True):
+            shared = -_correlation(covariance) * reach.longest * against.longest
+            low, high = apart(reach, against, 1.0, shared)
+            ends.append((min(low, possible), max(high, possible)))
+        sampling = math.hypot(one.sampling_standard_error, other.sampling_standard_error)
+        return Value(one.estimate - other.estimate, possible, error, ends[0], sampling, ends[1])
 
     def independence(self) -> Independence:
         """Returns a test of independence in the population, with the noise at the independent table that fits best.
@@ -340,33 +362,32 @@ class CrossTable:
         return 0.5 / max(self.model.weight, 1.0)
 
     def _variances(self, row: int, column: int, among: float) -> tuple[Floats, Floats]:
-        """Returns the variance of cell - r row if the share within the row is r, for every r of `_RATIOS`.
+        """Returns the variance of cell - r row for every r of `_RATIOS`, if the nearest possible share is true.
 
-        The other answers of the row keep their proportions. For these people, and for a population; shape (10001,).
+        The other answers of the row keep their proportions. For these people, and for a population; shape (15001,).
         """
         model, cell, whole_row = self.model, self._cell(row, column), self._row(row)
         outside, inside, others = model.possible * (1 - whole_row), among * cell, model.possible * (whole_row - cell)
         others = among * others / others.sum() if others.sum() > 0 else among * (whole_row - cell) / (self.columns - 1)
         given = np.array([model.given(cell, cell), model.given(cell, whole_row), model.given(whole_row, whole_row)])
         powers = np.array([np.ones_like(_RATIOS), -2 * _RATIOS, _RATIOS**2])
-        parts = np.array([np.ones_like(_RATIOS), _RATIOS, 1 - _RATIOS])
+        share = np.clip(_RATIOS, 0.0, 1.0)
+        parts = np.array([np.ones_like(share), share, 1 - share])
         noise = np.einsum("ir,ij,jr->r", powers, given @ np.array([outside, inside, others]).T, parts)
         added = model.added(np.array([cell, whole_row]))
         fixed = powers.T @ np.array([added[0, 0], added[0, 1], added[1, 1]])
-        between, weights = among * _RATIOS * (1 - _RATIOS), model.hit[1]
+        between, weights = among * share * (1 - share), model.hit[1]
         own = noise / model.weight**2 + between * uneven(weights, model.counts)
         whole = (noise + float(weights**2 @ model.counts) * between) / model.weight**2
         return own + fixed, whole + fixed
 
-    def _fieller(self, cell: float, base: float, variance: Floats, possible: float) -> tuple[float, float]:
+    def _fieller(self, cell: float, base: float, variance: Floats) -> Interval:
+        """Returns the lowest and the highest share of `_RATIOS` that the data do not reject; of all, if they do."""
         z = NormalDist().inv_cdf((1 + self.model.confidence) / 2)
         margin = (0.5 + max(0.0, z * z - 1) / 6) / self.model.weight
         kept = np.abs(cell - _RATIOS * base) <= margin + z * np.sqrt(np.maximum(variance, 0.0))
-        if not kept.any():
-            return possible, possible
-        step, ends = float(_RATIOS[1]), _RATIOS[kept]
-        low, high = max(float(ends[0]) - step, 0.0), min(float(ends[-1]) + step, 1.0)
-        return min(low, possible), max(high, possible)
+        step, ends = float(_RATIOS[1] - _RATIOS[0]), _RATIOS[kept] if kept.any() else _RATIOS
+        return float(ends[0]) - step, float(ends[-1]) + step
 
 
 def _correlation(covariance: Floats) -> float:
@@ -376,11 +397,3 @@ def _correlation(covariance: Floats) -> float:
     """
     scale = math.sqrt(float(covariance[0, 0] * covariance[1, 1]))
     return float(np.clip(covariance[0, 1] / scale, -1.0, 0.0)) if scale > 0 else 0.0
-
-
-def _apart(shares: list[Value], ends: list[tuple[float, float]], correlation: float) -> tuple[float, float]:
-    """Returns the interval of a difference from those of the two shares."""
-    (a, b), ((low, high), (least, most)) = (share.projected for share in shares), ends
-    down, up = (a - low, most - b), (high - a, b - least)
-    lengths = [math.sqrt(max(x * x + y * y - 2 * correlation * x * y, 0.0)) for x, y in (down, up)]
-    return max(a - b - lengths[0], -1.0), min(a - b + lengths[1], 1.0)

@@ -161,6 +161,7 @@ def _number(label: str, share: ShareView) -> NumberView:
         share["standard_error"],
         share["confidence_interval"],
         share["population_interval"],
+        is_share=True,
     )
 
 

@@ -53,7 +53,7 @@ def answers_table(result: DemoView) -> Table:
                 f"{number.estimate:.4f} ± {number.standard_error:.4f}",
                 _interval(number.interval, ".4f"),
                 _interval(number.population, ".4f"),
-                *([f"{number.projected:.4f}"] if impossible else []),
+                *([f"{number.shown:.4f}"] if impossible else []),
             )
         table.add_section()
     return table
@@ -73,7 +73,7 @@ def estimates_table(result: ResultView) -> Table:
     for number in numbers:
         cells = [f"{number.estimate:.5g}", f"{number.standard_error:.2g}", _interval(number.interval, ".5g")]
         cells += [_interval(number.population, ".5g")] if drawn else []
-        cells += [f"{number.projected:.5g}"] if impossible else []
+        cells += [f"{number.shown:.5g}"] if impossible else []
         table.add_row(*([number.label] if labelled else []), *cells)
     return table
 
@@ -120,7 +120,7 @@ def _misses(result: ResultView) -> str:
 
 
 def _is_impossible(result: ResultView) -> bool:
-    """Returns whether an estimate of a result is not the nearest possible value."""
+    """Returns whether an estimate of a result lies outside its range."""
     return not all(number.is_possible for number in numbers_of(result))
 
 

@@ -213,7 +213,7 @@ def _answer_rows(asked: Sequence[DemoQuestionView]) -> list[_AnswerRow]:
         for truth, number in zip(truths, numbers_of(question), strict=True):
             name = ": ".join(part for part in (question["group"] or "", number.label) if part)
             low, high = number.interval
-            rows.append(_AnswerRow(name, truth, number.projected, (low, high), number.is_possible))
+            rows.append(_AnswerRow(name, truth, number.shown, (low, high), number.is_possible))
     return rows
 
 

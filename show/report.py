@@ -376,10 +376,11 @@ def _beside(summary: Statistic, number: NumberView, name: str = "") -> _Row:
     """Returns a share that was computed from the shares of a result."""
     low, high = number.interval
     ends = (low, high), None if number.population is None else (number.population[0], number.population[1])
-    if not all(map(math.isfinite, (number.projected, *number.interval, *(number.population or ())))):
+    if not all(map(math.isfinite, (number.estimate, number.projected, *number.interval, *(number.population or ())))):
         raise ValueError(f"a share of “{number.label}” is not finite")
     moved = None if number.is_possible else number.estimate
-    return _row(summary, Number(number.label, number.projected, moved, *ends), number.label, (0.0, 1.0), name)
+    shown = Number(number.label, number.shown, moved, *ends, number.standard_error)
+    return _row(summary, shown, number.label, (0.0, 1.0), name)
 
 
 def _sums(summary: Statistic, result: ResultView, name: str) -> list[_Row]:

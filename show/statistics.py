@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from statistics import NormalDist
 from typing import Any, cast
 
 from croupier.accountant.accuracy import halving
@@ -19,13 +20,14 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.analyzer.differences import Interval, Reach, apart, reach
 from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.views.questions import QuestionView, WordingView
-from croupier.show.views.results import NumberView, ResultView
+from croupier.show.views.results import NumberView, ResultView, numbers_of
 
 __all__ = [
     "Difference",
@@ -46,8 +48,6 @@ _NO_WORDING = WordingView(language="", question="", title="", help_text="", choi
 _NOT_STATED = QuestionView(question="", wordings=[], randomizer="", parameters={})
 """The question of a result of an early version, which does not state it."""
 
-Interval = tuple[float, float]
-
 
 @dataclass(frozen=True)
 class Number:
@@ -55,10 +55,11 @@ class Number:
 
     Attributes:
         label: the caption of the answer that a share is of; "" for a mean, else what the number is, such as "median".
-        estimate: the nearest possible value to the estimate.
+        estimate: the nearest value to the estimate in its range.
         moved: the estimate itself, if noise has carried it outside the possible range; else None.
         participants: the interval for the people who took part.
         population: the interval for a population that they are a random sample of; None in an early version's result.
+        standard_error: of the estimate; NaN for a quantile, which has none.
     """
 
     label: str
@@ -66,6 +67,12 @@ class Number:
     moved: float | None
     participants: Interval
     population: Interval | None
+    standard_error: float
+
+    @property
+    def unbiased(self) -> float:
+        """The estimate as the noise has left it."""
+        return self.estimate if self.moved is None else self.moved
 
 
 @dataclass(frozen=True)
@@ -145,10 +152,9 @@ class Statistic:
         answered = f" answered “{number.label}”" if self.is_share else ""
         moved, preposition = "", "of" if self.is_share else "for"
         if number.moved is not None:
-            low, high = number.participants
-            moved = (
-                f" (the noise carried the estimate to {self.written(number.moved, high - low)}, which is impossible)"
-            )
+            outside = self.estimate(replace(number, estimate=number.moved))
+            if outside != self.estimate(number):  # else it is outside by less than the digits show
+                moved = f" (the noise carried the estimate to {outside}, which is impossible)"
         both = f"{self.interval(number.participants)} {preposition} the {self.people:,} people who took part"
         if number.population is not None:
             level += "s"
@@ -200,7 +206,7 @@ def _read(result: ResultView, language: str) -> Statistic:
     if not is_share and "low" in parameters:
         scale = float(parameters["low"]), float(parameters["high"])
         about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
-    numbers = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
+    numbers = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, captions))
     return Statistic(
         name=name,
         title=str(wording.get("title") or wording.get("question") or name),
@@ -223,7 +229,7 @@ def _read(result: ResultView, language: str) -> Statistic:
 def _beside(number: NumberView) -> Number:
     low, high = number.interval
     population = None if number.population is None else (number.population[0], number.population[1])
-    return Number(number.label, number.projected, None, (low, high), population)
+    return Number(number.label, number.projected, None, (low, high), population, number.standard_error)
 
 
 def _wording(wordings: Sequence[WordingView], language: str) -> WordingView:
@@ -231,19 +237,21 @@ def _wording(wordings: Sequence[WordingView], language: str) -> WordingView:
     return (chosen or [*wordings] or [_NO_WORDING])[0]
 
 
-def _numbers(result: ResultView, labels: list[str] | None, captions: list[str]) -> Iterable[Number]:
-    stated: list[Any] = [result["estimate"], result["projected"]]
-    stated += [result["confidence_interval"], result["population_interval"]]
-    columns = stated if labels is not None else [[value] for value in stated]
-    for index, (raw, possible, own, population) in enumerate(zip(*columns, strict=True)):
-        label = "" if labels is None else labels[index]
-        moved = None if math.isclose(raw, possible, abs_tol=1e-9) else float(raw)
-        numbers = [float(possible), *map(float, own), *map(float, population or ())]
+def _numbers(result: ResultView, captions: list[str]) -> Iterable[Number]:
+    for index, number in enumerate(numbers_of(result)):
+        own, population = number.interval, number.population
+        numbers = [*map(float, (number.estimate, number.projected, number.standard_error, *own, *(population or ())))]
         if not all(map(math.isfinite, numbers)):
             raise ValueError(f"a number of the result is {numbers}; every one must be finite")
-        whole = None if population is None else (float(population[0]), float(population[1]))
-        caption = captions[index] if index < len(captions) else str(label)
-        yield Number(caption, float(possible), moved, (float(own[0]), float(own[1])), whole)
+        caption = captions[index] if index < len(captions) else str(number.label)
+        yield Number(
+            caption,
+            float(number.shown),
+            None if number.is_possible else float(number.estimate),
+            (float(own[0]), float(own[1])),
+            None if population is None else (float(population[0]), float(population[1])),
+            float(number.standard_error),
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- differences
@@ -295,32 +303,37 @@ class Difference:
 def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
     """Returns the difference of every number between every two groups, which hold different people.
 
-    The intervals are Newcombe's (1998; Zou and Donner 2008 for any estimate): each end of the difference adds the
-    squares of the distances from the two estimates to the ends of their own intervals. The noise of two rounds is
-    independent, and so are samples of different people.
+    The noise of two rounds is independent, and so are samples of different people; see `analyzer.differences`.
     """
     compared = []
     for (name, statistic), (other_name, other) in itertools.combinations(groups, 2):
         for number, against in zip(statistic.numbers, other.numbers, strict=True):
-            population = None
+            estimate, population = number.estimate - against.estimate, None
             if number.population is not None and against.population is not None:
-                population = _difference(number.estimate, number.population, against.estimate, against.population)
+                reaches = _reach(statistic, number, number.population), _reach(other, against, against.population)
+                population = _difference(*reaches, statistic, estimate)
+            own = _reach(statistic, number, number.participants), _reach(other, against, against.participants)
             compared.append(
                 Difference(
                     number.label,
                     (name, other_name),
-                    number.estimate - against.estimate,
-                    _difference(number.estimate, number.participants, against.estimate, against.participants),
+                    estimate,
+                    _difference(*own, statistic, estimate),
                     population,
                 )
             )
     return compared
 
 
-def _difference(first: float, of_first: Interval, second: float, of_second: Interval) -> Interval:
-    down = math.hypot(first - of_first[0], of_second[1] - second)
-    up = math.hypot(of_first[1] - first, second - of_second[0])
-    return first - second - down, first - second + up
+def _reach(statistic: Statistic, number: Number, interval: Interval) -> Reach:
+    margin = NormalDist().inv_cdf((1 + statistic.level) / 2) * number.standard_error
+    return reach(number.unbiased, interval, margin, statistic.scale or (-math.inf, math.inf))
+
+
+def _difference(first: Reach, second: Reach, statistic: Statistic, estimate: float) -> Interval:
+    """Returns the interval of a difference, which holds the difference of the numbers that are shown."""
+    low, high = apart(first, second, math.inf if statistic.scale is None else statistic.scale[1] - statistic.scale[0])
+    return min(low, estimate), max(high, estimate)
 
 
 # ------------------------------------------------------------------------------------------------- halving the error

@@ -58,8 +58,10 @@ LONG = (
     # Clients that die in this process: the other tests of the file.
     "tests/client/test_crashes.py::test_clients_killed_two_hundred_times_count_once_each",
     # Doses of fewer rounds: the tests beside them.
+    "tests/analyzer/test_differences.py::test_differences_cover_over_ten_thousand_rounds",
     "tests/analyzer/test_projective.py::test_shares_are_covered_over_ten_thousand_rounds",
     "tests/analyzer/test_quantile_search.py::test_intervals_cover_over_ten_thousand_searches",
+    "tests/analyzer/test_tables.py::test_a_difference_between_rows_is_covered_over_ten_thousand_rounds",
     "tests/analyzer/test_tables.py::test_intervals_of_a_table_cover_over_ten_thousand_rounds",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
     "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",

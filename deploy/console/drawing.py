@@ -115,13 +115,13 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
         {
             "label": number.label or names.get(kind or "", "mean" if terms is not None else "estimate"),
             "estimate": say(number.estimate),
-            "possible": "" if number.is_possible else say(number.projected),
+            "possible": "" if number.is_possible else say(number.shown),
             "error": "" if math.isnan(number.standard_error) else say(number.standard_error),
             "interval": written(number.interval),
             "population": written(number.population),
             "from": place(number.interval[0]),
             "to": place(number.interval[1]),
-            "at": place(number.projected),
+            "at": place(number.shown),
             "scale": (say(low), say(high)),
         }
         for number in numbers

@@ -66,7 +66,11 @@ class ResultView(TypedDict):
 
 
 class NumberView(NamedTuple):
-    """One number of a result; the label is "" for a share or mean."""
+    """One number of a result; the label is "" for a share or mean.
+
+    `projected` is the nearest possible value of all numbers together: with negative ones among them, shares that are
+    possible by themselves are lowered, so that they add up to 1.
+    """
 
     label: str
     estimate: float
@@ -74,11 +78,17 @@ class NumberView(NamedTuple):
     standard_error: float
     interval: list[float]
     population: list[float] | None
+    is_share: bool = False
+
+    @property
+    def shown(self) -> float:
+        """The estimate where it is possible by itself, else the end of its range that is nearest."""
+        return min(max(self.estimate, 0.0), 1.0) if self.is_share else self.projected
 
     @property
     def is_possible(self) -> bool:
-        """Whether the estimate is the nearest possible value."""
-        return math.isclose(self.estimate, self.projected, rel_tol=1e-9, abs_tol=1e-9)
+        """Whether the estimate lies within its range."""
+        return math.isclose(self.estimate, self.shown, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def numbers_of(result: ResultView) -> list[NumberView]:
@@ -95,7 +105,9 @@ def numbers_of(result: ResultView) -> list[NumberView]:
         return []
     if labels is None:
         return [NumberView("", *columns)]
-    return [NumberView(*row) for row in zip(labels, *columns, strict=True)]
+    return [
+        NumberView(*row)._replace(is_share=bool(row[0])) for row in zip(labels, *columns, strict=True)
+    ]  # a vector has none
 
 
 def level_of(result: ResultView) -> float:

@@ -12,11 +12,13 @@ import pytest
 
 from croupier import BinaryRandomizedResponse, Budgets, certify, explain
 from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.question import question_json
 from croupier.show.statistics import Number, differences, halving_lines, statistic
+from croupier.show.views.results import numbers_of
 from tests.support.messages import naming
 from tests.support.results import result_of
 
@@ -89,11 +91,16 @@ def test_intervals_of_differences_cover_the_truth() -> None:
         )
         variance = people * other * (1 - other)
         law = SumLaw(people * other, people * (1 - 2 * other), variance, variance, 0.0)
-        estimates = np.clip(law.estimate(sums), 0, 1)
+        estimates = law.estimate(sums)
         low, high = law.interval(sums, 0.95)
         shown = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
-        numbers = zip(estimates, np.minimum(low, estimates), np.maximum(high, estimates), strict=True)
-        sides.append([replace(shown, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])
+        numbers = zip(estimates.tolist(), low.tolist(), high.tolist(), law.standard_error(estimates), strict=True)
+        sides.append(
+            [
+                replace(shown, numbers=(Number("", min(max(e, 0), 1), e, (a, b), (a, b), error),))
+                for e, a, b, error in numbers
+            ]
+        )
         truths.append(ones / people)
     truth, hits = truths[0] - truths[1], 0
     for side, other_side in zip(*sides, strict=True):
@@ -160,3 +167,34 @@ def test_explain_says_what_was_learned_first() -> None:
     alone = certify(Budgets.from_tiers([(1.0, 1000)]), BinaryRandomizedResponse(), delta=1e-6)
     assert explain(alone).sections[0].title == second.title
     assert question_json(question)["wordings"][0]["question"] == "Do you smoke?"
+
+
+def test_only_numbers_outside_their_range_are_said_to_be_impossible() -> None:
+    """Reproduction: one negative share made every sentence say "carried the estimate to 11 %, which is impossible"."""
+    source = np.random.default_rng(8)
+    found = 0
+    for _ in range(60):
+        k = int(source.integers(2, 7))
+        asked = Question("q", KaryResponse(k))
+        raw = source.normal(1 / k, source.choice([0.02, 0.2, 0.6]), k)
+        raw += (1 - raw.sum()) / k
+        document = result_of(asked, [(share, (0.0, 1.0), (0.0, 1.0)) for share in raw.tolist()])
+        document["projected"] = project_on_simplex(raw).tolist()
+        shown = statistic(document)
+        impossible = {number.label for number in shown.numbers if "impossible" in shown.sentence(number)}
+        assert impossible <= {str(place) for place, share in enumerate(raw) if not 0 <= share <= 1}
+        for number, share in zip(shown.numbers, raw.tolist(), strict=True):
+            assert number.estimate == min(max(share, 0.0), 1.0)
+            for stated in re.findall(r"carried the estimate to ([−\d.,]+) %", shown.sentence(number)):
+                assert not 0 <= float(stated.replace("−", "-")) <= 100
+        sums = [each for each in numbers_of(document) if each.is_possible]
+        assert [number.shown for number in sums] == [share for share in raw.tolist() if 0 <= share <= 1]
+        found += len(impossible)
+    assert found > 30
+
+
+def test_a_number_that_is_outside_by_less_than_its_digits_is_not_called_impossible() -> None:
+    (number,) = statistic(result_of(Question("q", RandomizedResponse()), [(0.0, (0.0, 0.3), (0.0, 0.3))])).numbers
+    shown = statistic(result_of(Question("q", RandomizedResponse()), [(0.0, (0.0, 0.3), (0.0, 0.3))]))
+    assert "impossible" not in shown.sentence(replace(number, moved=-1e-4))
+    assert "impossible" in shown.sentence(replace(number, moved=-0.2))
