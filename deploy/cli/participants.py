@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
-Id = Annotated[str, typer.Argument(metavar="SURVEY", help="A survey that is open.")]
+Id = Annotated[str, typer.Argument(metavar="SURVEY", help="A survey that is open, or a study that was begun.")]
 Labels = Annotated[list[str], typer.Argument(help="The labels of the people.")]
 OutFolder = Annotated[
     Path | None,
     typer.Option(help="A new folder for links.csv, cards.html and the QR codes; default: SURVEY-invitations."),
 ]
 Expires = Annotated[
-    datetime | None, typer.Option(help="The last moment for a first answer, UTC; default: the survey's deadline.")
+    datetime | None, typer.Option(help="The last moment for a first answer, UTC; default: the deadline.")
 ]
 GatewayOfLinks = Annotated[
     str, typer.Option("--gateway", help="The gateway's address; default: the one in deployment.toml.")
@@ -88,7 +90,10 @@ def invite_make(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Make a link with a secret for each person: it admits anyone who has it, once, to every question of the survey."""
+    """Make a link with a secret for each person: it admits anyone who has it, once, to every question.
+
+    The link of a study admits to all of its waves.
+    """
     with plain_errors("invitations"):
         import asyncio
 
@@ -99,7 +104,8 @@ def invite_make(
         made = invite_people(
             directory, survey_id, invited, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes
         )
-        _show_made(as_json, asyncio.run(made), folder, qr_codes)
+        with _said_where(folder):
+            _show_made(as_json, asyncio.run(made), folder, qr_codes)
 
 
 def _people(file: typer.FileText | None, count: int) -> People:
@@ -136,7 +142,21 @@ def invite_reissue(
 
         folder = out or Path(f"{survey_id}-reissued")
         made = reissue(directory, survey_id, labels, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes)
-        _show_made(as_json, asyncio.run(made), folder, qr_codes)
+        with _said_where(folder):
+            _show_made(as_json, asyncio.run(made), folder, qr_codes)
+
+
+@contextmanager
+def _said_where(folder: Path) -> Iterator[None]:
+    """Says where the links are that organisations have to approve of."""
+    from croupier.protocol.errors import Code, Refusal
+
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.code is Code.NOT_APPROVED and folder.exists():
+            note(f"the links are in {folder / 'links.csv'}; they are good once the proposal is approved and sent")
+        raise
 
 
 def invite_revoke(survey_id: Id, labels: Labels, directory: Directory = HERE, as_json: Json = False) -> None:

@@ -5,6 +5,9 @@ same chance as any other client. Each comes at a time of its own, over a connect
 own; with a one-use token that was issued among others (`deploy.operator.tokens`) where some were kept, else with a key
 that is enrolled when it comes. What hop 1 can still see is the address that it comes from.
 
+Where organisations approve of enrolments, each of them, that of a hop too, sees the keys of canaries in a proposal
+shortly before the canaries come: there only those with tokens are like any other client.
+
 Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can leave them
 out, so canaries add no cover: the round's certificate must allow for them among its dishonest clients.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +33,7 @@ from croupier.client.rounds import fetch_round, fetch_terms
 from croupier.client.submission import Participant, Prepared, draw_report, new_client_key, prepare_one, send
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
+from croupier.deploy.operator.roster import Enrolled, enrol, enrolled
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.tokens import take_tokens
 from croupier.net.transport import TLS, Transport
@@ -92,7 +97,11 @@ async def send_canaries(
                     f"dishonest clients, of which {known} are canaries"
                 )
             tokens = take_tokens(directory, max(0, count - len(earlier)))
+            fresh: dict[str, Participant | Prepared]
             fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
+            if operator.deployment.approvals:
+                fresh = {name: await _prepare(outbox, terms, name, canary) for name, canary in fresh.items()}
+                await _enrol_together(directory, [*earlier.values(), *fresh.values()], transport)
             came = await asyncio.gather(
                 *(_come(operator, outbox, terms, name, canary, over_s) for name, canary in (earlier | fresh).items()),
                 return_exceptions=True,
@@ -123,14 +132,10 @@ async def _come(
     round_id = terms.round_id
     async with operator.client_channel() as channel:
         await fetch_terms(channel, operator.deployment, round_id)  # every client asks first
-        if isinstance(canary, Participant):  # another process may play canaries of this round, too
-            if terms.permanent is not None:  # it comes in one wave only
-                epsilon = choose_budget(canary.max_local_epsilon, terms.budget_grid)
-                canary = replace(canary, kept_report=draw_report(terms, canary.value, epsilon))
-            fresh = {name: prepare_one(terms, onion_of(terms), canary)}
-            canary = (await asyncio.to_thread(outbox.prepare, round_id, fresh, most=terms.manifest.dishonest))[name]
+        if isinstance(canary, Participant):
+            canary = await _prepare(outbox, terms, name, canary)
         if canary is not None:
-            if not canary.token:
+            if not canary.token and not operator.deployment.approvals:
                 await operator.enrol([canary.client_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
                 sealed, refused = await seal_prepared(accountant, terms, {name: canary})
@@ -143,6 +148,31 @@ async def _come(
         if code == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [name])
     return code
+
+
+async def _prepare(outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | Prepared) -> Prepared:
+    """Returns what a canary will send, which the outbox keeps; another process may play canaries of this round, too."""
+    if isinstance(canary, Prepared):
+        return canary
+    if terms.permanent is not None:  # it comes in one wave only
+        epsilon = choose_budget(canary.max_local_epsilon, terms.budget_grid)
+        canary = replace(canary, kept_report=draw_report(terms, canary.value, epsilon))
+    fresh = {name: prepare_one(terms, onion_of(terms), canary)}
+    return (await asyncio.to_thread(outbox.prepare, terms.round_id, fresh, most=terms.manifest.dishonest))[name]
+
+
+async def _enrol_together(
+    directory: Path, canaries: Sequence[Participant | Prepared | None], transport: Transport
+) -> None:
+    """Enrols canaries that have no token, where organisations approve of it: in one proposal.
+
+    Raises:
+        Refusal: NOT_APPROVED, with the file that organisations have to sign.
+    """
+    known = {entry.key for entry in enrolled(directory) if entry.enrolled_at}
+    keys = {canary.client_key.hex() for canary in canaries if isinstance(canary, Prepared) and not canary.token}
+    if keys - known:
+        await enrol(directory, [Enrolled(key) for key in sorted(keys - known)], transport)
 
 
 def _canary(terms: RoundTerms, token: bytes) -> Participant:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from croupier.deploy.operator.invitations import note_revoked_invitations
 from croupier.deploy.operator.proposals import ProposalFile, read_proposal
 from croupier.deploy.operator.roster import Enrolled, note_enrolled, note_revoked
 from croupier.deploy.operator.round_settings import with_drawn_keys
 from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.surveys import open_rounds
 from croupier.net.transport import TLS, Transport
-from croupier.protocol.deployment import Deployment
+from croupier.protocol.approvals import proposal_to_open
+from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Action", "carry_out", "described_actions"]
@@ -93,15 +99,31 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
     async with Operator(directory, transport) as operator:
         operator.add_approvals(proposal)
         actions = described_actions(proposal, operator.deployment)
-        for action, described in zip(proposal.proposals(), actions, strict=True):
-            if described.terms is not None:
-                await operator.open_proposed(action.open_round)
-            elif action.HasField("register"):
+        await _open(operator, directory, [described.terms for described in actions if described.terms is not None])
+        for action in proposal.proposals():
+            if action.HasField("register"):
                 approved_by = await operator.register([action.register])
                 if not action.register.survey_hash:
                     keys = [Enrolled(key.hex()) for key in action.register.client_keys]
                     note_enrolled(directory, keys, approved_by)
-            else:
+            elif action.HasField("revoke"):
                 await operator.carry_out_revocation([action.revoke])
-                note_revoked(directory, [key.hex() for key in action.revoke.client_keys])
+                revoked = {key.hex() for key in action.revoke.client_keys}
+                note_revoked(directory, revoked - note_revoked_invitations(directory, revoked))
     return [f"done: {described.line}" for described in actions]
+
+
+async def _open(operator: Operator, directory: Path, rounds: Sequence[RoundTerms]) -> None:
+    """Opens rounds, those of a survey as `open_survey` does; what is signed is kept, so that the same call goes on."""
+    of_surveys: dict[Survey, dict[RoundId, pb.Manifest]] = {}
+    for terms in rounds:
+        without_keys = pb.Proposal.FromString(proposal_to_open(terms.manifest)).open_round
+        manifest = pb.Manifest.FromString(without_keys)
+        if terms.survey is not None:
+            of_surveys.setdefault(terms.survey, {})[terms.round_id] = manifest
+        else:
+            name = hashlib.sha256(terms.round_id.encode()).hexdigest()[:32]
+            kept = directory / OPERATOR / "proposals" / f"{name}.signed"
+            await operator.open_signed(await operator.sign_and_keep(manifest, kept))
+    for survey, manifests in of_surveys.items():
+        await open_rounds(operator, directory, survey, manifests)

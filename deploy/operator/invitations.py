@@ -1,11 +1,12 @@
 """Invitations: links that admit participants through a gateway.
 
-To a survey, each person's link holds a secret from which one key for all its questions follows; it may expire, and can
-be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public halves
-only, so a gateway cannot answer in a participant's place, as it could with a one-use token. A person who has
+To a survey, or to all waves of a study, each person's link holds a secret from which one key follows; it may expire,
+and can be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public
+halves only, so a gateway cannot answer in a participant's place, as it could with a one-use token. A person who has
 made or seen a link can, and the page says so.
 
-`operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times. No secret is kept.
+`operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times; that of a study is
+`operator/studies/NAME/invitations.csv`. No secret is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 import base64
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,15 +26,18 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, write_links
 from croupier.deploy.operator.keys import alone, replace_secret, write_secret
 from croupier.deploy.operator.roster import Enrolled, check_label, enrol
-from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.surveys import kept_rounds, survey_folder
+from croupier.deploy.operator.rounds import Operator, registrations, revocations
+from croupier.deploy.operator.studies import described_versions, title_of
+from croupier.deploy.operator.surveys import kept_rounds, kept_survey, round_of, survey_folder
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
+from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
-from croupier.protocol.names import NO_ROUND, PublicKey, RoundId
-from croupier.protocol.surveys import Survey, rounds_together
+from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
+from croupier.protocol.studies import wave_survey_id
+from croupier.protocol.surveys import rounds_together
 from croupier.show.csv_file import csv_records, csv_text
 
 __all__ = [
@@ -43,6 +47,7 @@ __all__ = [
     "invite_people",
     "invited_people",
     "new_invitations",
+    "note_revoked_invitations",
     "num_answered",
     "read_people",
     "register_again",
@@ -150,31 +155,96 @@ def _utc(unix_s: float) -> str:
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _list(directory: Path, survey_id: str) -> Path:
-    return survey_folder(directory, survey_id) / "invitations.csv"
+@dataclass(frozen=True)
+class _Asked:
+    """What invitations admit to: a survey, or a study with all its waves and versions.
+
+    Attributes:
+        list: the file with the people who are invited.
+        bound_to: the hash that keys follow from.
+        deadline: after which there is no first answer, Unix seconds; 0: none.
+        title: for printed cards.
+        opens: the round that a link opens.
+        rounds: all that are open or were.
+    """
+
+    list: Path
+    bound_to: Digest
+    deadline: int
+    title: str
+    opens: RoundId
+    rounds: tuple[RoundId, ...]
+
+
+_LIST = "invitations.csv"
+
+
+def _asked(directory: Path, name: str) -> _Asked:
+    """Returns what invitations to a survey or a study of this name admit to; those to a wave are to its study.
+
+    Raises:
+        ValueError: there is neither, or the survey is not completely open.
+    """
+    folder = survey_folder(directory, name)
+    if (folder / "survey").exists():
+        terms = kept_rounds(directory, name)
+        survey = rounds_together(terms)
+        if survey.wave is None:
+            ids = tuple(survey_round.round_id for survey_round in survey.rounds)
+            deadline, title = terms[0].manifest.close_deadline_unix_s, survey.wordings[0].title
+            return _Asked(folder / _LIST, survey.hash, deadline, title, ids[0], ids)
+        name = survey.wave.study.study_id
+    versions = described_versions(directory, name)
+    if not versions:
+        raise ValueError(
+            f"{directory} has opened no survey and begun no study {name!r}; 'croupier survey open survey.toml' opens a "
+            "survey, and 'croupier study run study.toml' begins a study"
+        )
+    file, study = list(versions.items())[-1]
+    waves = [wave_survey_id(name, number) for number in range(1, study.last_wave + 1)]
+    opened = [kept_survey(directory, wave) for wave in waves if (survey_folder(directory, wave) / "survey").exists()]
+    rounds = tuple(survey_round.round_id for survey in opened for survey_round in survey.rounds)
+    coming = (wave.survey_id for wave in study.waves() if wave.closes_unix_s > time.time())
+    opens = round_of(opened[-1].survey_id if opened else next(coming, waves[-1]), 1)
+    deadline = study.wave(study.last_wave).closes_unix_s
+    return _Asked(file.with_name(_LIST), study.invitation_hash, deadline, title_of(file), opens, rounds)
 
 
 def invited_people(directory: Path, survey_id: str) -> list[Invited]:
-    """Returns the operator's list of a survey, oldest first."""
-    file = _list(directory, survey_id)
+    """Returns the operator's list of a survey or a study, oldest first."""
+    return _read_list(_asked(directory, survey_id).list)
+
+
+def _read_list(file: Path) -> list[Invited]:
     if not file.exists():
         return []
     rows = csv_records(file.read_text(encoding="utf-8"))
     return [Invited(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
 
 
-def _write_list(directory: Path, survey_id: str, listed: Sequence[Invited]) -> None:
-    replace_secret(_list(directory, survey_id), csv_text(_COLUMNS, map(astuple, listed)))
+def _write_list(file: Path, listed: Iterable[Invited]) -> None:
+    replace_secret(file, csv_text(_COLUMNS, map(astuple, listed)))
 
 
-def _survey_of(directory: Path, survey_id: str) -> tuple[Survey, int]:
-    """Returns the description of a survey that was opened here, and its deadline: of a wave, that of the last wave."""
-    rounds = kept_rounds(directory, survey_id)
-    survey = rounds_together(rounds)
-    if survey.wave is not None:
-        study = survey.wave.study
-        return survey, study.wave(study.last_wave).closes_unix_s
-    return survey, rounds[0].manifest.close_deadline_unix_s
+def note_revoked_invitations(directory: Path, keys: Collection[str]) -> set[str]:
+    """Notes in the lists of surveys and studies that keys are revoked; returns those that are invitations."""
+    now, invitation_keys = _utc(time.time()), set()
+    for file in sorted((directory / OPERATOR).glob(f"*/*/{_LIST}")):
+        with alone(file):
+            listed = _read_list(file)
+            listed_keys = {invitation.key for invitation in listed} & set(keys)
+            if listed_keys:
+                _write_list(
+                    file,
+                    (
+                        replace(invitation, revoked_at=invitation.revoked_at or now)
+                        if invitation.key in listed_keys
+                        else invitation
+                        for invitation in listed
+                    ),
+                )
+        invitation_keys |= listed_keys
+    return invitation_keys
 
 
 async def invite_people(
@@ -226,29 +296,28 @@ async def _make(
     check_qr_codes(qr_codes)
     deployment = read_deployment(directory)
     address = _address(gateway or deployment.gateway or "")
-    survey, deadline = _survey_of(directory, survey_id)
-    until = until or deadline
+    asked = _asked(directory, survey_id)
+    until = until or asked.deadline
     if 0 < until <= time.time():
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
     named = deployment.fingerprint
-    made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
-    keys = [public_key_of(invitation.key(survey.invitation_hash)) for invitation in made]
+    made = [Invitation(new_secret(), named, asked.opens, until) for _ in people.rows]
+    keys = [public_key_of(invitation.key(asked.bound_to)) for invitation in made]
     refused = None
     async with Operator(directory, transport) as operator:
         try:
-            await operator.invite(keys, survey.invitation_hash, until)
+            await operator.invite(keys, asked.bound_to, until)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_APPROVED:
                 raise
             refused = refusal  # the links are good once organisations have approved and the proposal was sent
     links = [f"{address}{PAGE_PATH}#{invitation.fragment}" for invitation in made]
     expires = _utc(until) if until else ""
-    title = survey.wordings[0].title
-    await asyncio.to_thread(write_links, folder, people.columns, people.rows, links, expires, title, qr_codes)
+    await asyncio.to_thread(write_links, folder, people.columns, people.rows, links, expires, asked.title, qr_codes)
     now = _utc(time.time())
-    with alone(_list(directory, survey_id)):
+    with alone(asked.list):
         fresh = [Invited(key.hex(), row[0], expires, now) for key, row in zip(keys, people.rows, strict=True)]
-        _write_list(directory, survey_id, [*invited_people(directory, survey_id), *fresh])
+        _write_list(asked.list, [*_read_list(asked.list), *fresh])
     if refused is not None:
         raise refused
     return len(made)
@@ -284,25 +353,29 @@ async def reissue(
     Raises:
         ValueError: a label has no invitation, or has answered with it: with a second one it could answer twice.
     """
-    old, survey = _named(directory, survey_id, labels), _survey_of(directory, survey_id)[0]
+    old = [invitation for invitation in invited_people(directory, survey_id) if invitation.label in labels]
+    if unknown := set(labels) - {invitation.label for invitation in old}:
+        raise ValueError(f"{sorted(unknown)[0]!r} has no invitation to {survey_id!r} that could be replaced")
     if await asyncio.to_thread(folder.exists):
         raise ValueError(f"{folder} exists; choose another folder")
-    await _check_unused(directory, survey, old, transport)
-    await revoke_invitations(directory, survey_id, labels, transport)
-    await _check_unused(directory, survey, old, transport)  # one may have answered until it was revoked
-    return await _make(directory, survey_id, People.labelled(labels), folder, gateway, until, qr_codes, transport)
+    await _check_unused(directory, survey_id, old, transport)
+    # Where organisations approve, a call before this one may have revoked some.
+    await _revoke(directory, [invitation for invitation in old if not invitation.revoked_at], transport)
+    await _check_unused(directory, survey_id, old, transport)  # one may have answered until it was revoked
+    people = People.labelled(labels)
+    return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
 
 
-async def _check_unused(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> None:
-    if used := await _answered(directory, survey, invited, transport):
+async def _check_unused(directory: Path, survey_id: str, invited: Sequence[Invited], transport: Transport) -> None:
+    if used := await _answered(directory, survey_id, invited, transport):
         raise ValueError(
             f"{used[0].label!r} has answered with the invitation; with a new one the same person could answer twice"
         )
 
 
-async def _answered(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
+async def _answered(directory: Path, survey_id: str, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
     """Returns those of these people who have answered, one call for each."""
-    round_ids = [survey_round.round_id for survey_round in survey.rounds]
+    round_ids = _asked(directory, survey_id).rounds
     async with Operator(directory, transport) as operator:
         return [
             invitation
@@ -319,17 +392,14 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; the same call again is harmless.
     """
     gone = _named(directory, survey_id, labels)
-    async with Operator(directory, transport) as operator:
-        await operator.revoke([PublicKey(bytes.fromhex(invitation.key)) for invitation in gone])
-    now, keys = _utc(time.time()), {invitation.key for invitation in gone}
-    with alone(_list(directory, survey_id)):
-        listed = invited_people(directory, survey_id)
-        _write_list(
-            directory,
-            survey_id,
-            [replace(invitation, revoked_at=now) if invitation.key in keys else invitation for invitation in listed],
-        )
+    await _revoke(directory, gone, transport)
     return len(gone)
+
+
+async def _revoke(directory: Path, invited: Sequence[Invited], transport: Transport) -> None:
+    async with Operator(directory, transport) as operator:
+        await operator.revoke([PublicKey(bytes.fromhex(invitation.key)) for invitation in invited])
+    note_revoked_invitations(directory, {invitation.key for invitation in invited})
 
 
 async def register_again(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
@@ -337,35 +407,39 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
 
     Revoked ones are revoked again.
     """
-    survey, listed = _survey_of(directory, survey_id)[0], invited_people(directory, survey_id)
+    bound_to, listed = _asked(directory, survey_id).bound_to, invited_people(directory, survey_id)
     by_end: dict[str, list[bytes]] = {}
     for invitation in listed:
         if not invitation.revoked_at:
             by_end.setdefault(invitation.expires_at, []).append(bytes.fromhex(invitation.key))
-    async with Operator(directory, transport) as operator:
-        await operator.revoke(
-            [PublicKey(bytes.fromhex(invitation.key)) for invitation in listed if invitation.revoked_at]
+    revoked = [PublicKey(bytes.fromhex(invitation.key)) for invitation in listed if invitation.revoked_at]
+    registered = [
+        request
+        for expires_at, keys in by_end.items()
+        for request in registrations(
+            list(map(PublicKey, keys)),
+            bound_to,
+            int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0,
         )
-        for expires_at, keys in by_end.items():
-            until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
-            await operator.invite(list(map(PublicKey, keys)), survey.invitation_hash, until)
+    ]
+    async with Operator(directory, transport) as operator:
+        operator.require_approval_of(revocations(revoked), registered)
+        await operator.revoke(revoked)
+        await operator.register(registered)
     return sum(invitation.is_good for invitation in listed)
 
 
 async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
     """Returns how many people have answered with their invitations, revoked ones among them."""
-    survey, _ = _survey_of(directory, survey_id)
     keys = [bytes.fromhex(invitation.key) for invitation in invited_people(directory, survey_id)]
     async with Operator(directory, transport) as operator:
-        return await operator.count_answered(
-            [survey_round.round_id for survey_round in survey.rounds], list(map(PublicKey, keys))
-        )
+        return await operator.count_answered(_asked(directory, survey_id).rounds, list(map(PublicKey, keys)))
 
 
 async def who_has_not_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> list[str]:
     """Returns the labels of the invitations that are good and have not been used, for reminders."""
     good = [invitation for invitation in invited_people(directory, survey_id) if invitation.is_good]
-    used = await _answered(directory, _survey_of(directory, survey_id)[0], good, transport)
+    used = await _answered(directory, survey_id, good, transport)
     return [invitation.label for invitation in good if invitation not in used]
 
 

@@ -187,7 +187,7 @@ class Approvals:
         Raises:
             Refusal: NOT_APPROVED, with the name of the file that the organisations have to sign.
         """
-        if not self._deployment.approvals:
+        if not self._deployment.approvals or not actions:
             return [Approved([], []) for _ in actions]
         known = self._known()
         nothing = Approved([], [])

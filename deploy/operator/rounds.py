@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ import grpc.aio
 from croupier.client.async_client import AsyncClient
 from croupier.client.rounds import accept_manifest, fetch_publication
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.keys import replace_secret
 from croupier.deploy.operator.proposals import Approvals, Approved, ProposalFile
 from croupier.deploy.operator.round_settings import (
     RoundSettings,
     check_settings,
     new_round_id,
-    proposal_of,
     terms_of,
     with_keys,
 )
@@ -41,12 +41,38 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
 
-__all__ = ["Operator", "is_operators", "sees_rounds"]
+__all__ = ["Operator", "is_operators", "kept_manifest", "registrations", "revocations", "sees_rounds"]
 
 _PATIENCE_S = 20.0
 """Seconds after which a failing call to a service is not tried again."""
 _PER_CALL = 50_000
 """The client keys that one call registers: 50,000 keys of 32 bytes, 1.6 MB of the 4 MiB of a message."""
+
+
+def registrations(
+    client_keys: Sequence[PublicKey], survey_hash: bytes = b"", valid_until_unix_s: int = 0
+) -> list[pb.RegisterClientsRequest]:
+    """Returns the calls that register clients, of one survey if its hash is given; see `RegisterClientsRequest`."""
+    return [
+        pb.RegisterClientsRequest(
+            client_keys=client_keys[start : start + _PER_CALL],
+            survey_hash=survey_hash,
+            valid_until_unix_s=valid_until_unix_s,
+        )
+        for start in range(0, len(client_keys), _PER_CALL)
+    ]
+
+
+def revocations(client_keys: Sequence[PublicKey], tokens: Sequence[bytes] = ()) -> list[pb.RevokeClientsRequest]:
+    """Returns the calls that revoke client keys and tokens."""
+    hashes = [hashlib.sha256(token).digest() for token in tokens]
+    parts = [slice(start, start + _PER_CALL) for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL)]
+    return [pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part]) for part in parts]
+
+
+def kept_manifest(file: Path) -> pb.Signed | None:
+    """Returns the signed manifest that `Operator.sign_and_keep` has kept in a file; None if there is none."""
+    return pb.Signed.FromString(bytes.fromhex(file.read_text())) if file.exists() else None
 
 
 def is_operators(directory: Path) -> bool:
@@ -135,35 +161,39 @@ class Operator:
         check_settings(settings, self.deployment, round_id or fresh)
         if round_id:
             return await self._open_round(settings, round_id)
-        self.require_approval({RoundId(fresh): settings})
+        self.require_approval([terms_of(settings, fresh, self.deployment)])
         try:
             return await self._open_round(settings, fresh)
         except (Refusal, grpc.aio.AioRpcError):
             await self.withdraw(fresh)
             raise
 
-    def require_approval(self, rounds: Mapping[RoundId, RoundSettings]) -> None:
-        """Checks that enough organisations approve of rounds; else writes one proposal for all of them.
+    def require_approval(self, rounds: Sequence[pb.Manifest]) -> None:
+        """Checks that enough organisations approve of rounds, given without keys; else writes one proposal for all.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file.
         """
-        self.approvals.of([proposal_of(settings, round_id, self.deployment) for round_id, settings in rounds.items()])
+        self.approvals.of([proposal_to_open(terms) for terms in rounds])
+
+    def require_approval_of(
+        self, revoked: Sequence[pb.RevokeClientsRequest], registered: Sequence[pb.RegisterClientsRequest]
+    ) -> None:
+        """Checks that enough organisations approve of calls that belong together; else writes one proposal for all.
+
+        Raises:
+            Refusal: NOT_APPROVED, with the name of the file.
+        """
+        self.approvals.of(
+            [
+                *(proposal_to_revoke(self.deployment, request) for request in revoked),
+                *(proposal_to_register(self.deployment, request) for request in registered),
+            ]
+        )
 
     def add_approvals(self, proposal: ProposalFile) -> None:
         """Takes the signatures of a proposal into account for what is done from here on."""
         self.approvals.add(proposal)
-
-    async def open_proposed(self, open_round: bytes) -> RoundTerms:
-        """Opens a round as it was proposed; the same call again is harmless.
-
-        Args:
-            open_round: the terms in the `Proposal`.
-
-        Raises:
-            Refusal, grpc.aio.AioRpcError: see `open_round`.
-        """
-        return await self.open_signed(await self._sign(pb.Manifest.FromString(open_round)))
 
     async def _open_round(self, settings: RoundSettings, round_id: RoundId) -> RoundTerms:
         return await self.open_signed(await self.sign_round(settings, round_id))
@@ -177,6 +207,21 @@ class Operator:
             Refusal, grpc.aio.AioRpcError: see `open_round`.
         """
         return await self._sign(terms_of(settings, round_id, self.deployment))
+
+    async def sign_and_keep(self, terms: pb.Manifest, file: Path) -> pb.Signed:
+        """Signs a round, given without keys, and keeps its manifest in a file; returns the file's manifest.
+
+        Services sign one manifest for a round, and make keys for none that is open: with the file, and only with it, an
+        opening that was cut short goes on.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`; then there is no file.
+        """
+        if (kept := kept_manifest(file)) is not None:
+            return kept
+        signed = await self._sign(terms)
+        replace_secret(file, signed.SerializeToString().hex())
+        return signed
 
     async def _sign(self, terms: pb.Manifest) -> pb.Signed:
         """Returns the manifest of a round, given without keys, with keys and signatures; see `sign_round`."""
@@ -256,28 +301,17 @@ class Operator:
             Refusal: NOT_APPROVED, with the file that organisations have to sign; or a service refuses.
             grpc.aio.AioRpcError: a service is out of reach.
         """
-        slices = range(0, len(client_keys), _PER_CALL)
-        return await self.register(
-            [pb.RegisterClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in slices]
-        )
+        return await self.register(registrations(client_keys))
 
     async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
         """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
-        requests = [
-            pb.RegisterClientsRequest(
-                client_keys=client_keys[start : start + _PER_CALL],
-                survey_hash=survey_hash,
-                valid_until_unix_s=valid_until_unix_s,
-            )
-            for start in range(0, len(client_keys), _PER_CALL)
-        ]
-        await self.register(requests)
+        await self.register(registrations(client_keys, survey_hash, valid_until_unix_s))
 
     async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[PublicKey]) -> int:
         """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
         hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
         answered = 0
-        for start in range(0, len(client_keys), _PER_CALL):
+        for start in range(0, len(client_keys) if round_ids else 0, _PER_CALL):
             request = pb.CountAnsweredRequest(round_ids=round_ids, client_keys=client_keys[start : start + _PER_CALL])
             answer = await retrying(partial(hop_1.CountAnswered, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
             answered += answer.answered
@@ -307,11 +341,7 @@ class Operator:
             Refusal: BAD_REQUEST for a key of a wrong length.
             grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does the rest.
         """
-        hashes = [hashlib.sha256(token).digest() for token in tokens]
-        parts = [slice(start, start + _PER_CALL) for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL)]
-        return await self.carry_out_revocation(
-            [pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part]) for part in parts]
-        )
+        return await self.carry_out_revocation(revocations(client_keys, tokens))
 
     async def carry_out_revocation(self, requests: Sequence[pb.RevokeClientsRequest]) -> dict[str, int]:
         """Carries out revocations that enough organisations approve of; see `revoke`."""

@@ -21,8 +21,8 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
 from croupier.deploy.operator.keys import replace_secret
 from croupier.deploy.operator.results import published_result
-from croupier.deploy.operator.round_settings import RoundSettings, check_settings
-from croupier.deploy.operator.rounds import Operator, is_operators
+from croupier.deploy.operator.round_settings import RoundSettings, check_settings, terms_of
+from croupier.deploy.operator.rounds import Operator, is_operators, kept_manifest
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.codes import RefusalReason
@@ -48,6 +48,7 @@ __all__ = [
     "forecast_survey",
     "kept_rounds",
     "kept_survey",
+    "open_rounds",
     "open_survey",
     "plan_survey",
     "round_of",
@@ -319,18 +320,15 @@ def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
         ValueError: it was not, or not completely.
     """
     survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
-    files = [folder / f"{survey_round.round_id}.signed" for survey_round in survey.rounds]
-    if missing := [file for file in files if not file.exists()]:
-        raise ValueError(f"{missing[0].stem!r} is not open yet; 'croupier survey open' with the survey's file goes on")
-    documents = [pb.Signed.FromString(bytes.fromhex(file.read_text())) for file in files]
-    return [parse_terms(document.payload) for document in documents]
-
-
-def _keep(file: Path, content: bytes) -> bytes:
-    """Writes a file that is not there yet, in a single step, and returns what it holds."""
-    if not file.exists():
-        replace_secret(file, content.hex())
-    return bytes.fromhex(file.read_text())
+    terms = []
+    for survey_round in survey.rounds:
+        document = kept_manifest(folder / f"{survey_round.round_id}.signed")
+        if document is None:
+            raise ValueError(
+                f"{survey_round.round_id!r} is not open yet; 'croupier survey open' with the survey's file goes on"
+            )
+        terms.append(parse_terms(document.payload))
+    return terms
 
 
 async def open_survey(
@@ -356,43 +354,66 @@ async def open_survey(
     """
     async with Operator(directory, transport) as operator:
         survey, settings = plan_survey(file, operator.deployment, of_study)
-        folder = survey_folder(directory, survey.survey_id)
-        described = survey.message().SerializeToString(deterministic=True)
-        if (operator.deployment.privacy_limit is not None or of_study) and not folder.exists():
+        is_new = not survey_folder(directory, survey.survey_id).exists()
+        if (operator.deployment.privacy_limit is not None or of_study) and is_new:
             refusal = (await _forecast(operator, settings, file.min_batch_size)).refusal
             if refusal:
                 raise LimitReachedError(refusal)
-        if _keep(folder / "survey", described) != described:
-            raise ValueError(
-                f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "
-                "give the new survey another name"
-            )
-        opened: list[RoundTerms] = []
-        operator.require_approval(
-            {
-                round_id: round_settings
-                for round_id, round_settings in settings.items()
-                if not (folder / f"{round_id}.signed").exists()
-            }
+        rounds = {
+            round_id: terms_of(round_settings, round_id, operator.deployment)
+            for round_id, round_settings in settings.items()
+        }
+        return rounds_together(await open_rounds(operator, directory, survey, rounds, tell))
+
+
+async def open_rounds(
+    operator: Operator,
+    directory: Path,
+    survey: Survey,
+    rounds: Mapping[RoundId, pb.Manifest],
+    tell: Tell = lambda _: None,
+) -> list[RoundTerms]:
+    """Opens rounds of a survey, given without keys, and those that an earlier call has kept; returns their terms.
+
+    Every manifest is kept before the first round is opened.
+
+    Raises:
+        ValueError: this directory has opened another survey of the same name, or a round has not the name that the
+            round of its question has.
+        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
+    """
+    folder = survey_folder(directory, survey.survey_id)
+    files = {}
+    for number, survey_round in enumerate(survey.rounds, start=1):
+        if survey_round.round_id != (name := round_of(survey.survey_id, number)):
+            raise ValueError(f"round {number} of {survey.survey_id!r} is {survey_round.round_id!r}, and not {name!r}")
+        files[name] = folder / f"{name}.signed"
+    described = survey.message().SerializeToString(deterministic=True)
+    if not (folder / "survey").exists():
+        replace_secret(folder / "survey", described.hex())
+    if (folder / "survey").read_text() != described.hex():
+        raise ValueError(
+            f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "
+            "give the new survey another name"
         )
-        try:
-            documents = []
-            for round_id, round_settings in settings.items():
-                kept = folder / f"{round_id}.signed"
-                made = (
-                    b"" if kept.exists() else (await operator.sign_round(round_settings, round_id)).SerializeToString()
-                )
-                documents.append(pb.Signed.FromString(_keep(kept, made)))
-            for document in documents:
-                opened.append(await operator.open_signed(document))  # noqa: PERF401 (what is open counts if one fails)
-        except (CroupierError, grpc.aio.AioRpcError):
-            names = f" ({', '.join(terms.round_id for terms in opened)})" if opened else ""
-            tell(
-                f"{len(opened)} of the {len(settings)} rounds of {survey.survey_id!r} are open{names}; the same "
-                f"command again goes on, and 'croupier survey close {survey.survey_id} --withdraw' gives the survey up"
-            )
-            raise
-    return rounds_together(opened)
+    operator.require_approval([terms for round_id, terms in rounds.items() if not files[round_id].exists()])
+    opened: list[RoundTerms] = []
+    try:
+        documents = [
+            await operator.sign_and_keep(rounds.get(round_id, pb.Manifest()), file)
+            for round_id, file in files.items()
+            if round_id in rounds or file.exists()
+        ]
+        for document in documents:
+            opened.append(await operator.open_signed(document))  # noqa: PERF401 (what is open counts if one fails)
+    except (CroupierError, grpc.aio.AioRpcError):
+        names = f" ({', '.join(terms.round_id for terms in opened)})" if opened else ""
+        tell(
+            f"{len(opened)} of the {len(files)} rounds of {survey.survey_id!r} are open{names}; the same "
+            f"command again goes on, and 'croupier survey close {survey.survey_id} --withdraw' gives the survey up"
+        )
+        raise
+    return opened
 
 
 async def close_survey(

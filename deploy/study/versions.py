@@ -12,16 +12,16 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import alone, make_collector_key, write_secret
+from croupier.deploy.operator.studies import described_versions, kept_studies, studies_folder
 from croupier.deploy.operator.surveys import OfStudy, survey_terms, with_budgets
 from croupier.deploy.study.file import StudyFile
 from croupier.deploy.study.journal import read_journal, wave_records
 from croupier.protocol.collector import read_collector_key
-from croupier.protocol.deployment import OPERATOR, Deployment
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import canonical
 from croupier.protocol.names import Digest
 from croupier.protocol.studies import Study, study_question_hash, study_texts_hash
 from croupier.protocol.surveys import Survey, SurveyRound
-from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "StudyVersion",
@@ -50,11 +50,6 @@ class StudyVersion:
     def of_study(self, number: int) -> OfStudy:
         """Returns a wave of this version, to open its survey with."""
         return OfStudy(self.study.wave(number), self.collector_public_key)
-
-
-def studies_folder(directory: Path, study_id: str = "") -> Path:
-    """Returns where the operator keeps a study, or all studies."""
-    return directory / OPERATOR / "studies" / study_id
 
 
 def collector_key_file(directory: Path, study_id: str) -> Path:
@@ -123,27 +118,20 @@ def describe_study(
     return StudyVersion(described(study_texts_hash(texts.message()), questions), file, collector_public_key)
 
 
-def kept_studies(directory: Path) -> list[str]:
-    """Returns the names of the studies that were begun from this directory, in the order of the alphabet."""
-    return sorted(file.parent.name for file in studies_folder(directory).glob("*/v1.study"))
-
-
 def kept_versions(directory: Path, study_id: str) -> list[StudyVersion]:
     """Returns all versions of a study that was begun from this directory, oldest first.
 
     Raises:
         ValueError: there is no such study.
     """
-    folder, key = studies_folder(directory, study_id), _public_key(directory, study_id)
-    files = sorted(folder.glob("v*.study"), key=lambda file: int(file.stem[1:])) if study_id else []
-    if not files:
+    described, key = described_versions(directory, study_id), _public_key(directory, study_id)
+    if not described:
         begun = ", ".join(kept_studies(directory)) or "none"
         raise ValueError(
             f"{directory} has begun no study {study_id!r} (begun: {begun}); 'croupier study run' begins one"
         )
     versions = []
-    for file in files:
-        study = Study.read(pb.Study.FromString(bytes.fromhex(file.read_text())))
+    for file, study in described.items():
         source = StudyFile.model_validate_json(file.with_suffix(".json").read_text(encoding="utf-8"))
         versions.append(StudyVersion(study, source, b"" if study.results == "public" else key))
     return versions

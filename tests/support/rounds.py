@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
@@ -30,7 +31,7 @@ from croupier.protocol.mechanisms import (
 )
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.clock import Clock
+from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.workers import WorkerPool
 from tests.support import BIT, InProcess, Threads, in_memory, in_process
@@ -110,11 +111,14 @@ async def table(
     over_tls: bool = False,
     clock: Clock | None = None,
     processes: int = 0,
+    approvals: int = 0,
 ) -> AsyncIterator[Table]:
     """Lays it for a deployment in memory, or for one with real gRPC over TLS and worker processes.
 
     clock: of the services over TLS; the machine's if not given.
     processes: how many worker processes clients and services share in memory; 0: threads.
+    approvals: how many organisations have to approve of what the operator does; in memory, and by the machine's clock,
+        which proposals have.
     """
     place = directory / "deployment"
     make_pool: Callable[[], WorkerPool] = Threads
@@ -122,10 +126,11 @@ async def table(
     if processes:
         executor = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
         pool, make_pool = WorkerPool(processes, executor), partial(_Shared, processes, executor)
+    asked: dict[str, Any] = {"approvals": approvals, "clock": SystemClock()} if approvals else {}
     around = (
         in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1), clock=clock)
         if over_tls
-        else in_memory(place, hops, more, settings_of=settings_of, make_pool=make_pool)
+        else in_memory(place, hops, more, settings_of=settings_of, make_pool=make_pool, **asked)
     )
     async with (
         around as inside,

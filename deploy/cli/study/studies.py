@@ -214,7 +214,8 @@ def study_run(
         version = start_study(directory, read_study_file(file))
         name = version.study.study_id
         note(
-            f"study {name}, version {version.study.version}, hash {version.study.hash.hex()} (Ctrl-C ends the process)"
+            f"study {name}, version {version.study.version}, hash {version.study.hash.hex()}; 'croupier invite {name}' "
+            "makes links for all waves (Ctrl-C ends the process)"
         )
         with (
             StudyJournal.running(journal_file(directory, name)) as journal,

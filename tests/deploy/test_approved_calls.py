@@ -1,0 +1,167 @@
+"""What organisations have approved of is carried out completely: surveys, invitations, canaries, revocations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.canaries import check_canaries, send_canaries
+from croupier.deploy.operator.carry_out import carry_out
+from croupier.deploy.operator.invitations import (
+    People,
+    invite_people,
+    invited_people,
+    num_answered,
+    register_again,
+    reissue,
+    revoke_invitations,
+)
+from croupier.deploy.operator.proposals import approve, read_proposal
+from croupier.deploy.operator.roster import enrolled
+from croupier.deploy.operator.surveys import kept_rounds, open_survey
+from croupier.deploy.study.versions import start_study
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
+from tests.support import settings
+from tests.support.messages import naming
+from tests.support.rounds import Table, table
+from tests.support.studies import study_file
+from tests.support.surveys import survey_file
+
+SURVEY = survey_file(
+    budgets=[1],
+    epsilon_max=1,
+    questions=[{"name": name, "question": f"{name}?"} for name in ("remote", "office")],
+    translations={},
+)
+"""Two questions that are quick to certify."""
+
+
+@dataclass
+class Deciding:
+    """A deployment in which two organisations have to approve, and the proposals that were made so far."""
+
+    at: Table
+    known: set[Path] = field(default_factory=set)
+
+    @property
+    def home(self) -> Path:
+        return self.at.inside.directory
+
+    async def proposes(self, call: Awaitable[object]) -> Path:
+        """Has the operator do what is not approved yet; returns the proposal that this writes."""
+        with pytest.raises(Refusal) as refused:
+            await call
+        assert refused.value.code is Code.NOT_APPROVED
+        (file,) = set((self.home / "operator" / "proposals").glob("*.json")) - self.known
+        self.known.add(file)
+        return file
+
+    async def decided(self, call: Awaitable[object]) -> list[str]:
+        """The same, approved of and sent; the keys of all services are in one place here."""
+        file = await self.proposes(call)
+        approve(self.home, [file], self.at.deployment)
+        done = await carry_out(self.home, file, self.at.inside.transport)
+        assert await carry_out(self.home, file, self.at.inside.transport) == done  # the same command again
+        return done
+
+
+@pytest_asyncio.fixture
+async def deciding(tmp_path: Path) -> AsyncIterator[Deciding]:
+    async with table(tmp_path / "d", 2, approvals=2) as at:
+        yield Deciding(at)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Path) -> None:
+    """Reproduction: after `proposal send`, `invite` said that the rounds were not open, and `survey open` failed."""
+    home, transport = deciding.home, deciding.at.inside.transport
+    file = SURVEY
+    how: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": transport}
+    await deciding.decided(open_survey(home, file, transport))
+    assert len(kept_rounds(home, file.name)) == 2
+    await open_survey(home, file, transport)  # the same command again
+    people = People.labelled(["Ada", "Bob", "Eve", "Dan"])
+    await deciding.decided(invite_people(home, file.name, people, tmp_path / "links", **how))
+    links = [line.split(",")[1] for line in (tmp_path / "links" / "links.csv").read_text().splitlines()[1:]]
+
+    await deciding.decided(revoke_invitations(home, file.name, ["Dan"], transport))
+    assert [bool(person.revoked_at) for person in invited_people(home, file.name)] == [False, False, False, True]
+    assert not enrolled(home)  # an invitation is in the survey's list alone
+    await deciding.decided(reissue(home, file.name, ["Eve"], tmp_path / "again", **how))  # Eve's is revoked
+    await deciding.decided(reissue(home, file.name, ["Eve"], tmp_path / "again", **how))  # and a new one is good
+    assert [person.label for person in invited_people(home, file.name) if person.is_good] == ["Ada", "Bob", "Eve"]
+    again = (tmp_path / "again" / "links.csv").read_text().splitlines()[1].split(",")[1]
+    for number, link in enumerate((*links[:2], again)):
+        async with deciding.at.operator.client(tmp_path / f"client-{number}") as client:
+            for joined, value in zip(await fetch_survey(client), (0, 1), strict=True):
+                await joined.submit(value, 1.0, invitation=link)
+    assert await num_answered(home, file.name, transport) == 3
+
+    await deciding.decided(register_again(home, file.name, transport))  # one proposal for all of it
+    assert await register_again(home, file.name, transport) == 3
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_an_opening_that_was_cut_short_goes_on(deciding: Deciding) -> None:
+    home, inside, file = deciding.home, deciding.at.inside, SURVEY
+    proposal = await deciding.proposes(open_survey(home, file, inside.transport))
+    approve(home, [proposal], deciding.at.deployment)
+    await inside.stop("shuffler-1")  # which is opened last
+    with pytest.raises(Exception, match="refused"):
+        await carry_out(home, proposal, inside.transport)
+    await inside.start("shuffler-1")
+    await carry_out(home, proposal, inside.transport)
+    assert len(kept_rounds(home, file.name)) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_canaries_are_enrolled_together(deciding: Deciding) -> None:
+    """Each canary asked for a proposal of its own."""
+    home, at, transport = deciding.home, deciding.at, deciding.at.inside.transport
+    terms = replace(settings(), dishonest=4, min_batch_size=3)
+    await deciding.decided(at.operator.open_round(terms, RoundId("asked")))
+    proposal = await deciding.proposes(send_canaries(home, RoundId("asked"), 3, transport))
+    (action,) = read_proposal(proposal).proposals()
+    assert len(action.register.client_keys) == 3
+    approve(home, [proposal], at.deployment)
+    await carry_out(home, proposal, transport)
+    assert await send_canaries(home, RoundId("asked"), 3, transport) == 3
+    await at.operator.close_round(RoundId("asked"))
+    await at.operator.result(RoundId("asked"), 60.0)
+    assert (await check_canaries(home, RoundId("asked"), transport)).missing == {"shuffler-1": 0, "shuffler-2": 0}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_study_invites_before_its_first_wave_and_by_the_name_of_a_wave(tmp_path: Path) -> None:
+    """Reproduction: `invite STUDY` asked to open a survey, which a study's operator cannot."""
+    async with table(tmp_path / "d", 1) as at:
+        home, transport = at.inside.directory, at.inside.transport
+        how: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": transport}
+        with pytest.raises(ValueError, match=naming("'wellbeing'", "'croupier study run")):
+            await invite_people(home, "wellbeing", People.labelled(["Ada"]), tmp_path / "links", **how)
+        file = study_file(calendar={"first": "2030-01-01T08:00:00"})
+        version = start_study(home, file)
+        assert await invite_people(home, file.name, People.labelled(["Ada"]), tmp_path / "links", **how) == 1
+        assert "round=wellbeing-w1-1" in (tmp_path / "links" / "links.csv").read_text()
+        assert await num_answered(home, file.name, transport) == 0
+        wave = file.survey(version.study.wave(1))
+        await open_survey(home, wave, transport, of_study=version.of_study(1))
+        with pytest.raises(ValueError, match="'Ada'"):  # invited to the study already
+            await invite_people(home, wave.name, People.labelled(["Ada"]), tmp_path / "more", **how)
+        link = (tmp_path / "links" / "links.csv").read_text().splitlines()[1].split(",")[1]
+        async with at.operator.client(tmp_path / "client") as client:
+            await (await fetch_survey(client))[0].submit("good", 1.0, invitation=link)
+        assert await num_answered(home, wave.name, transport) == 1
+        (ada,) = invited_people(home, file.name)
+        assert ada.expires_at == f"{version.study.wave(3).closes:%Y-%m-%dT%H:%M:%SZ}"
