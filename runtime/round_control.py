@@ -161,7 +161,8 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also where it breaks the rules of this
-                service), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT (another manifest has
+                service, or the promises of a study's first wave), NOT_APPROVED (too few organisations have signed the
+                proposal), CONFLICT (another manifest of the round, or another survey as the same wave of a study, has
                 been signed).
         """
         self._peers.require_caller(context, [OPERATOR])
@@ -183,6 +184,7 @@ class RoundControl:
             tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash)
             if approved.organisations and tx.document(terms.round_id, DocumentKind.APPROVALS) is None:
                 tx.put_document(terms.round_id, DocumentKind.APPROVALS, approved.SerializeToString())
+            tx.sign_wave(terms)
             self._before_signing(tx, terms)
 
         await self._store.run(StoreStep.KEEP_SIGNED_MANIFEST, keep)
@@ -193,25 +195,32 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, UNKNOWN_ROUND, CONFLICT (open under another
-                manifest).
+                manifest), WRONG_STATE (withdrawn).
             SignatureError: a service's signature is missing or wrong.
         """
         self._peers.require_caller(context, [OPERATOR])
         verify_manifest(request.manifest, self._peers.deployment)
         payload = request.manifest.payload
         round_id = parse_terms(payload).round_id
-        row = await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, lambda tx: tx.round(round_id))
-        if row.manifest:
-            if pb.Signed.FromString(row.manifest).payload != payload:
+
+        def is_open(tx: Transaction) -> bool:
+            row = tx.round(round_id)
+            if row.manifest and pb.Signed.FromString(row.manifest).payload != payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
-            self._engine.wake(round_id)  # the call that opened it may have broken off behind its commit
-            return rpc.OpenResponse()
-        await self._check_terms(payload)
-        document = request.manifest.SerializeToString()
-        await self._store.run(
-            StoreStep.OPEN_ROUND, lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
-        )
-        self._engine.wake(round_id)
+            return bool(row.manifest)
+
+        def open_round(tx: Transaction) -> None:
+            if is_open(tx):  # another call has opened it meanwhile, and it may be closed already
+                return
+            if tx.round(round_id).state != pb.ROUND_STATE_PREPARED:
+                raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
+            tx.update_round(round_id, manifest=request.manifest.SerializeToString(), state=pb.ROUND_STATE_OPEN)
+            tx.open_wave(round_id)
+
+        if not await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, is_open):
+            await self._check_terms(payload)
+            await self._store.run(StoreStep.OPEN_ROUND, open_round)
+        self._engine.wake(round_id)  # also where the call that opened it has broken off behind its commit
         return rpc.OpenResponse()
 
     async def withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:

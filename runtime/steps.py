@@ -101,6 +101,7 @@ class StoreStep(StrEnum):
     DRAW_TIER_COUNTS = "draw the tier counts"
     READ_COMMITMENTS = "read the commitments"
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
+    COUNT_WAVES = "count the waves of a series"
     ASK_LEDGER = "ask the ledger"
     READ_ACCOUNT = "read the account"
     KEEP_CLOSING = "keep what hop 1 was told of a round that it closes"

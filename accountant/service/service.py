@@ -102,6 +102,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             make_keys=make_keys,
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
+            before_signing=check_series,
         )
         self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
         self.registration = Registration(self.admission, self.peers)
@@ -181,11 +182,13 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limits = self.outlook.limits(terms)
+        limits, series = self.outlook.limits(terms), terms.permanent
         full = [limit for limit in limits if not await self._may_disclose(terms, limit)]
         may_disclose = not full
         if full:
             withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
+        elif series is not None and await self.store.run(StoreStep.COUNT_WAVES, lambda tx: _is_used_up(tx, terms)):
+            withhold(certificate, [state(RefusalReason.SERIES_USED_UP, waves=series.waves)])
         elif certificate.granted:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusals = [
@@ -386,6 +389,28 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         if request.lane == pb.LANE_TICKET:
             self.engine.wake(RoundId(request.round_id))
         return response
+
+
+def _is_used_up(tx: Transaction, terms: RoundTerms) -> bool:
+    """Returns whether there are more rounds with a round's kept reports than its series was certified for.
+
+    Every round that was ever open counts, granted or not, and of a restored ledger those that were granted.
+    """
+    series = terms.permanent
+    if series is None:
+        return False
+    rounds = tx.rounds_of_series(series.name) | Ledger(tx.connection).rounds_of_series(series.name)
+    return len(rounds | {terms.round_id}) > series.waves
+
+
+def check_series(tx: Transaction, terms: RoundTerms) -> None:
+    """Raises Refusal BAD_MANIFEST for a round that would be one more wave than its series has."""
+    if _is_used_up(tx, terms) and terms.permanent is not None:
+        raise Refusal(
+            Code.BAD_MANIFEST,
+            f"round {terms.round_id!r} would be wave {terms.permanent.waves + 1:,} of a question that is certified for "
+            f"{terms.permanent.waves:,}: clients would send the same report once more",
+        )
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:

@@ -1,7 +1,7 @@
 """The accountant's ledger from outside: what is spent, a backup while the service runs, a restore before it starts.
 
-A backup holds what granted rounds have cost, and nothing else of the accountant's database: round keys in it would
-outlive their round.
+A backup holds what granted rounds have cost, and what studies have promised and which of their waves were signed.
+It holds nothing else of the accountant's database: round keys in it would outlive their round.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.rounds import RoundRows
+from croupier.runtime.rows.studies import StudyRows
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
+from croupier.runtime.tables import STUDIES
 from croupier.show.documents import noise_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
@@ -69,12 +71,35 @@ class _BudgetPrivacy(BaseModel):
     delta: float
 
 
+class _Study(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
+    study_id: str
+    total_epsilon: float
+    total_delta: float
+    permanent: bool
+    results: str
+    collector_public_key: bytes
+
+
+class _StudyRound(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
+    study_id: str
+    wave: int
+    question: int
+    survey_hash: bytes
+    round_id: RoundId
+    series: str
+    was_open: bool
+
+
 class _Backup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     deployment: str
     rounds: tuple[_Round, ...]
     shown: tuple[str, ...] = ()
     budget_privacy: dict[str, _BudgetPrivacy] = {}
+    studies: tuple[_Study, ...] = ()
+    study_rounds: tuple[_StudyRound, ...] = ()
 
 
 def _url(directory: Path) -> tuple[str, str]:
@@ -135,12 +160,21 @@ def backup_ledger(directory: Path, file: Path) -> int:
             round_id: {"epsilon": epsilon, "delta": delta}
             for round_id, (epsilon, delta) in sorted(ledger.budget_privacy().items())
         }
+        has_studies = sa.inspect(connection).has_table(STUDIES.name)
+        studies, study_rounds = StudyRows(connection).studies() if has_studies else ([], [])
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
         raise ValueError(f"{file.parent} is not a directory; {file.name} needs one to be written to")
     part = file.with_name(f"{file.name}.part")
-    document = {"deployment": name, "rounds": rounds, "shown": shown, "budget_privacy": budget_privacy}
+    document = {
+        "deployment": name,
+        "rounds": rounds,
+        "shown": shown,
+        "budget_privacy": budget_privacy,
+        "studies": [_Study(**study).model_dump(mode="json") for study in studies],
+        "study_rounds": [_StudyRound(**study_round).model_dump(mode="json") for study_round in study_rounds],
+    }
     part.write_text(json.dumps(document) + "\n", encoding="utf-8")
     part.replace(file)
     return len(rounds)
@@ -186,6 +220,10 @@ def restore_ledger(directory: Path, file: Path) -> int:
                 )
             for round_id in backup.shown:
                 ledger.disclose(RoundId(round_id))
+            studies, study_rounds = (
+                [row.model_dump() for row in rows] for rows in (backup.studies, backup.study_rounds)
+            )
+            StudyRows(connection).restore_studies(studies, study_rounds)
             for round_id, cost in backup.budget_privacy.items():
                 ledger.tell_budgets(RoundId(round_id), cost.epsilon, cost.delta)
             return len(ledger.entered())
