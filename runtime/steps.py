@@ -22,6 +22,8 @@ class StoreStep(StrEnum):
     OPEN_ROUND = "open the round"
     WITHDRAW_ROUND = "withdraw the round"
     READ_STATUS = "read the status"
+    READ_LEDGER_START = "read whether the ledger has begun"
+    BEGIN_LEDGER = "begin the ledger"
 
     # every role: driving a round
     LIST_ROUNDS = "list the rounds"

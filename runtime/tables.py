@@ -15,6 +15,7 @@ __all__ = [
     "FORGETTING",
     "INVITED",
     "KEYS",
+    "LEDGER_START",
     "METADATA",
     "OPENED",
     "PREPARED",
@@ -129,6 +130,11 @@ STUDY_ROUNDS = sa.Table(
     sa.Column("round_id", sa.String, nullable=False),
     sa.Column("series", sa.String, nullable=False),  # empty where reports are not kept
     sa.Column("was_open", sa.Boolean, nullable=False),
+)
+LEDGER_START = sa.Table(
+    "ledger_start",  # one row once the ledger has begun
+    METADATA,
+    sa.Column("serial", sa.Integer, primary_key=True),
 )
 PROBE = sa.Table(
     "probe",

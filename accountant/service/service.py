@@ -44,6 +44,7 @@ from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import LaneReceiver, LaneSource
 from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.ledger_start import LedgerStart
 from croupier.runtime.peers import Peers
 from croupier.runtime.position import BehindTheChain
 from croupier.runtime.registration import Registration
@@ -71,6 +72,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         search: computes bounds and attacks.
         check: checks the tickets of both lanes.
         outlook: forecasts rounds, and states the rest of the ledger's limit.
+        ledger_start: refuses a ledger that has been lost.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -95,6 +97,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         self.receiver = LaneReceiver(
             setup, self.peers, self.engine, self.opener, self.position, {pb.LANE_TICKET: tickets}
         )
+        self.ledger_start = LedgerStart(
+            setup,
+            self.peers,
+            lambda tx: Ledger(tx.connection).disclosed_rounds(),
+            "restore the newest backup with 'croupier ledger --restore FILE'",
+        )
         self.control = RoundControl(
             setup,
             self.peers,
@@ -102,6 +110,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             make_keys=make_keys,
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
+            ledger_may_begin=self.ledger_start.check_before_signing,
             before_signing=check_series,
         )
         self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
@@ -122,6 +131,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def start(self) -> None:
         """Loads the numeric libraries, which the bounds import when they are first needed, and drives rounds on."""
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
+        await self.ledger_start.check_at_start()
         await self.outlook.ledger_changed()
         await super().start()
 

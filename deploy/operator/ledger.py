@@ -22,12 +22,16 @@ from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_entries import as_limit
 from croupier.accountant.spending import BudgetsTold, Entry, Spent
 from croupier.deploy.directory import read_deployment, store_url
+from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.version_files import give_to_owner
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.ledger_start import missing_rounds
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.rows.studies import StudyRows
 from croupier.runtime.schema import bring_up_to_date
@@ -38,13 +42,15 @@ from croupier.show.documents import noise_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
 from croupier.show.views.rounds import NoiseSpentView
-from croupier.shuffler.noise_ledger import kept_noise
+from croupier.shuffler.noise_ledger import NoiseLedger, kept_noise
 
 __all__ = [
     "backup_ledger",
     "budgets_told",
     "has_ledger",
     "hop_ledgers",
+    "new_ledger",
+    "published_without_entry",
     "restore_ledger",
     "rounds_left",
     "spent",
@@ -224,14 +230,62 @@ def restore_ledger(directory: Path, file: Path) -> int:
                 [row.model_dump() for row in rows] for rows in (backup.studies, backup.study_rounds)
             )
             StudyRows(connection).restore_studies(studies, study_rounds)
+            RoundRows(connection).begin_ledger()
             for round_id, cost in backup.budget_privacy.items():
                 ledger.tell_budgets(RoundId(round_id), cost.epsilon, cost.delta)
             return len(ledger.entered())
     finally:
         database.close()
-        for made in (directory / read_deployment(directory).accountant.name).glob("rounds.db*"):
-            made.chmod(0o600)
-            give_to_owner(made)  # the service has to open what root may have restored
+        _give_store_to_owner(directory / read_deployment(directory).accountant.name)
+
+
+async def published_without_entry(directory: Path, transport: Transport = TLS) -> list[RoundId] | None:
+    """Returns the published rounds that the ledger does not have, of the analyzer's newest.
+
+    None if the analyzer does not answer, or if no keys can be read here with which it could be asked.
+
+    Raises:
+        ValueError: the ledger does not exist.
+    """
+    with _read(_url(directory)[1]) as connection:
+        known = Ledger(connection).disclosed_rounds()
+    try:
+        asking = Operator(directory, transport, only_reads=True)
+    except ValueError:
+        return None
+    async with asking as operator:
+        *_, analyzer = await operator.status()
+    return missing_rounds(analyzer, known) if isinstance(analyzer, rpc.StatusResponse) else None
+
+
+def new_ledger(directory: Path, name: str) -> None:
+    """Notes in the store of the accountant or a hop that its ledger begins at zero. The service must not be running.
+
+    Raises:
+        ValueError: the service has no ledger, its ledger has rounds, or it runs.
+    """
+    entry = read_deployment(directory).service(name)
+    if entry.role == "analyzer":
+        raise ValueError(f"{name} is the analyzer, which has no ledger; name the accountant or a hop")
+    url = store_url(load_settings(directory / name), directory / name)
+    database = open_database(url, DEFAULT_TIMEOUTS)
+    try:
+        with database.begin() as connection:
+            bring_up_to_date(connection, sa.make_url(url).render_as_string())
+            is_accountant = entry.role == "accountant"
+            known = Ledger(connection).disclosed_rounds() if is_accountant else NoiseLedger(connection).rounds()
+            if known:
+                raise ValueError(f"the ledger of {name} has {len(known)} rounds; only an empty one can be begun")
+            RoundRows(connection).begin_ledger()
+    finally:
+        database.close()
+        _give_store_to_owner(directory / name)
+
+
+def _give_store_to_owner(own: Path) -> None:
+    for made in own.glob("rounds.db*"):
+        made.chmod(0o600)
+        give_to_owner(made)  # the service has to open what root may have made
 
 
 def _values(entry: Entry) -> JsonObject:
