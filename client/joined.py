@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from croupier.protocol.studies import Study
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.studies import Study, StudyPromises, StudyWave, check_continues
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["AnswerRecord", "Consent", "JoinedStudy", "WaveRecord", "joined_studies", "read_joined"]
 
 _FOLDER = "studies"
 AnswerState = Literal["answered", "left out", "abstained"]
-WaveState = Literal["answered", "abstained", "missed", "new version"]
+WaveState = Literal["answered", "abstained", "missed", "new version", "new survey"]
 
 
 class _Document(BaseModel):
@@ -55,7 +57,8 @@ class WaveRecord(_Document):
         version: of the study.
         state: "answered" (at least one question), "abstained" (none), "missed" (closed before the device came), or "new
             version": the wave is of a version of the study that the person has not consented to; it is answered once
-            the person has, while it is open.
+            the person has, while it is open. "new survey": the same of a wave that is another survey than the one that
+            the person has consented to as this wave.
         answers: by question.
         change: what the new version changes, in the operator's words.
     """
@@ -81,23 +84,27 @@ class JoinedStudy(_Document):
 
     Attributes:
         study: the newest version that the person has consented to, hexadecimal; see `version`.
+        collector: the key that its results are sealed to, hexadecimal; empty where they are public.
         consents: to all versions, oldest first.
         person: a name where a program answers for several people; else empty.
         wave_epsilon: the most that the answers to one wave may spend together.
         invitation: the link of an invitation, a secret; empty where another key admits.
         first_wave: the first wave that the person was there for.
         waves: what became of each wave that is over for this device, by number.
+        surveys: the hash of the survey that the person has consented to as a wave, hexadecimal, by the wave's number.
         drawn: in a permanent study, the answers that were drawn for questions left out.
         series: written by earlier versions, and not used: the outbox knows the series for which reports are kept.
     """
 
     study: str
+    collector: str = ""
     consents: list[Consent]
     person: str = ""
     wave_epsilon: float
     invitation: str = Field(default="", repr=False)
     first_wave: int = 1
     waves: dict[int, WaveRecord] = {}
+    surveys: dict[int, str] = {}
     drawn: dict[str, float] = Field(default={}, repr=False)
     series: set[str] = Field(default=set(), exclude=True)
 
@@ -106,12 +113,34 @@ class JoinedStudy(_Document):
         """The newest version that the person has consented to."""
         return Study.read(pb.Study.FromString(bytes.fromhex(self.study)))
 
-    def consent(self, study: Study, now: float) -> None:
-        """Records that the person consents to a version; the same again changes nothing."""
+    def covers(self, survey: Survey, wave: StudyWave) -> bool:
+        """Returns whether the person's consent covers a survey as this wave; a wave that was not shown may be any."""
+        survey_hash = survey.hash.hex()
+        return self.version.hash == wave.study.hash and self.surveys.get(wave.number, survey_hash) == survey_hash
+
+    def check_continues(self, study: Study, collector_public_key: bytes, between: Iterable[Study] = ()) -> None:
+        """Checks that a version continues the newest one that the person has consented to.
+
+        between: versions between the two, and any others.
+
+        Raises:
+            Refusal: BAD_MANIFEST; it does not follow that version, or changes what its first wave has promised.
+        """
+        try:
+            check_continues(self.version, study, between)
+            StudyPromises.of(self.version, bytes.fromhex(self.collector)).check_kept(study, collector_public_key)
+        except ValueError as error:
+            raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+
+    def consent(self, survey: Survey, wave: StudyWave, collector_public_key: bytes, now: float) -> None:
+        """Records that the person consents to a survey as a wave, and to the wave's version of the study."""
+        study = wave.study
+        self.surveys[wave.number] = survey.hash.hex()
         if self.consents and self.consents[-1].hash == study.hash.hex():
             return
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
         self.study = study.message().SerializeToString(deterministic=True).hex()
+        self.collector = collector_public_key.hex()
         self.consents.append(Consent(version=study.version, hash=study.hash.hex(), at=at))
 
     @property

@@ -2,8 +2,9 @@
 
 The client trusts nobody for what it agrees to: every wave's rounds are signed by all services and hold the study's
 description (`protocol.studies`). A wave of another description than the person has consented to is not answered before
-the person has consented to that, too. What was done is durable: each answer in the outbox (`client.outbox`), the rest
-in a file (`client.joined`), so that a process that was killed goes on where it was.
+the person has consented to that, too: a new version of the study, or another survey as the same wave. What was done is
+durable: each answer in the outbox (`client.outbox`), the rest in a file (`client.joined`), so that a process that was
+killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -25,9 +26,9 @@ from croupier.client.surveys import fetch_survey
 from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Mechanism
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import NO_ROUND, Digest, RoundId
 from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
-from croupier.protocol.surveys import budgets_within
+from croupier.protocol.surveys import Survey, budgets_within
 
 __all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
 
@@ -36,7 +37,8 @@ Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
 """The answer to each question by its name, or what returns these for a wave's number. A question that is not among them
 is left out."""
 Accept: TypeAlias = Callable[[Study, Study], bool | Awaitable[bool]]
-"""Whether the person consents to the second version of a study, in place of the first."""
+"""Whether the person consents to the second version of a study, in place of the first; both are the same where a wave
+is another survey than the one that the person has consented to."""
 _NOT_THERE = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
 _POLL_S = 900.0
@@ -75,17 +77,26 @@ class ShownStudy:
     """A study as its newest known wave states it, to be shown to a person before consent.
 
     Attributes:
+        survey: the wave's description.
         wave: with the version of the study.
         rounds: the terms of the wave's rounds, in the order of the questions.
+        earlier: the versions of the waves before it that are kept.
     """
 
+    survey: Survey
     wave: StudyWave
     rounds: tuple[RoundTerms, ...]
+    earlier: tuple[Study, ...] = ()
 
     @property
     def study(self) -> Study:
         """The version of the study."""
         return self.wave.study
+
+    @property
+    def collector_public_key(self) -> bytes:
+        """The key that the results of all rounds are sealed to; empty where they are public."""
+        return self.rounds[0].manifest.collector_public_key
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,9 @@ def _round_of(study_id: str, wave: int) -> RoundId:
     return RoundId(f"{wave_survey_id(study_id, wave)}-1")
 
 
-async def _wave(client: StudyClient, study_id: str, number: int) -> tuple[StudyWave, list[StudyRound]]:
+async def _wave(
+    client: StudyClient, study_id: str, number: int, earlier: Iterable[Study] = ()
+) -> tuple[ShownStudy, list[StudyRound]]:
     """Returns a wave that was opened, with its rounds.
 
     Raises:
@@ -125,9 +138,12 @@ async def _wave(client: StudyClient, study_id: str, number: int) -> tuple[StudyW
     rounds = await fetch_survey(client, _round_of(study_id, number))
     survey = rounds[0].terms.survey
     wave = None if survey is None else survey.wave
-    if wave is None or (wave.study.study_id, wave.number) != (study_id, number):
+    if survey is None or wave is None or (wave.study.study_id, wave.number) != (study_id, number):
         raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of study {study_id!r}")
-    return wave, rounds
+    shown = ShownStudy(survey, wave, tuple(study_round.terms for study_round in rounds), tuple(earlier))
+    if len({terms.manifest.collector_public_key for terms in shown.rounds}) > 1:
+        raise Refusal(Code.BAD_MANIFEST, f"the rounds of survey {survey.survey_id!r} are sealed to different keys")
+    return shown, rounds
 
 
 async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
@@ -147,11 +163,13 @@ async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
         if survey is None or survey.wave is None:
             raise Refusal(Code.BAD_REQUEST, "the newest open round is not of a study; name the study")
         study_id = survey.wave.study.study_id
-    newest = 0
+    newest, versions = 0, dict[Digest, Study]()
     for number in range(1, MOST_WAVES + 1):
         try:
-            await client.round(_round_of(study_id, number))
+            survey = (await client.round(_round_of(study_id, number))).terms.survey
             newest = number
+            if survey is not None and survey.wave is not None:
+                versions[survey.wave.study.hash] = survey.wave.study
         except Refusal as refusal:
             if refusal.code in _NOT_THERE:
                 break
@@ -159,8 +177,8 @@ async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
                 raise
     if not newest:
         raise Refusal(Code.UNKNOWN_ROUND, f"no wave of study {study_id!r} was opened yet, or all are deleted")
-    wave, rounds = await _wave(client, study_id, newest)
-    return ShownStudy(wave, tuple(shown.terms for shown in rounds))
+    shown, _ = await _wave(client, study_id, newest, versions.values())
+    return shown
 
 
 def join(
@@ -186,17 +204,20 @@ def join(
 
     Raises:
         ValueError: wave_epsilon is below the sum of the smallest budgets.
+        Refusal: BAD_MANIFEST, the version does not follow the one that was joined before, or changes what its first
+            wave has promised (`JoinedStudy.check_continues`).
     """
     budgets_within(shown.rounds, wave_epsilon)
-    study = shown.study
-    joined = read_joined(client.directory, study.study_id, person)
+    joined = read_joined(client.directory, shown.study.study_id, person)
     if joined is None:
         joined = JoinedStudy(
             study="", consents=[], person=person, wave_epsilon=wave_epsilon, first_wave=shown.wave.number
         )
+    else:
+        joined.check_continues(shown.study, shown.collector_public_key, shown.earlier)
     joined.wave_epsilon = wave_epsilon
     joined.invitation = invitation or joined.invitation
-    joined.consent(study, now())
+    joined.consent(shown.survey, shown.wave, shown.collector_public_key, now())
     joined.write(client.directory)
     return joined
 
@@ -268,7 +289,7 @@ async def answer_open_waves(
 ) -> AsyncIterator[WaveRecord]:
     """Answers the waves of a study that are open now, and yields what became of every wave that is over or answered.
 
-    told: hashes of new versions that were said before; what it says is added.
+    told: hashes of new versions and surveys that were said before; what it says is added.
 
     Raises:
         ValueError: the study was not joined from here, or an answer cannot be used.
@@ -282,7 +303,7 @@ async def answer_open_waves(
     while (joined := read_joined(client.directory, study_id, follower.person)) is not None:
         number, known = joined.next_wave, joined.version
         try:
-            wave, rounds = await _wave(client, study_id, number)
+            shown, rounds = await _wave(client, study_id, number)
         except Refusal as refusal:
             over = refusal.code in _OVER
             if refusal.code not in (*_NOT_THERE, *_OVER):
@@ -295,19 +316,21 @@ async def answer_open_waves(
                 client, joined, WaveRecord(study_id=study_id, wave=number, version=known.version, state="missed")
             )
             continue
-        if wave.study.hash != known.hash and not await _is_accepted(client, joined, wave.study, follower, told):
+        wave, asked_about = shown.wave, _asked_about(shown, known)
+        if not joined.covers(shown.survey, wave) and not await _is_accepted(client, joined, shown, follower, told):
             closed = follower.now() >= wave.closes_unix_s or any(question.state != "OPEN" for question in rounds)
-            record = _record(wave, "new version")
+            record = _record(wave, "new survey" if wave.study.hash == known.hash else "new version")
             if closed:
                 yield _done(client, joined, record)
                 continue
-            if wave.study.hash.hex() not in told:
-                told.add(wave.study.hash.hex())
+            if asked_about not in told:
+                told.add(asked_about)
                 yield record
             return
         if follower.now() >= wave.closes_unix_s or all(question.state != "OPEN" for question in rounds):
             yield _done(client, joined, _record(wave, "missed"))
             continue
+        joined.surveys[number] = shown.survey.hash.hex()
         answers = await _answer_wave(client, joined, rounds, number, follower)
         if answers is None:
             return  # the person has left meanwhile
@@ -336,38 +359,34 @@ def _done(client: StudyClient, joined: JoinedStudy, record: WaveRecord) -> WaveR
     return record
 
 
+def _asked_about(shown: ShownStudy, known: Study) -> str:
+    """Returns what a person is asked about once: a new version, or another survey as a wave of the known one."""
+    return (shown.survey.hash if shown.study.hash == known.hash else shown.study.hash).hex()
+
+
 async def _is_accepted(
-    client: StudyClient, joined: JoinedStudy, study: Study, follower: Follower, told: set[str]
+    client: StudyClient, joined: JoinedStudy, shown: ShownStudy, follower: Follower, told: set[str]
 ) -> bool:
-    """Returns whether the person consents to another version of a study, after checking that it follows the known one.
+    """Returns whether the person consents to another version of a study, or to another survey as a wave.
 
     Raises:
-        Refusal: BAD_MANIFEST, it does not follow, or changes the limit that the person was promised.
+        Refusal: see `JoinedStudy.check_continues`.
     """
-    before = joined.version
-    chain, number = [study], joined.next_wave
-    while chain[0].version > before.version + 1 and number > before.first_wave:
+    before, link = joined.version, shown.study
+    between, number = [], shown.wave.number
+    while link.version > before.version + 1 and number > before.first_wave:
         number -= 1
-        wave, _ = await _wave(client, study.study_id, number)
-        if wave.study.hash == chain[0].previous_hash:
-            chain.insert(0, wave.study)
-    previous = before.hash
-    for link in chain:
-        if link.previous_hash != previous:
-            raise Refusal(
-                Code.BAD_MANIFEST,
-                f"version {link.version} of study {study.study_id!r} does not follow version {before.version}, which "
-                "you have consented to",
-            )
-        previous = link.hash
-    if (study.total_epsilon, study.total_delta) != (before.total_epsilon, before.total_delta):
-        raise Refusal(Code.BAD_MANIFEST, f"version {study.version} changes the limit of study {study.study_id!r}")
-    if follower.accept is None or study.hash.hex() in told:
+        earlier, _ = await _wave(client, before.study_id, number)
+        between.append(earlier.study)
+        if earlier.study.hash == link.previous_hash:
+            link = earlier.study
+    joined.check_continues(shown.study, shown.collector_public_key, between)
+    if follower.accept is None or _asked_about(shown, before) in told:
         return False
-    said = follower.accept(before, study)
+    said = follower.accept(before, shown.study)
     if not (await said if inspect.isawaitable(said) else said):
         return False
-    joined.consent(study, follower.now())
+    joined.consent(shown.survey, shown.wave, shown.collector_public_key, follower.now())
     joined.write(client.directory)
     return True
 

@@ -206,6 +206,7 @@ class RefusalReason(StrEnum):
     STUDY_EXCEEDED = "study-exceeded"
     STUDY_UNBOUNDED = "study-unbounded"
     ROUNDS_SHOWN = "rounds-shown"
+    SERIES_USED_UP = "series-used-up"
     REFUSED_BY_EARLIER_VERSION = "refused-by-earlier-version"
 
 
@@ -373,5 +374,6 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
         "remaining": float,
     },
     RefusalReason.ROUNDS_SHOWN: {"rounds": int},
+    RefusalReason.SERIES_USED_UP: {"waves": int},
 }
 """The parameters of each code and their types; a code that is not listed has none."""

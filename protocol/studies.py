@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Literal, Self
@@ -29,7 +29,9 @@ __all__ = [
     "Results",
     "Study",
     "StudyCalendar",
+    "StudyPromises",
     "StudyWave",
+    "check_continues",
     "check_wave_of",
     "is_round_of_study",
     "study_question_hash",
@@ -329,6 +331,65 @@ class StudyWave:
     def closes(self) -> datetime:
         """When it closes, UTC."""
         return datetime.fromtimestamp(self.closes_unix_s, UTC)
+
+
+@dataclass(frozen=True)
+class StudyPromises:
+    """What the first wave of a study fixes for all its versions: services sign, and clients answer, no other ones.
+
+    Attributes:
+        total_epsilon, total_delta, permanent, results: see `Study`.
+        collector_public_key: to which the results are sealed; empty where they are public.
+    """
+
+    total_epsilon: float
+    total_delta: float
+    permanent: bool
+    results: Results
+    collector_public_key: bytes
+
+    @classmethod
+    def of(cls, study: Study, collector_public_key: bytes) -> Self:
+        """Returns what a version promises, with the collector of its rounds."""
+        return cls(study.total_epsilon, study.total_delta, study.permanent, study.results, collector_public_key)
+
+    def check_kept(self, study: Study, collector_public_key: bytes) -> None:
+        """Checks that another version, with the collector of its rounds, promises the same.
+
+        Raises:
+            ValueError: it does not, with the first field that differs and both values.
+        """
+        stated = StudyPromises.of(study, collector_public_key)
+        for field in fields(self):
+            promised, other = getattr(self, field.name), getattr(stated, field.name)
+            if other != promised:
+                raise ValueError(
+                    f"{field.name} is {_shown(other)} in version {study.version} of study {study.study_id!r}; it must "
+                    f"stay {_shown(promised)}, as people were promised: begin another study"
+                )
+
+
+def _shown(value: object) -> str:
+    return (value.hex() or "empty") if isinstance(value, bytes) else str(value)
+
+
+def check_continues(known: Study, newer: Study, between: Iterable[Study] = ()) -> None:
+    """Checks that the hashes of previous versions lead from a version to the known one.
+
+    between: versions between the two, and any others, in any order.
+
+    Raises:
+        ValueError: they do not.
+    """
+    versions = {version.hash: version for version in (newer, *between)}
+    link: Digest | None = newer.hash
+    while link != known.hash:
+        if link is None or link not in versions:
+            raise ValueError(
+                f"version {newer.version} of study {newer.study_id!r} does not follow version {known.version}, which "
+                "you have consented to"
+            )
+        link = versions[link].previous_hash
 
 
 def _hash(kind: bytes, payload: bytes) -> Digest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 
 from croupier.net.tls import Context
@@ -41,6 +41,8 @@ PutPublicKeys = Callable[[pb.RoundKeys, Mapping[KeyPurpose, KeyPair]], None]
 """Writes the public keys of a role beside that of the envelope, as they are in the manifest."""
 NoiseSpent = Callable[[Transaction], rpc.NoiseSpent | None]
 """Returns what a hop's own ledger comes to; None at the other roles."""
+LedgerMayBegin = Callable[[], Awaitable[None]]
+"""Raises Refusal where the ledger of the role is empty and must not be."""
 BeforeSigning = Callable[[Transaction, RoundTerms], None]
 """Raises Refusal for a round that the role does not sign."""
 Withdrawable = Callable[[Transaction, RoundRow], bool]
@@ -71,6 +73,7 @@ class RoundControl:
         make_keys: makes the role's keys for a round.
         put_public_keys: writes the public keys that only this role has.
         withdrawable: says whether a round may still be deleted at this role.
+        ledger_may_begin: what the role asks of other services before it signs.
         before_signing: what the role checks, and writes, in the transaction after which it signs a manifest.
         noise_spent: what a hop's own ledger comes to.
     """
@@ -84,6 +87,7 @@ class RoundControl:
         make_keys: MakeKeys = envelope_keys,
         put_public_keys: PutPublicKeys = lambda public, keys: None,
         withdrawable: Withdrawable = is_before_certificate,
+        ledger_may_begin: LedgerMayBegin | None = None,
         before_signing: BeforeSigning = lambda tx, terms: None,
         noise_spent: NoiseSpent = lambda tx: None,
     ) -> None:
@@ -96,6 +100,7 @@ class RoundControl:
         self._make_keys = make_keys
         self._put_public_keys = put_public_keys
         self.withdrawable = withdrawable
+        self._ledger_may_begin = ledger_may_begin
         self._before_signing = before_signing
         self._noise_spent = noise_spent
 
@@ -161,7 +166,9 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also where it breaks the rules of this
-                service), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT (another manifest has
+                service, the promises of a study's first wave, or the ledger was lost), NOT_READY (the analyzer does not
+                say whether it was), NOT_APPROVED (too few organisations have signed the
+                proposal), CONFLICT (another manifest of the round, or another survey as the same wave of a study, has
                 been signed).
         """
         self._peers.require_caller(context, [OPERATOR])
@@ -178,11 +185,14 @@ class RoundControl:
             )
         if objection := self._rules.objection(terms, self._clock.now(), approved.organisations):
             raise Refusal(Code.BAD_MANIFEST, f"the rules of {self._peers.name!r} do not allow this round: {objection}")
+        if self._ledger_may_begin is not None:
+            await self._ledger_may_begin()
 
         def keep(tx: Transaction) -> None:
             tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash)
             if approved.organisations and tx.document(terms.round_id, DocumentKind.APPROVALS) is None:
                 tx.put_document(terms.round_id, DocumentKind.APPROVALS, approved.SerializeToString())
+            tx.sign_wave(terms)
             self._before_signing(tx, terms)
 
         await self._store.run(StoreStep.KEEP_SIGNED_MANIFEST, keep)
@@ -193,25 +203,32 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, UNKNOWN_ROUND, CONFLICT (open under another
-                manifest).
+                manifest), WRONG_STATE (withdrawn).
             SignatureError: a service's signature is missing or wrong.
         """
         self._peers.require_caller(context, [OPERATOR])
         verify_manifest(request.manifest, self._peers.deployment)
         payload = request.manifest.payload
         round_id = parse_terms(payload).round_id
-        row = await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, lambda tx: tx.round(round_id))
-        if row.manifest:
-            if pb.Signed.FromString(row.manifest).payload != payload:
+
+        def is_open(tx: Transaction) -> bool:
+            row = tx.round(round_id)
+            if row.manifest and pb.Signed.FromString(row.manifest).payload != payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
-            self._engine.wake(round_id)  # the call that opened it may have broken off behind its commit
-            return rpc.OpenResponse()
-        await self._check_terms(payload)
-        document = request.manifest.SerializeToString()
-        await self._store.run(
-            StoreStep.OPEN_ROUND, lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
-        )
-        self._engine.wake(round_id)
+            return bool(row.manifest)
+
+        def open_round(tx: Transaction) -> None:
+            if is_open(tx):  # another call has opened it meanwhile, and it may be closed already
+                return
+            if tx.round(round_id).state != pb.ROUND_STATE_PREPARED:
+                raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
+            tx.update_round(round_id, manifest=request.manifest.SerializeToString(), state=pb.ROUND_STATE_OPEN)
+            tx.open_wave(round_id)
+
+        if not await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, is_open):
+            await self._check_terms(payload)
+            await self._store.run(StoreStep.OPEN_ROUND, open_round)
+        self._engine.wake(round_id)  # also where the call that opened it has broken off behind its commit
         return rpc.OpenResponse()
 
     async def withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:

@@ -22,6 +22,8 @@ class StoreStep(StrEnum):
     OPEN_ROUND = "open the round"
     WITHDRAW_ROUND = "withdraw the round"
     READ_STATUS = "read the status"
+    READ_LEDGER_START = "read whether the ledger has begun"
+    BEGIN_LEDGER = "begin the ledger"
 
     # every role: driving a round
     LIST_ROUNDS = "list the rounds"
@@ -101,6 +103,7 @@ class StoreStep(StrEnum):
     DRAW_TIER_COUNTS = "draw the tier counts"
     READ_COMMITMENTS = "read the commitments"
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
+    COUNT_WAVES = "count the waves of a series"
     ASK_LEDGER = "ask the ledger"
     READ_ACCOUNT = "read the account"
     KEEP_CLOSING = "keep what hop 1 was told of a round that it closes"

@@ -15,12 +15,15 @@ __all__ = [
     "FORGETTING",
     "INVITED",
     "KEYS",
+    "LEDGER_START",
     "METADATA",
     "OPENED",
     "PREPARED",
     "PROBE",
     "REVOKED",
     "ROUNDS",
+    "STUDIES",
+    "STUDY_ROUNDS",
     "SUBMISSIONS",
     "TOKENS",
 ]
@@ -106,6 +109,32 @@ PREPARED = sa.Table(
     METADATA,
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("unix_s", sa.BigInteger, nullable=False),
+)
+STUDIES = sa.Table(
+    "studies",  # what the first wave has promised
+    METADATA,
+    sa.Column("study_id", sa.String, primary_key=True),
+    sa.Column("total_epsilon", sa.Float, nullable=False),
+    sa.Column("total_delta", sa.Float, nullable=False),
+    sa.Column("permanent", sa.Boolean, nullable=False),
+    sa.Column("results", sa.String, nullable=False),
+    sa.Column("collector_public_key", sa.LargeBinary, nullable=False),
+)
+STUDY_ROUNDS = sa.Table(
+    "study_rounds",  # that were signed here; a wave has one survey
+    METADATA,
+    sa.Column("study_id", sa.String, primary_key=True),
+    sa.Column("wave", sa.Integer, primary_key=True),
+    sa.Column("question", sa.Integer, primary_key=True),
+    sa.Column("survey_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("round_id", sa.String, nullable=False),
+    sa.Column("series", sa.String, nullable=False),  # empty where reports are not kept
+    sa.Column("was_open", sa.Boolean, nullable=False),
+)
+LEDGER_START = sa.Table(
+    "ledger_start",  # one row once the ledger has begun
+    METADATA,
+    sa.Column("serial", sa.Integer, primary_key=True),
 )
 PROBE = sa.Table(
     "probe",

@@ -21,12 +21,15 @@ from croupier.runtime.rows.retention import RetentionRows
 from croupier.runtime.rows.roster import RosterRows
 from croupier.runtime.rows.rounds import RoundRow, RoundRows
 from croupier.runtime.rows.shredding import ChunkPlace, ShreddingRows
+from croupier.runtime.rows.studies import StudyRows
 from croupier.runtime.tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS, TOKENS
 
 __all__ = ["ChunkPlace", "RoundRow", "Transaction"]
 
 
-class Transaction(KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, DocumentRows, ShreddingRows, RetentionRows):
+class Transaction(
+    KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, DocumentRows, ShreddingRows, RetentionRows, StudyRows
+):
     """Everything that can be read and changed inside one transaction. No subject overrides a method of another."""
 
     def add_round(self, round_id: RoundId, suite: str, keys: Mapping[KeyPurpose, KeyPair]) -> None:

@@ -89,6 +89,10 @@ class NoiseLedger:
         """Notes that something of a round may have left this hop: from now on it counts for ever."""
         self._db.execute(_entries.update().where(_entries.c.round_id == round_id).values(has_left=True))
 
+    def rounds(self) -> set[RoundId]:
+        """Returns all rounds that have been entered."""
+        return set(self._db.execute(sa.select(_entries.c.round_id)).scalars())
+
     def spent(self) -> NoiseSpent:
         """Returns the sum over all rounds but those that were withdrawn before anything had left."""
         withdrawn = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == int(pb.ROUND_STATE_DISPOSED))

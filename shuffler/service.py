@@ -28,6 +28,7 @@ from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import LaneReceiver
 from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.ledger_start import LedgerStart
 from croupier.runtime.peers import Peers
 from croupier.runtime.position import own_layer
 from croupier.runtime.registration import Registration
@@ -60,6 +61,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         fakes: makes this hop's fake reports in rounds with hop noise.
         mixer: mixes complete batches.
         inclusion: shows clients what was passed on.
+        ledger_start: refuses an own ledger that has been lost; None without a noise limit.
         sequential: asks clients one after the other, or passes their answers on.
     """
 
@@ -87,11 +89,22 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.sender = LaneSender(setup, self.peers)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
         limit = setup.noise_limit
+        self.ledger_start = (
+            None
+            if limit is None
+            else LedgerStart(
+                setup,
+                self.peers,
+                lambda tx: NoiseLedger(tx.connection).rounds(),
+                "lower its noise_limit by what 'croupier ledger' last showed for it",
+            )
+        )
         self.control = RoundControl(
             setup,
             self.peers,
             self.engine,
             withdrawable=_withdrawable,
+            ledger_may_begin=None if self.ledger_start is None else self.ledger_start.check_before_signing,
             before_signing=lambda tx, terms: NoiseLedger(tx.connection).sign(terms, limit),
             noise_spent=lambda tx: NoiseLedger(tx.connection).stated(limit),
         )
@@ -103,6 +116,12 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, self.fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
+
+    async def start(self) -> None:
+        """Checks the hop's own ledger, and drives rounds on."""
+        if self.ledger_start is not None:
+            await self.ledger_start.check_at_start()
+        await super().start()
 
     def _stop_round(self, round_id: RoundId) -> None:
         self.submissions.stop_round(round_id)

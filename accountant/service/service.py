@@ -44,6 +44,7 @@ from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import LaneReceiver, LaneSource
 from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.ledger_start import LedgerStart
 from croupier.runtime.peers import Peers
 from croupier.runtime.position import BehindTheChain
 from croupier.runtime.registration import Registration
@@ -71,6 +72,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         search: computes bounds and attacks.
         check: checks the tickets of both lanes.
         outlook: forecasts rounds, and states the rest of the ledger's limit.
+        ledger_start: refuses a ledger that has been lost.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -95,6 +97,12 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         self.receiver = LaneReceiver(
             setup, self.peers, self.engine, self.opener, self.position, {pb.LANE_TICKET: tickets}
         )
+        self.ledger_start = LedgerStart(
+            setup,
+            self.peers,
+            lambda tx: Ledger(tx.connection).disclosed_rounds(),
+            "restore the newest backup with 'croupier ledger --restore FILE'",
+        )
         self.control = RoundControl(
             setup,
             self.peers,
@@ -102,6 +110,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             make_keys=make_keys,
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
+            ledger_may_begin=self.ledger_start.check_before_signing,
+            before_signing=check_series,
         )
         self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
         self.registration = Registration(self.admission, self.peers)
@@ -121,6 +131,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def start(self) -> None:
         """Loads the numeric libraries, which the bounds import when they are first needed, and drives rounds on."""
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
+        await self.ledger_start.check_at_start()
         await self.outlook.ledger_changed()
         await super().start()
 
@@ -181,11 +192,13 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limits = self.outlook.limits(terms)
+        limits, series = self.outlook.limits(terms), terms.permanent
         full = [limit for limit in limits if not await self._may_disclose(terms, limit)]
         may_disclose = not full
         if full:
             withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
+        elif series is not None and await self.store.run(StoreStep.COUNT_WAVES, lambda tx: _is_used_up(tx, terms)):
+            withhold(certificate, [state(RefusalReason.SERIES_USED_UP, waves=series.waves)])
         elif certificate.granted:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusals = [
@@ -386,6 +399,28 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         if request.lane == pb.LANE_TICKET:
             self.engine.wake(RoundId(request.round_id))
         return response
+
+
+def _is_used_up(tx: Transaction, terms: RoundTerms) -> bool:
+    """Returns whether there are more rounds with a round's kept reports than its series was certified for.
+
+    Every round that was ever open counts, granted or not, and of a restored ledger those that were granted.
+    """
+    series = terms.permanent
+    if series is None:
+        return False
+    rounds = tx.rounds_of_series(series.name) | Ledger(tx.connection).rounds_of_series(series.name)
+    return len(rounds | {terms.round_id}) > series.waves
+
+
+def check_series(tx: Transaction, terms: RoundTerms) -> None:
+    """Raises Refusal BAD_MANIFEST for a round that would be one more wave than its series has."""
+    if _is_used_up(tx, terms) and terms.permanent is not None:
+        raise Refusal(
+            Code.BAD_MANIFEST,
+            f"round {terms.round_id!r} would be wave {terms.permanent.waves + 1:,} of a question that is certified for "
+            f"{terms.permanent.waves:,}: clients would send the same report once more",
+        )
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:

@@ -382,6 +382,14 @@ def ledger(
     restore: Annotated[
         Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")
     ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--new-ledger",
+            metavar="NAME",
+            help="State that the empty ledger of the accountant, or of this shuffler, begins at zero; stop it first.",
+        ),
+    ] = "",
     fixed_terms: Annotated[
         bool,
         typer.Option(
@@ -399,13 +407,19 @@ def ledger(
     Where a shuffler runs, it shows what that shuffler's own ledger comes to, and its noise_limit.
     """
     with plain_errors():
-        from croupier.deploy.operator.hop_ledgers import has_ledger, hop_ledgers
+        import asyncio
+
+        from croupier.deploy.operator.ledger_stores import has_ledger, hop_ledgers, new_ledger
         from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
 
-        if backup is not None and restore is not None:
-            raise ValueError("backup and restore are two steps; give one at a time")
+        if (backup is not None) + (restore is not None) + bool(begin) > 1:
+            raise ValueError("--backup, --restore and --new-ledger are steps of their own; give one at a time")
         if not 0 < delta < 1:
             raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
+        if begin:
+            new_ledger(directory, begin)
+            show(as_json, {"service": begin}, f"the ledger of {begin} begins at zero")
+            return
         only_shows = backup is None and restore is None and not forecast
         hops = hop_ledgers(directory) if only_shows else {}
         hop_lines = [noise_line(name, noise) for name, noise in hops.items()]
@@ -413,7 +427,14 @@ def ledger(
             show(as_json, {"hops": hops}, *hop_lines)
             return
         # The accountant's ledger needs numeric libraries, which a machine with a hop alone does not have.
-        from croupier.deploy.operator.ledger import backup_ledger, budgets_told, restore_ledger, rounds_left, spent
+        from croupier.deploy.operator.ledger import (
+            backup_ledger,
+            budgets_told,
+            published_without_entry,
+            restore_ledger,
+            rounds_left,
+            spent,
+        )
         from croupier.show.documents import spent_json
         from croupier.show.forecasts import budgets_line
         from croupier.show.tables import counted
@@ -423,7 +444,12 @@ def ledger(
             show(as_json, {"rounds": rounds, "file": str(backup)}, f"{counted(rounds, 'round')} in {backup}")
         elif restore is not None:
             rounds = restore_ledger(directory, restore)
-            show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {counted(rounds, 'round')}")
+            missing = asyncio.run(published_without_entry(directory))
+            compared = "; the analyzer does not answer, so the accountant compares it with the results when it starts"
+            if missing is not None:
+                compared = f"; published, but not in it: {', '.join(missing)}" if missing else ""
+            restored = {"rounds": rounds, "file": str(restore), "missing": missing}
+            show(as_json, restored, f"the ledger has {counted(rounds, 'round')}{compared}")
         elif forecast:
             left = rounds_left(directory)
             show(as_json, left, *left_lines(left))

@@ -1,7 +1,7 @@
 """The accountant's ledger from outside: what is spent, a backup while the service runs, a restore before it starts.
 
-A backup holds what granted rounds have cost, and nothing else of the accountant's database: round keys in it would
-outlive their round.
+A backup holds what granted rounds have cost, and what studies have promised and which of their waves were signed.
+It holds nothing else of the accountant's database: round keys in it would outlive their round.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_entries import as_limit
 from croupier.accountant.spending import BudgetsTold, Entry, Spent
 from croupier.deploy.directory import read_deployment, store_url
-from croupier.deploy.operator.hop_ledgers import open_store
-from croupier.deploy.version_files import give_to_owner
+from croupier.deploy.operator.ledger_stores import give_store_to_owner, open_store
+from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.ledger_start import missing_rounds
 from croupier.runtime.rows.rounds import RoundRows
+from croupier.runtime.rows.studies import StudyRows
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
+from croupier.runtime.tables import STUDIES
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
 
 __all__ = [
     "backup_ledger",
     "budgets_told",
+    "published_without_entry",
     "restore_ledger",
     "rounds_left",
     "spent",
@@ -60,12 +66,35 @@ class _BudgetPrivacy(BaseModel):
     delta: float
 
 
+class _Study(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
+    study_id: str
+    total_epsilon: float
+    total_delta: float
+    permanent: bool
+    results: str
+    collector_public_key: bytes
+
+
+class _StudyRound(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
+    study_id: str
+    wave: int
+    question: int
+    survey_hash: bytes
+    round_id: RoundId
+    series: str
+    was_open: bool
+
+
 class _Backup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     deployment: str
     rounds: tuple[_Round, ...]
     shown: tuple[str, ...] = ()
     budget_privacy: dict[str, _BudgetPrivacy] = {}
+    studies: tuple[_Study, ...] = ()
+    study_rounds: tuple[_StudyRound, ...] = ()
 
 
 def _url(directory: Path) -> tuple[str, str]:
@@ -102,12 +131,21 @@ def backup_ledger(directory: Path, file: Path) -> int:
             round_id: {"epsilon": epsilon, "delta": delta}
             for round_id, (epsilon, delta) in sorted(ledger.budget_privacy().items())
         }
+        has_studies = sa.inspect(connection).has_table(STUDIES.name)
+        studies, study_rounds = StudyRows(connection).studies() if has_studies else ([], [])
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
         raise ValueError(f"{file.parent} is not a directory; {file.name} needs one to be written to")
     part = file.with_name(f"{file.name}.part")
-    document = {"deployment": name, "rounds": rounds, "shown": shown, "budget_privacy": budget_privacy}
+    document = {
+        "deployment": name,
+        "rounds": rounds,
+        "shown": shown,
+        "budget_privacy": budget_privacy,
+        "studies": [_Study(**study).model_dump(mode="json") for study in studies],
+        "study_rounds": [_StudyRound(**study_round).model_dump(mode="json") for study_round in study_rounds],
+    }
     part.write_text(json.dumps(document) + "\n", encoding="utf-8")
     part.replace(file)
     return len(rounds)
@@ -153,14 +191,36 @@ def restore_ledger(directory: Path, file: Path) -> int:
                 )
             for round_id in backup.shown:
                 ledger.disclose(RoundId(round_id))
+            studies, study_rounds = (
+                [row.model_dump() for row in rows] for rows in (backup.studies, backup.study_rounds)
+            )
+            StudyRows(connection).restore_studies(studies, study_rounds)
+            RoundRows(connection).begin_ledger()
             for round_id, cost in backup.budget_privacy.items():
                 ledger.tell_budgets(RoundId(round_id), cost.epsilon, cost.delta)
             return len(ledger.entered())
     finally:
         database.close()
-        for made in (directory / read_deployment(directory).accountant.name).glob("rounds.db*"):
-            made.chmod(0o600)
-            give_to_owner(made)  # the service has to open what root may have restored
+        give_store_to_owner(directory / read_deployment(directory).accountant.name)
+
+
+async def published_without_entry(directory: Path, transport: Transport = TLS) -> list[RoundId] | None:
+    """Returns the published rounds that the ledger does not have, of the analyzer's newest.
+
+    None if the analyzer does not answer, or if no keys can be read here with which it could be asked.
+
+    Raises:
+        ValueError: the ledger does not exist.
+    """
+    with open_store(_url(directory)[1]) as connection:
+        known = Ledger(connection).disclosed_rounds()
+    try:
+        asking = Operator(directory, transport, only_reads=True)
+    except ValueError:
+        return None
+    async with asking as operator:
+        *_, analyzer = await operator.status()
+    return missing_rounds(analyzer, known) if isinstance(analyzer, rpc.StatusResponse) else None
 
 
 def _values(entry: Entry) -> JsonObject:

@@ -20,7 +20,7 @@ from croupier.protocol.collector import read_collector_key
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import canonical
 from croupier.protocol.names import Digest
-from croupier.protocol.studies import Study, study_question_hash, study_texts_hash
+from croupier.protocol.studies import Study, StudyPromises, study_question_hash, study_texts_hash
 from croupier.protocol.surveys import Survey, SurveyRound
 
 __all__ = [
@@ -76,16 +76,10 @@ def describe_study(
         first_wave: the first wave of this version.
 
     Raises:
-        ValueError: the terms of a round cannot be, or the version changes the limit of the study.
+        ValueError: the terms of a round cannot be, or the version breaks the promises of the one before it.
     """
     budgets = with_budgets(file.survey(), deployment).budgets
     file = file.model_copy(update={"budgets": budgets})
-    if before is not None and (file.epsilon_total, file.delta_total) != (before.total_epsilon, before.total_delta):
-        raise ValueError(
-            f"the limit is ε = {file.epsilon_total:g}, δ = {file.delta_total:g}; it must stay what the first "
-            f"version says, ε = {before.total_epsilon:g}, δ = {before.total_delta:g}, because only a limit "
-            "that was fixed before the first result is a guarantee: begin another study"
-        )
 
     def described(texts_hash: Digest, question_hashes: tuple[Digest, ...]) -> Study:
         return Study(
@@ -115,7 +109,10 @@ def describe_study(
         file.left_out,
     )
     questions = tuple(study_question_hash(round_terms.manifest) for round_terms in terms)
-    return StudyVersion(described(study_texts_hash(texts.message()), questions), file, collector_public_key)
+    study = described(study_texts_hash(texts.message()), questions)
+    if before is not None:
+        StudyPromises.of(before, collector_public_key).check_kept(study, collector_public_key)
+    return StudyVersion(study, file, collector_public_key)
 
 
 def kept_versions(directory: Path, study_id: str) -> list[StudyVersion]:
@@ -164,16 +161,12 @@ def change_study(directory: Path, file: StudyFile, change: str, now: float) -> S
 
     Raises:
         ValueError: nothing is changed, the first wave of the new calendar is in the past, the terms cannot be, or the
-            version changes the limit of the study or who reads its results.
+            version breaks the promises of the first one.
     """
     deployment = read_deployment(directory)
     with alone(studies_folder(directory, file.name)):
         versions = kept_versions(directory, file.name)
         last = versions[-1]
-        if file.results != last.file.results:
-            raise ValueError(
-                f"results is {file.results!r}; people were promised {last.file.results!r}: begin another study"
-            )
         begun = [number for number, record in wave_records(read_journal(journal_file(directory, file.name))).items()]
         numbers = range(1, last.study.last_wave + 1)
         due = [n for n in numbers if version_of_wave(versions, n).study.wave(n).opens_unix_s <= now]

@@ -1,4 +1,4 @@
-"""Rounds: their states, their costs, and the probe of the store."""
+"""Rounds: their states, their costs, the start of their ledger, and the probe of the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import COSTS, PROBE, ROUNDS
+from croupier.runtime.tables import COSTS, LEDGER_START, PROBE, ROUNDS
 
 __all__ = ["RoundRow", "RoundRows"]
 
@@ -94,6 +94,15 @@ class RoundRows(TableRows):
         counts = sa.select(ROUNDS.c.state, troubled.label("troubled"), sa.func.count().label("number"))
         rows = self._db.execute(counts.group_by(ROUNDS.c.state, troubled))
         return {(row.state, bool(row.troubled)): row.number for row in rows}
+
+    def ledger_has_begun(self) -> bool:
+        """Returns whether the ledger of this store was begun, restored, or declared to be new."""
+        return self._db.execute(sa.select(LEDGER_START)).first() is not None
+
+    def begin_ledger(self) -> None:
+        """Notes that the ledger of this store has begun; the same call again changes nothing."""
+        if not self.ledger_has_begun():
+            self._db.execute(LEDGER_START.insert().values(serial=1))
 
     def probe(self, num_bytes: int) -> None:
         """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""

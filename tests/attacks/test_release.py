@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
 from croupier.accountant.service.service import AccountantService
+from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.service import AnalyzerService
 from croupier.protocol.batches import digest
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -239,6 +241,47 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
             answer = await cheaters.refused(stubs.AnalyzerStub(channel).Grant(changed))
         assert answer is not None
         assert answer.code is Code.CONFLICT  # what the accountant has once said of a round stays
+
+
+class ReplacesOneReport(cheaters.CheatingShuffler):
+    """One report is the hop's own, without a ticket."""
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
+        lanes[pb.LANE_REPORT][0] = cheaters.own_report(terms, self.position.hop(terms))
+
+
+class LetsEveryReportIn(AccountantService):
+    """Certifies the reports that have a ticket, and does not tell the analyzer which ones have none."""
+
+    async def _enter(self, terms: RoundTerms, *certified: Any) -> str:
+        certificate, entries, _, watch = certified
+        return await super()._enter(terms, certificate, entries, b"", watch)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("compares", [True, False])
+async def test_no_report_is_opened_that_the_certificate_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compares: bool
+) -> None:
+    """The certificate names the batch that is held here, and fewer reports of it than the grant would have opened."""
+    if not compares:
+
+        async def believes(*_: object) -> None:
+            return
+
+        monkeypatch.setattr(HeldReports, "check", believes)
+    cast = {"shuffler-1": ReplacesOneReport, "accountant": LetsEveryReportIn}
+    async with arena(tmp_path, 1, cast) as deployment:
+        terms = await deployment.operator.open_round(settings())
+        await deployment.admit(terms, await deployment.seal(terms, 30))
+        await deployment.operator.close_round(terms.round_id)
+        if compares:
+            assert "other reports" in await deployment.problem("analyzer", terms)
+            assert await deployment.nothing_is_published(terms)
+            return
+        publication, certificate = await deployment.operator.result(terms.round_id, WAIT_S)
+        assert (publication.num_reports, certificate.num_reports) == (30, 29)
 
 
 class HardOfHearing(AnalyzerService):

@@ -19,8 +19,9 @@ from croupier.deploy.study.versions import StudyVersion, describe_study
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
-from croupier.protocol.studies import Study
+from croupier.protocol.studies import Study, StudyPromises
 from croupier.show.promises import study_lines
+from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.studies import study_file
 
@@ -174,6 +175,99 @@ async def test_a_version_that_does_not_follow_is_refused(scene: Scene) -> None:
     assert scene.asked == []
 
 
+CHANGED: list[tuple[dict[str, Any], str]] = [
+    ({"total_epsilon": 60.0}, "total_epsilon"),
+    ({"total_delta": 2e-3}, "total_delta"),
+    ({"permanent": True}, "permanent"),
+    ({"results": "operator"}, "results"),
+    ({}, "collector_public_key"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field"), CHANGED)
+@pytest.mark.parametrize("joins", [True, False])
+async def test_no_version_changes_what_people_were_promised(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], field: str, joins: bool
+) -> None:
+    """By itself: all services sign what the client must refuse, whether it follows the study or joins it again."""
+    file, key = study_file(calendar=CALENDAR, min_batch_size=2), b""
+    if not changes:
+        file, key = file.model_copy(update={"results": "operator"}), bytes(range(32))
+        scene.version = describe_study(file, scene.at.deployment, key)
+    await scene.open(1)
+    await scene.join()
+    await scene.answer()
+    first = scene.version.study
+    monkeypatch.setattr(StudyPromises, "check_kept", lambda *_: None)
+    update = {
+        "epsilon_total": changes.get("total_epsilon", file.epsilon_total),
+        "delta_total": changes.get("total_delta", file.delta_total),
+        "permanent": changes.get("permanent", file.permanent),
+        "results": changes.get("results", file.results),
+    }
+    other_key = bytes(range(1, 33)) if update["results"] == "operator" else b""
+    scene.version = describe_study(
+        file.model_copy(update=update), scene.at.deployment, other_key, before=first, change="x", first_wave=2
+    )
+    await scene.open(2)
+    monkeypatch.undo()
+    with pytest.raises(Refusal, match=naming(field)) as raised:
+        await (scene.join() if joins else scene.answer(accept=True))
+    assert raised.value.code is Code.BAD_MANIFEST
+    assert scene.asked == []
+    (joined,) = scene.client.studies()
+    assert [consent.version for consent in joined.consents] == [1]
+
+
+async def test_to_join_again_is_to_follow_the_version_that_was_joined(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    other = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
+    scene.version = describe_study(
+        study_file(calendar=CALENDAR, min_batch_size=2),
+        scene.at.deployment,
+        before=other.study,
+        change="x",
+        first_wave=2,
+    )
+    await scene.open(2)
+    with pytest.raises(Refusal, match="not follow version 1"):
+        await scene.join()
+
+
+async def test_versions_that_a_device_has_missed_lead_to_the_one_that_it_knows(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    for number, budgets in ((2, [0.5, 1, 2]), (3, [1])):
+        scene.version = describe_study(
+            study_file(calendar=CALENDAR, min_batch_size=2, budgets=budgets),
+            scene.at.deployment,
+            before=scene.version.study,
+            change=f"Change {number}.",
+            first_wave=number,
+        )
+        await scene.open(number)
+    await scene.join()
+    (joined,) = scene.client.studies()
+    assert [consent.version for consent in joined.consents] == [1, 3]
+
+
+async def test_another_survey_of_a_wave_asks_for_consent_again(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    (joined,) = scene.client.studies()
+    (shown,) = joined.surveys.values()
+    joined.surveys[1] = "5e" * 32  # of the survey that the person was shown as this wave
+    joined.write(scene.client.directory)
+    assert [record.state for record in await scene.answer()] == ["new survey"]
+    assert [record.state for record in await scene.answer(accept=False)] == ["new survey"]
+    assert scene.client.spent.local_epsilon == 0.0
+    assert briefly(await scene.answer(accept=True)) == [(1, "answered", BOTH)]
+    assert scene.asked == [(scene.version.study, scene.version.study)] * 2
+    (joined,) = scene.client.studies()
+    assert joined.surveys == {1: shown}
+
+
 async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path: Path) -> None:
     scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
@@ -291,10 +385,11 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
 
 
 async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> None:
+    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     shown = await find_study(scene.client)
     assert shown.study == scene.version.study
-    (line,) = study_lines(shown.rounds, 1.0)
+    line, _ = study_lines(shown.rounds, 1.0)
     assert "all 3 waves of this version" in line
     changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2], permanent=True)
     scene.version = describe_study(

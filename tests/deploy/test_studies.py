@@ -79,14 +79,18 @@ def test_every_wave_is_a_survey_that_the_study_fixes() -> None:
         assert {value.close_deadline_unix_s for value in settings.values()} == {of_study.wave.closes_unix_s}
 
 
-def test_a_version_keeps_the_limit() -> None:
+def test_a_version_keeps_the_promises() -> None:
     """A lower one, too, would be promised for waves that have already cost more than that promise was made for."""
     first = describe_study(study_file(), None).study
     same = describe_study(study_file(budgets=[1]), None, before=first, change="One budget less.", first_wave=3).study
     assert (same.version, same.previous_hash, same.first_wave, same.last_wave) == (2, first.hash, 3, 5)
     for limit in (10, 21):
-        with pytest.raises(ValueError, match=naming(f"ε = {limit}", "ε = 20", "δ = 0.001")):
+        with pytest.raises(ValueError, match=naming("total_epsilon", f"{limit}.0", "version 2", "20.0")):
             describe_study(study_file(epsilon_total=limit), None, before=first, change="Another.", first_wave=3)
+    with pytest.raises(ValueError, match=naming("permanent", "True", "version 2", "False")):
+        describe_study(study_file(permanent=True), None, before=first, change="Another.", first_wave=3)
+    with pytest.raises(ValueError, match=naming("results", "operator", "version 2", "public")):
+        describe_study(study_file(results="operator"), None, before=first, change="Another.", first_wave=3)
 
 
 def test_what_a_file_promises_is_shown_before_it_begins(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ def join(
     }
     next_wave = "" if answers else "; give --answers FILE to answer"
     show(as_json, document, f"joined {mine.version.study_id}, version {mine.consents[-1].version}{next_wave}")
-    if any(record.state == "new version" for record in done):
-        raise fail(NOT_ACCEPTED, "the study has a new version: 'croupier join' without --yes shows it and asks")
+    if any(record.state in ("new version", "new survey") for record in done):
+        raise fail(NOT_ACCEPTED, "the study has a new description: 'croupier join' without --yes shows it and asks")
 
 
 def _answers(file: Path) -> dict[str, float | str]:
@@ -142,14 +142,14 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
         ),
         None,
     )
-    if before is not None and before.consents[-1].hash == shown.study.hash.hex() and epsilon is None and not link:
+    if before is not None and before.covers(shown.survey, shown.wave) and epsilon is None and not link:
         return name
     smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
     most = epsilon or (before.wave_epsilon if before else smallest)
     if before is not None and not yes and not sys.stdin.isatty():  # a service asks nobody; `follow` waits for consent
-        note(f"study {name!r} has a new version: 'croupier join {name}' shows it and asks")
+        note(f"study {name!r} has a new description: 'croupier join {name}' shows it and asks")
         return name
-    for line in _told(shown, most, is_new=before is None):
+    for line in _told(shown, most, before):
         note(line)
     if not yes and not typer.confirm("Do you consent?", default=False):
         raise ValueError(f"study {name!r} was not joined; nothing was sent")
@@ -157,15 +157,17 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
     return name
 
 
-def _told(shown: ShownStudy, epsilon: float, *, is_new: bool) -> list[str]:
+def _told(shown: ShownStudy, epsilon: float, before: JoinedStudy | None) -> list[str]:
     from croupier.show.promises import study_lines
 
     study = shown.study
     survey = shown.rounds[0].survey
     texts = survey.wordings[0] if survey else None
     lines = [texts.title, texts.introduction, texts.consent] if texts else []
-    if not is_new:
+    if before is not None and before.version.hash != study.hash:
         lines.append(f"Version {study.version} changes: {study.change}")
+    elif before is not None and not before.covers(shown.survey, shown.wave):
+        lines.append(f"Wave {shown.wave.number} has another description than the one that you have consented to.")
     lines += [f"  {terms.question.name}: {terms.question.mechanism.kind}" for terms in shown.rounds]
     lines += study_lines(shown.rounds, epsilon)
     lines.append(f"Version {study.version}, hash {study.hash.hex()}")

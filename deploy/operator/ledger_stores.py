@@ -1,4 +1,7 @@
-"""The noise ledgers of the hops whose stores are on this machine; needs no numeric library, as a hop has none."""
+"""The stores of ledgers on this machine: the noise ledger of each hop, and where a ledger may begin at zero.
+
+A machine with a hop alone has no numeric library; only the accountant's own ledger needs them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from croupier.deploy.directory import read_deployment, store_url
+from croupier.deploy.version_files import give_to_owner
+from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.rows.rounds import RoundRows
+from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
 from croupier.show.documents import noise_json
 from croupier.show.views.rounds import NoiseSpentView
-from croupier.shuffler.noise_ledger import kept_noise
+from croupier.shuffler.noise_ledger import NoiseLedger, kept_noise
 
-__all__ = ["has_ledger", "hop_ledgers", "open_store"]
+__all__ = ["give_store_to_owner", "has_ledger", "hop_ledgers", "new_ledger", "open_store"]
 
 _ERASE_PATIENCE_S = 1.0
 """For a service that is writing; it overwrites the log itself."""
@@ -64,3 +71,39 @@ def has_ledger(directory: Path) -> bool:
 
 def _has_store(own: Path) -> bool:
     return load_settings(own).store != "sqlite" or (own / "rounds.db").exists()
+
+
+def new_ledger(directory: Path, name: str) -> None:
+    """Notes in the store of the accountant or a hop that its ledger begins at zero. The service must not be running.
+
+    Raises:
+        ValueError: the service has no ledger, its ledger has rounds, or it runs.
+    """
+    entry = read_deployment(directory).service(name)
+    if entry.role == "analyzer":
+        raise ValueError(f"{name} is the analyzer, which has no ledger; name the accountant or a hop")
+    url = store_url(load_settings(directory / name), directory / name)
+    database = open_database(url, DEFAULT_TIMEOUTS)
+    try:
+        with database.begin() as connection:
+            bring_up_to_date(connection, sa.make_url(url).render_as_string())
+            is_accountant = entry.role == "accountant"
+            if is_accountant:
+                from croupier.accountant.service.ledger import Ledger  # needs numeric libraries, which no hop has
+
+                known = Ledger(connection).disclosed_rounds()
+            else:
+                known = NoiseLedger(connection).rounds()
+            if known:
+                raise ValueError(f"the ledger of {name} has {len(known)} rounds; only an empty one can be begun")
+            RoundRows(connection).begin_ledger()
+    finally:
+        database.close()
+        give_store_to_owner(directory / name)
+
+
+def give_store_to_owner(own: Path) -> None:
+    """Gives the store in a service's folder to the folder's owner, who has to open what root may have made."""
+    for made in own.glob("rounds.db*"):
+        made.chmod(0o600)
+        give_to_owner(made)
