@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -15,7 +17,7 @@ import numpy as np
 from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
 from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.budgets import Tier
-from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.base import AlikeReports, Randomizer
 from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside
@@ -120,6 +122,15 @@ class TableMechanism(Randomizer):
         """The largest of all tables up to this budget; 1 where there is none."""
         variations = [_most_variation(table) for epsilon, table in self.tables.items() if epsilon <= local_epsilon]
         return max(variations, default=1.0)
+
+    def alike_reports(self, local_epsilon: float) -> AlikeReports | None:
+        """The outputs of the two inputs with the largest total variation; None without a table."""
+        if local_epsilon not in self.tables:
+            return None
+        table = self.tables[local_epsilon] / self.tables[local_epsilon].sum(axis=1, keepdims=True)
+        first, second = max(itertools.combinations(table, 2), key=lambda rows: float(np.abs(rows[0] - rows[1]).sum()))
+        columns = Counter(zip(first.tolist(), second.tolist(), strict=True))
+        return tuple((number, one, other) for (one, other), number in columns.items())
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""
