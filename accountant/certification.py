@@ -157,9 +157,10 @@ def _answers(release: Release, deadline: float, progress: Callable[[int, int], N
 def _local(release: Release) -> Guarantee:
     """Returns what the largest local budget gives, also where nobody else is honest."""
     budgets, randomizer, rounds = release.budgets, release.randomizer, release.rounds
+    largest = float(budgets.local_epsilon[-1])  # as declared, also where a table shows less
     method = LOCAL if rounds == 1 else (*LOCAL, state(Method.BASIC_COMPOSITION, rounds=rounds))
     return Guarantee(
-        epsilon=times(randomizer.effective_epsilon(float(budgets.local_epsilon[-1])), rounds),
+        epsilon=times(max(largest, randomizer.effective_epsilon(largest)), rounds),
         delta=min(1.0, times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(method, randomizer),

@@ -107,7 +107,7 @@ class Randomizer(ABC):
         return local_epsilon
 
     def effective_epsilon(self, local_epsilon: float) -> float:
-        """What reports of budgets up to this one show at most: the budget itself, but for what is rounded."""
+        """What reports of budgets up to this one show at most: the budget itself, or less where that is known."""
         return local_epsilon
 
     @abstractmethod

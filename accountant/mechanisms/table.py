@@ -38,8 +38,8 @@ class TableMechanism(Randomizer):
 
     tables: local epsilon -> (inputs, outputs), an array or nested lists, rows adding up to 1. A density is a table once
     its outputs are cut into cells by a post-processing (rounding a report, for instance).
-    No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING, and the local
-    budget that is certified is then what it shows. Rows stand for themselves divided by their sums.
+    No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING. What is
+    certified is never more than what it shows. Rows stand for themselves divided by their sums.
     Raises ValueError for tables of different shapes, rows that do not add up to 1, or a larger ratio.
     """
 
@@ -79,9 +79,8 @@ class TableMechanism(Randomizer):
         return {epsilon: _log_ratio(table) for epsilon, table in self.tables.items()}
 
     def effective_epsilon(self, local_epsilon: float) -> float:
-        """See `Randomizer.shown`."""
-        known = [max(epsilon, shown) for epsilon, shown in self._shown.items() if epsilon <= local_epsilon]
-        return max(known, default=local_epsilon)
+        """The largest of the tables' own ratios: of one that shows nothing it is 0, whatever the declared budget is."""
+        return max((shown for epsilon, shown in self._shown.items() if epsilon <= local_epsilon), default=local_epsilon)
 
     @property
     def name(self) -> str:
