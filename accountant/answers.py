@@ -108,7 +108,7 @@ def answer_of(
     where the last two are equal it is the last, which rests on less. The curve is that of the bound that was taken.
     good_enough_epsilon: what another group has in one round; where budgets are many, no slow bound is tried for less.
     """
-    # The group's, with the budget that reports show: of a table that can be less than the local one.
+    # The group's, with the budget that reports show, which a table may declare a little smaller, or far larger.
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     if policy.waves:
         shuffled = _report_kept(group, victim, randomizer, delta, epsilon, policy)
@@ -157,9 +157,9 @@ def _one_honest_hop(
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
     attained = _local(victim, per_round, at, randomizer.spends_local_delta)
-    curve: Curve = fakes.curve(victim.local_epsilon)
+    curve: Curve = fakes.curve(group.victim.local_epsilon)
     if waves:
-        variation = fakes.variation(victim.local_epsilon)
+        variation = fakes.variation(group.victim.local_epsilon)
         curve = WavesProfile(fakes.law, variation, waves, per_round or max(_LEAST_ASKED, waves * fakes.law.delta))
     better = _better(curve, attained, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
@@ -297,7 +297,8 @@ def _over_rounds(
     alone = attained.delta if delta is None else attained.epsilon
     attained = _basic(attained, rounds)
     attained = replace(attained, epsilon=max(attained.epsilon, epsilon or 0.0), delta=max(attained.delta, delta or 0.0))
-    if rounds > 1 and composable is not None:
+    more = attained.delta if delta is None else attained.epsilon
+    if rounds > 1 and composable is not None and more > 0:
         other = _composed(composable, victim, delta, epsilon, rounds, attained)
         attained = min(attained, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(

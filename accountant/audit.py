@@ -21,9 +21,6 @@ from croupier.protocol.views import BoundView, LowerBoundView
 
 __all__ = ["Audit", "AuditView", "audit"]
 
-_ROUNDING = 1e-9
-"""Relative; both epsilons are found by bisection."""
-
 
 class AuditView(TypedDict):
     """The JSON document of `croupier audit`; "ratio" is None where the attack reaches nothing."""
@@ -96,9 +93,5 @@ def audit(
         seconds=seconds,
         progress=progress,
     )
-    if attack.epsilon > certificate.epsilon * (1 + _ROUNDING):
-        raise RuntimeError(
-            f"an attack reaches epsilon {attack.epsilon!r}, the certificate says {certificate.epsilon!r}: "
-            "this is a defect of croupier; please report it with the budgets"
-        )
+    certificate.check_attack(attack)
     return Audit(certificate, attack)

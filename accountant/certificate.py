@@ -130,19 +130,28 @@ class Certificate:
         return self.rounds if self.series is None else self.series
 
     def check_not_refuted(self) -> None:
-        """Raises ValueError where the attack beside the certificate shows that what it says is not true.
-
-        Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
-        """
-        lower, own = self.lower_bound, (self.epsilon, self.delta)
-        if lower is None or lower.epsilon < self.epsilon or lower.delta < self.delta:
-            return
-        if (lower.epsilon, lower.delta) != own:
+        """Raises ValueError where the attack beside the certificate shows that what it says is not true."""
+        lower = self.lower_bound
+        if lower is not None and self._is_refuted_by(lower):
             raise ValueError(
-                f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack "
-                f"shows that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an "
-                "accountant made it"
+                f"the document contradicts itself: it certifies ε = {self.epsilon:g} at δ = {self.delta:g}, and its "
+                f"own attack shows that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as "
+                "an accountant made it"
             )
+
+    def check_attack(self, lower: LowerBound | None) -> None:
+        """Raises RuntimeError where an attack on the same release shows that the bounds are wrong."""
+        if lower is not None and self._is_refuted_by(lower):
+            raise RuntimeError(
+                f"an attack reaches ε = {lower.epsilon!r} at δ = {lower.delta!r}, the certificate says ε = "
+                f"{self.epsilon!r} at δ = {self.delta!r}: this is a defect of croupier; please report it with the "
+                "budgets"
+            )
+
+    def _is_refuted_by(self, lower: LowerBound) -> bool:
+        """Whether an attack proves more: what is certified at (epsilon, delta) holds for any larger ones as well."""
+        own = (self.epsilon, self.delta)
+        return lower.epsilon >= own[0] and lower.delta >= own[1] and (lower.epsilon, lower.delta) != own
 
     def _check_local_budget(self) -> None:
         """Raises ValueError where less is certified if everyone else colludes than the local budgets come to."""

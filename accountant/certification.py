@@ -76,7 +76,8 @@ def certify(
     above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
     Several rounds are composed by privacy loss distributions or by basic composition, whichever gives less.
 
-    Raises ValueError for anything outside these ranges, naming the value and the range.
+    Raises ValueError for anything outside these ranges, naming the value and the range; and RuntimeError where the
+    attack reaches more than is certified, so that no certificate is made that contradicts itself.
     """
     release = Release.of(budgets, randomizer, delta, epsilon, rounds, SettledConditions.of(conditions))
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
@@ -94,7 +95,7 @@ def certify(
     if attack and seconds is None:
         remarks = _remarks(release, worst.tier.epsilon)
     tiers = _as_counted(release, [answer.tier for answer in answers])
-    return Certificate(
+    certificate = Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
@@ -113,6 +114,8 @@ def certify(
         rounds=release.rounds,
         budget_privacy=release.conditions.counted_by,
     )
+    certificate.check_attack(lower)
+    return certificate
 
 
 def tier_profiles(
@@ -154,9 +157,10 @@ def _answers(release: Release, deadline: float, progress: Callable[[int, int], N
 def _local(release: Release) -> Guarantee:
     """Returns what the largest local budget gives, also where nobody else is honest."""
     budgets, randomizer, rounds = release.budgets, release.randomizer, release.rounds
+    largest = float(budgets.local_epsilon[-1])  # as declared, also where a table shows less
     method = LOCAL if rounds == 1 else (*LOCAL, state(Method.BASIC_COMPOSITION, rounds=rounds))
     return Guarantee(
-        epsilon=times(randomizer.effective_epsilon(float(budgets.local_epsilon[-1])), rounds),
+        epsilon=times(max(largest, randomizer.effective_epsilon(largest)), rounds),
         delta=min(1.0, times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(method, randomizer),

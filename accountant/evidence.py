@@ -9,7 +9,6 @@ from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.release import Release
 from croupier.accountant.results import Comparison, Grade, LowerBound
 from croupier.protocol.codes import Note
-from croupier.protocol.hop_noise import KINDS_WITH_FAKES
 from croupier.protocol.statements import state
 
 __all__ = ["attack_on_one_hop", "attack_on_shuffle", "published_bounds"]
@@ -51,10 +50,10 @@ def attack_on_one_hop(release: Release, fakes: HopFakes, delta: float | None) ->
     """Returns an attack on the fakes of one honest hop, where everybody else is not; see `attack_on_shuffle`."""
     from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 
-    if fakes.randomizer.kind not in KINDS_WITH_FAKES or (delta is not None and delta >= 1):
+    reports = fakes.randomizer.alike_reports(float(release.budgets.local_epsilon[-1]))
+    if reports is None or (delta is not None and delta >= 1):
         return None
-    variation = fakes.randomizer.total_variation(float(release.budgets.local_epsilon[-1]))
-    attack = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=release.epsilon)
+    attack = attack_on_hop_noise(fakes.law, reports, delta=delta, epsilon=release.epsilon)
     return _in_one_round(attack, release.rounds)
 
 

@@ -1,73 +1,139 @@
 """The attack on hop noise: everybody but the victim and one honest hop is dishonest, and reads that hop's counts.
 
-The observer knows every report of the honest hop's output but the victim's and the fakes. It counts the two values
-between which the victim chose. The likelihood of a count of fakes changes by the same factor below and above its
-middle, so each count has four cases, and all tests of them are tried. docs/hop-noise.md, section 2.
+The observer knows every report of the honest hop's output but the victim's and the fakes. Of every value the hop has
+added c + Z fakes. A report of the value changes the law f of their count N by the factor f(N - 1)/f(N), which depends
+only on the case of N: zero, up to the middle c, or above it; and N = 2c + 1 shows the report. So a test needs nothing
+but the number of values in each case, for every group of values that two answers of the victim are reported as with
+the same two probabilities. Those numbers are independent, and their laws are exact (docs/hop-noise.md, section 2.1).
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from croupier.accountant.attacks.event_tests import Target
-from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.mechanisms.base import AlikeReports
+from croupier.accountant.numerics.binomial import Floats, binomial_pmf
 from croupier.accountant.results import LowerBound
 from croupier.protocol.hop_noise import FakeLaw
 
 __all__ = ["attack_on_hop_noise"]
 
 _MARGIN = 1e-9
-"""Far above the relative error of a probability: of the four cases' masses, and of randomised response."""
+"""Far above the relative error of a probability, and of a sum of MAX_OUTCOMES of them."""
+MAX_OUTCOMES = 2**20
+"""More outcomes take seconds: the groups that tell two answers apart least are then not looked at."""
+MAX_TRINOMIAL = 30
+"""In larger groups a count of zero is read as one up to the middle. It excludes only one of many values."""
+MAX_OUTCOMES_OF_GROUP = 1000
+"""Counts of larger groups are read in steps; they have a standard deviation of more than 50."""
+REACH = 9.0
+"""The outcomes of larger groups that are looked at, in standard deviations from the mean."""
 
 
 def attack_on_hop_noise(
-    law: FakeLaw, variation: float, *, delta: float | None = None, epsilon: float | None = None
+    law: FakeLaw, reports: AlikeReports, *, delta: float | None = None, epsilon: float | None = None
 ) -> LowerBound:
-    """Returns the strongest test of two counts, as a bound that no guarantee of one honest hop can be below.
+    """Returns the strongest test of a batch's counts, as a bound that no guarantee of one honest hop can be below.
 
     Args:
         law: of the honest hop's fakes.
-        variation: the total variation between the reports of two values, by binary or k-ary randomised response.
+        reports: of two answers of the victim, as `Randomizer.alike_reports` groups them.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
 
     Neighbouring relation: replace-one. Direction of error: rounded down.
     """
     target = Target(delta, epsilon)
-    first, second = _laws_of_counts(law, variation)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        order = np.argsort(-(first / second), kind="stable")
-    scores = target.score(np.cumsum(first[order]) * (1 - _MARGIN), np.cumsum(second[order]) * (1 + _MARGIN))
-    best = max(0.0, float(np.max(scores)))
+    first, second = _laws_of_two_values(law, reports) if law.is_paired else _laws_of_more_values(law, reports)
+    best = max(0.0, _best_event(first, second, target), _best_event(second, first, target))
     words = (
         "all but the victim and one hop are dishonest; the observer subtracts all reports that it knows, and compares "
-        f"{'the count of ones' if law.is_paired else 'the counts of the two values'} with the mean of the fakes"
+        f"{'the count of ones' if law.is_paired else 'the counts of all values'} with the mean of the fakes"
     )
     if delta is not None:
         return LowerBound(best * (1 - _MARGIN), delta, words)
     return LowerBound(epsilon or 0.0, min(1.0, best * (1 - _MARGIN)), words)
 
 
-def _laws_of_counts(law: FakeLaw, variation: float) -> tuple[Floats, Floats]:
-    """The laws of the cases if the victim has the one value, and if it has the other; cases without mass left out."""
-    q = math.exp(-1 / law.scale)
-    edge = law.edge
-    middle = edge / q**law.radius
-    below, above = (1 + middle) / 2 - edge, (1 - middle) / 2
-    # A count of fakes is -radius, up to 0, up to radius, or radius + 1; and the same with a report on top.
-    alone, raised = np.array([edge, below, above, 0.0]), np.array([0.0, above, below, edge])
-    other = (1 - variation) / law.num_values
-    kept = other + variation
-    if law.is_paired:
-        first, second = kept * raised + other * alone, kept * alone + other * raised
-    else:
-        neither = max(0.0, 1 - kept - other) * np.outer(alone, alone)
-        first_raised, second_raised = np.outer(raised, alone), np.outer(alone, raised)
-        first, second = (
-            (kept * a + other * b + neither).ravel()
-            for a, b in ((first_raised, second_raised), (second_raised, first_raised))
-        )
+def _best_event(first: Floats, second: Floats, target: Target) -> float:
+    """Returns what the best event proves: all outcomes whose likelihood ratio is above a threshold."""
     used = (first > 0) | (second > 0)
-    return first[used], second[used]
+    first, second = first[used], second[used]
+    with np.errstate(divide="ignore"):
+        order = np.argsort(-(first / second), kind="stable")
+    scores = target.score(np.cumsum(first[order]) * (1 - _MARGIN), np.cumsum(second[order]) * (1 + _MARGIN))
+    return float(np.max(scores))
+
+
+def _cases(law: FakeLaw) -> tuple[float, float, float]:
+    """The probabilities that a count of fakes is zero, up to the middle, or above it."""
+    middle = law.edge * math.exp(law.radius / law.scale)  # Pr[Z = 0]
+    above = middle * math.expm1(-law.radius / law.scale) / -math.expm1(1 / law.scale)
+    return law.edge, above + (middle - law.edge), above
+
+
+def _laws_of_two_values(law: FakeLaw, reports: AlikeReports) -> tuple[Floats, Floats]:
+    """The laws of the cases of Z, which tells both counts, at two answers."""
+    least, below, above = _cases(law)
+    # A report of the one value leaves Z as it is; with a report of the other one Z looks larger by one.
+    alone, raised = np.array([least, below, above, 0.0]), np.array([0.0, above, below, least])
+    one, other = (answers for number, *answers in reports for _ in range(number))
+    return one[0] * alone + other[0] * raised, one[1] * alone + other[1] * raised
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Values alike in the reports of two answers, with the law of the numbers of values in each case.
+
+    fakes: float64 (J,), the probability of every outcome without a report; raised: float64 (J,), the sum of the
+    probabilities of the outcome where one of the values has a report, over all values. One outcome: not looked at.
+    """
+
+    fakes: Floats
+    raised: Floats
+    first: float
+    second: float
+
+
+def _laws_of_more_values(law: FakeLaw, reports: AlikeReports) -> tuple[Floats, Floats]:
+    """The laws of what the observer sees, at two answers; the last outcomes are reports that are shown."""
+    zero, *_ = _cases(law)
+    groups, outcomes = [], 1
+    for number, first, second in sorted(reports, key=lambda group: -group[0] * abs(group[1] - group[2])):
+        fakes, raised = _group(law, number)
+        if outcomes * fakes.size > MAX_OUTCOMES:
+            fakes, raised = np.ones(1), np.full(1, number * (1 - zero))
+        outcomes *= fakes.size
+        groups.append(_Group(fakes, raised, first, second))
+    laws = np.zeros((2, outcomes))
+    for own in groups:
+        parts = [group.raised if group is own else group.fakes for group in groups]
+        outcome = functools.reduce(np.multiply.outer, parts).ravel()
+        laws += np.outer([own.first, own.second], outcome)
+    shown = np.array([(number * first * zero, number * second * zero) for number, first, second in reports]).T
+    first_law, second_law = np.hstack([laws, shown])
+    return first_law, second_law
+
+
+def _group(law: FakeLaw, number: int) -> tuple[Floats, Floats]:
+    """See `_Group`; with number values."""
+    zero, below, above = _cases(law)
+    down, up = above / below, below / above  # by how much a report changes the probability of each case
+    if number <= MAX_TRINOMIAL:
+        zeros, high = (counts.ravel() for counts in np.mgrid[: number + 1, : number + 1])
+        zeros, high = zeros[zeros + high <= number], high[zeros + high <= number]
+        low = number - zeros - high
+        fakes = binomial_pmf(zeros, number, zero) * binomial_pmf(high, number - zeros, above / (above + below))
+        return fakes, fakes * (low * down + high * up)
+    mean, width = number * above, REACH * math.sqrt(number * above * (1 - above)) + REACH
+    high = np.arange(max(0, math.floor(mean - width)), min(number, math.ceil(mean + width)) + 1)
+    fakes = binomial_pmf(high, number, above)
+    # With a report a count is zero or up to the middle with probability `above`.
+    raised = fakes * ((number - high) * above / (zero + below) + high * up)
+    starts = np.arange(0, high.size, math.ceil(high.size / MAX_OUTCOMES_OF_GROUP))
+    return np.add.reduceat(fakes, starts), np.add.reduceat(raised, starts)

@@ -272,12 +272,12 @@ def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
 
 
 def _wanted(cells: Cells) -> Floats:
-    """|p0 - p1| on each cell: its root mean square, over the pieces and the pairs."""
+    """|p0 - p1| on each cell: its root mean square, over the pieces and the pairs; 1 where no pair differs anywhere."""
     square = np.zeros(cells.width.size)
     for pair in cells.pairs:
         difference = (pair.mass0 - pair.mass1) / np.maximum(pair.width, 1e-300)
         square += np.bincount(pair.cell, weights=difference**2 * pair.width, minlength=square.size)
-    return cells.pool(np.sqrt(square / cells.width))
+    return cells.pool(np.sqrt(square / cells.width)) if square.any() else np.ones(square.size)
 
 
 def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) -> Floats:

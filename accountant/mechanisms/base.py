@@ -15,7 +15,10 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["Randomizer"]
+__all__ = ["AlikeReports", "Randomizer"]
+
+AlikeReports = tuple[tuple[int, float, float], ...]
+"""Groups of report values: how many there are, and the probability of each at one answer and at another one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,13 @@ class Randomizer(ABC):
         """The largest total variation between the reports of two values, for budgets up to this one, rounded up."""
         return 1.0
 
+    def alike_reports(self, local_epsilon: float) -> AlikeReports | None:
+        """The report values in groups of equal probabilities, for two answers that are hardest to hide.
+
+        None without finitely many report values.
+        """
+        return None
+
     def least_mass(self, local_epsilon: float) -> float | None:
         """The mass of the least density over all values, rounded down; None where it is not known or there is none."""
         return None
@@ -97,7 +107,7 @@ class Randomizer(ABC):
         return local_epsilon
 
     def effective_epsilon(self, local_epsilon: float) -> float:
-        """What reports of budgets up to this one show at most: the budget itself, but for what is rounded."""
+        """What reports of budgets up to this one show at most: the budget itself, or less where that is known."""
         return local_epsilon
 
     @abstractmethod

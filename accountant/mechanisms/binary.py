@@ -13,6 +13,7 @@ from croupier.accountant.bounds.closed_forms import binary_delta
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
@@ -78,6 +79,11 @@ class BitReports(BitBlanket):
     def total_variation(self, local_epsilon: float) -> float:
         """tanh(v/2)."""
         return min(1.0, math.tanh(local_epsilon / 2) * (1 + 8 * UNIT))
+
+    def alike_reports(self, local_epsilon: float) -> AlikeReports:
+        """The bit that is kept, and the other one."""
+        flip = math.exp(-local_epsilon) / (1 + math.exp(-local_epsilon))
+        return (1, 1 - flip, flip), (1, flip, 1 - flip)
 
     def worst_case(self, victim: Victim, others: Others) -> Curve | None:
         """See `Randomizer.worst_case`; None where the splits of the others' bits are too many to look at all."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, BitBlanket
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
@@ -58,6 +59,11 @@ class MultipleChoice(BitBlanket):
     def total_variation(self, local_epsilon: float) -> float:
         """tanh(v/2), for a set and its complement."""
         return BinaryRandomizedResponse().total_variation(local_epsilon)
+
+    def alike_reports(self, local_epsilon: float) -> AlikeReports:
+        """For a set and its complement: the options with the one's bits, and with the other's."""
+        bits = BinaryRandomizedResponse().alike_reports(local_epsilon)
+        return tuple((self.k, first / self.k, second / self.k) for _, first, second in bits)
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """tanh(v/2)/k, and 1/(4k) less a quarter of its square: the ones of an option, given how many drew it."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from croupier.accountant.bounds.closed_forms import kary_losses
 from croupier.accountant.bounds.profile import Curve, Others, Victim
+from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
@@ -55,6 +56,13 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         """(e^v-1)/(e^v+k-1)."""
         decay = math.exp(-local_epsilon)
         return min(1.0, -math.expm1(-local_epsilon) / (1 + (self.k - 1) * decay) * (1 + 16 * UNIT))
+
+    def alike_reports(self, local_epsilon: float) -> AlikeReports:
+        """The two values, and those that are neither."""
+        kept = 1 / (1 + (self.k - 1) * math.exp(-local_epsilon))
+        other = kept * math.exp(-local_epsilon)
+        both = (1, kept, other), (1, other, kept)
+        return both if self.k == 2 else (*both, (self.k - 2, other, other))
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """(e^v-1)/Z, and (1/Z)(1-1/Z), the variance of a category that no user holds, Z = e^v+k-1."""

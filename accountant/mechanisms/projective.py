@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
@@ -77,6 +78,18 @@ class ProjectiveResponse(ClosedFormRandomizer):
         space, decay = self.space, math.exp(-local_epsilon)
         whole = space.block + (space.num_points - space.block) * decay
         return min(1.0, -math.expm1(-local_epsilon) * space.apart / whole * (1 + 16 * UNIT))
+
+    def alike_reports(self, local_epsilon: float) -> AlikeReports:
+        """The points of one hyperplane but not the other, of both, and of neither."""
+        space, decay = self.space, math.exp(-local_epsilon)
+        inside = 1 / (space.block + (space.num_points - space.block) * decay)
+        outside, neither = inside * decay, space.num_points - 2 * space.block + space.common
+        return (
+            (space.apart, inside, outside),
+            (space.apart, outside, inside),
+            (space.common, inside, inside),
+            (neither, outside, outside),
+        )
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """The weight w = (s-l)(e^v-1)/Z, and the variance of the hits of a category that no user holds."""

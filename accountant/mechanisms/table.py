@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -15,7 +17,7 @@ import numpy as np
 from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
 from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.budgets import Tier
-from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.base import AlikeReports, Randomizer
 from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside
@@ -36,8 +38,8 @@ class TableMechanism(Randomizer):
 
     tables: local epsilon -> (inputs, outputs), an array or nested lists, rows adding up to 1. A density is a table once
     its outputs are cut into cells by a post-processing (rounding a report, for instance).
-    No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING, and the local
-    budget that is certified is then what it shows. Rows stand for themselves divided by their sums.
+    No floats have a ratio of exactly e^epsilon: a table may show more than its budget by TABLE_ROUNDING. What is
+    certified is never more than what it shows. Rows stand for themselves divided by their sums.
     Raises ValueError for tables of different shapes, rows that do not add up to 1, or a larger ratio.
     """
 
@@ -77,9 +79,8 @@ class TableMechanism(Randomizer):
         return {epsilon: _log_ratio(table) for epsilon, table in self.tables.items()}
 
     def effective_epsilon(self, local_epsilon: float) -> float:
-        """See `Randomizer.shown`."""
-        known = [max(epsilon, shown) for epsilon, shown in self._shown.items() if epsilon <= local_epsilon]
-        return max(known, default=local_epsilon)
+        """The largest of the tables' own ratios: of one that shows nothing it is 0, whatever the declared budget is."""
+        return max((shown for epsilon, shown in self._shown.items() if epsilon <= local_epsilon), default=local_epsilon)
 
     @property
     def name(self) -> str:
@@ -120,6 +121,15 @@ class TableMechanism(Randomizer):
         """The largest of all tables up to this budget; 1 where there is none."""
         variations = [_most_variation(table) for epsilon, table in self.tables.items() if epsilon <= local_epsilon]
         return max(variations, default=1.0)
+
+    def alike_reports(self, local_epsilon: float) -> AlikeReports | None:
+        """The outputs of the two inputs with the largest total variation; None without a table."""
+        if local_epsilon not in self.tables:
+            return None
+        table = self.tables[local_epsilon] / self.tables[local_epsilon].sum(axis=1, keepdims=True)
+        first, second = max(itertools.combinations(table, 2), key=lambda rows: float(np.abs(rows[0] - rows[1]).sum()))
+        columns = Counter(zip(first.tolist(), second.tolist(), strict=True))
+        return tuple((number, one, other) for (one, other), number in columns.items())
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""

@@ -1,4 +1,7 @@
-"""No certificate may be below an attack: exact lower bounds at real sizes, computed here from the definitions."""
+"""No certificate may be below an attack: exact lower bounds at real sizes, computed here from the definitions.
+
+And the attacks of the library, on every kind of mechanism under every condition.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from croupier import BinaryRandomizedResponse, Budgets, KaryRandomizedResponse, OneBitMean, certify
+from croupier import (
+    BinaryRandomizedResponse,
+    Budgets,
+    KaryRandomizedResponse,
+    OneBitMean,
+    Randomizer,
+    TableMechanism,
+    certify,
+)
 from croupier.accountant.published import gspa_asymptotic
+from croupier.protocol.budget_privacy import BudgetPrivacy
+from croupier.protocol.permanent import PermanentSeries
+from tests.support.drawn import drawn
 from tests.support.oracles.from_definitions import count_law
 
 REFUTED: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "accounting.json").read_text())[
@@ -144,3 +160,59 @@ def test_the_one_bit_mean_is_never_below_its_worst_data_set() -> None:
         for p, q in ((under_one, zero), (zero, under_one)):
             worst = max(worst, float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum()))
     assert 0.9 * certified < worst <= certified * (1 + 1e-12)
+
+
+KINDS = (
+    *("rr", "onebit", "krr(k=2)", "krr(k=3)", "krr(k=20)", "levels(k=4)", "choices(k=2)", "choices(k=12)"),
+    *("pgr(k=7, q=2)", "pgr(k=300, q=5)", "laplace", "laplace(lattice=8)", "gaussian", "hemisphere(d=5)"),
+    *("gaussian_vector(d=2, records=3)", "table"),
+)
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dishonest": {"dishonest": 3},
+    "stratified": {"linkage": "stratified"},
+    "blanket": {"bounds": "blanket"},
+    "in turns": {"adaptive_order": True},
+    "rounds": {"rounds": 2},
+    "budget privacy": {"counted_by": BudgetPrivacy(1.0, 1e-6)},
+    "hop noise": {"hop_noise": (0.3, 1e-7)},
+    "little hop noise": {"hop_noise": (5.0, 1e-3), "hops": 3},
+    "rounds with hop noise": {"rounds": 3, "hop_noise": (1.0, 1e-5)},
+    "one report in many waves": {"rounds": PermanentSeries(4, "s"), "hop_noise": (1.0, 1e-5)},
+}
+REFUSED = ("adaptive_order is true for", "hop_noise is given for", "rounds is a series of waves of")
+"""How a condition is refused of which nothing is proved for a kind."""
+
+
+def of_kind(kind: str, budgets: dict[float, int]) -> tuple[Budgets, Randomizer | str]:
+    """Budgets and randomizer as the kind needs them."""
+    spent = 1e-7 if kind.startswith("gaussian") else 0.0
+    multiset = Budgets.from_tiers([(epsilon, count, spent) for epsilon, count in budgets.items()])
+    if kind != "table":
+        return multiset, kind
+    weights = {epsilon: np.exp(-epsilon / 2.001 * np.array([[0, 1, 1, 0], [1, 0, 1, 0]])) for epsilon in budgets}
+    return multiset, TableMechanism({epsilon: rows / rows.sum(1, keepdims=True) for epsilon, rows in weights.items()})
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    budgets=st.dictionaries(
+        st.sampled_from([2.0, 0.05, 0.5, 1.0, 4.0, 8.0]), st.integers(3, 400), min_size=1, max_size=2
+    ),
+    sought=st.one_of(
+        st.fixed_dictionaries({"delta": st.sampled_from([1e-3, 1e-9, 1e-6, 0.1])}),
+        st.fixed_dictionaries({"epsilon": st.sampled_from([0.3, 0.0, 0.01, 2.0])}),
+    ),
+)
+@drawn(1)
+def test_no_certificate_is_below_the_attack_beside_it(
+    kind: str, condition: str, budgets: dict[float, int], sought: dict[str, float]
+) -> None:
+    """A certificate that its own attack contradicts is not made: `certify` raises RuntimeError."""
+    multiset, randomizer = of_kind(kind, budgets)
+    try:
+        certify(multiset, randomizer, **sought, **CONDITIONS[condition])  # type: ignore[arg-type]
+    except ValueError as error:
+        if not str(error).startswith(REFUSED):
+            raise

@@ -146,21 +146,23 @@ def test_the_bounds_of_the_shuffle_count_fakes_as_dishonest() -> None:
 
 @given(
     st.dictionaries(st.sampled_from([0.05, 0.5, 2.0, 8.0]), st.integers(1, 3000), min_size=1, max_size=3),
-    st.sampled_from(["rr", "onebit", "krr(k=4)"]),
+    st.sampled_from(["rr", "onebit", "krr(k=4)", "choices(k=2)", "levels(k=4)"]),
     st.floats(0.01, 3.0),
 )
 def test_hop_noise_is_at_most_every_bound_and_at_least_its_attack(
     budgets: dict[float, int], kind: str, epsilon: float
 ) -> None:
     certificate = certify(budgets, kind, delta=DELTA, hop_noise=(epsilon, 1e-8), bounds="blanket")
-    fakes = 2 * HopNoise(epsilon, 1e-8).law(2 if kind != "krr(k=4)" else 4).most
+    law = HopNoise(epsilon, 1e-8).law(2 if kind in ("rr", "onebit") else 4)
+    fakes = 2 * law.most
     without = certify(budgets, kind, delta=DELTA, bounds="blanket", dishonest=fakes, attack=False)
     assert certificate.one_honest_hop is not None
     assert certificate.epsilon <= min(without.epsilon, certificate.one_honest_hop.epsilon)
     assert certificate.one_honest_hop.epsilon <= min(max(budgets), epsilon) * (1 + 1e-12)
     certificate.check_not_refuted()
-    variation = randomizer_from_name(kind).total_variation(max(budgets))
-    attack = attack_on_hop_noise(HopNoise(epsilon, 1e-8).law(2 if kind != "krr(k=4)" else 4), variation, delta=DELTA)
+    reports = randomizer_from_name(kind).alike_reports(max(budgets))
+    assert reports is not None
+    attack = attack_on_hop_noise(law, reports, delta=DELTA)
     assert attack.epsilon <= certificate.one_honest_hop.epsilon
 
 
@@ -171,7 +173,9 @@ def test_a_table_is_certified_by_its_largest_total_variation() -> None:
     declared = certify({2.0: 10}, TableMechanism({2.0: table}), delta=DELTA, hop_noise=noise)
     named = certify({2.0: 10}, "krr(k=3)", delta=DELTA, hop_noise=noise)
     assert named.epsilon <= declared.epsilon == pytest.approx(named.epsilon, rel=1e-6)
-    assert declared.lower_bound is None
+    assert declared.lower_bound is not None
+    assert named.lower_bound is not None
+    assert declared.lower_bound.epsilon == pytest.approx(named.lower_bound.epsilon, rel=1e-6)
 
 
 def test_rounds_compose_by_the_losses_of_hop_noise() -> None:
