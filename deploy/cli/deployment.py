@@ -144,7 +144,10 @@ def rotate(
             states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
         missing = deployment.not_signed_by()
         if missing:
-            after = f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: 'croupier deployment sign'"
+            after = (
+                f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: sign it, and send it on, or "
+            )
+            after += f"have {name}.public.toml assembled with the changes of others ('croupier deployment sign --help')"
         else:
             after = f"all have signed {directory / DEPLOYMENT_FILE}; services and clients fetch it"
         lines = ["\n".join(states), after]

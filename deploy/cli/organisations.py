@@ -165,7 +165,7 @@ def assemble(
         directory.mkdir(parents=True, exist_ok=True)
         write_deployment(directory, proposal, PROPOSAL_FILE)
         file = directory / PROPOSAL_FILE
-        lines = _described(proposal, differences(before, proposal) if before else [])
+        lines = _described(proposal, differences(before, proposal) if before else [], before)
         show(as_json, _document(proposal), *lines, f"{file}: every organisation signs it with 'deployment sign'")
 
 
@@ -176,23 +176,42 @@ def sign(
     ] = None,
     directory: Directory = HERE,
     accept_loss: AcceptLoss = None,
+    hand_over: Annotated[
+        list[str] | None,
+        typer.Option(help="A service of yours, or 'operator', that the proposal gives to somebody else's keys."),
+    ] = None,
+    instead_of: Annotated[
+        str,
+        typer.Option(help="The fingerprint, 16 digits or more, of another version with this number that you signed."),
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
     printed: Annotated[
         bool,
         typer.Option("--print", help="Print the signed file and keep nothing: for a pod, which cannot write --dir."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a proposal and sign it with the keys that are here; the last signature makes it the deployment."""
+    """Show a proposal, ask, and sign it with the keys that are here; the last signature makes it the deployment."""
     with plain_errors():
+        from croupier.deploy.operator.versions import read_version
         from croupier.deploy.operator.versions import sign as sign_it
         from croupier.deploy.version_files import deployment_text
 
-        signing = sign_it(directory, files or [], accept_loss=accept_loss or [], keep=not printed)
+        proposed = read_version(directory, files or [])
+        asks = not (yes or proposed.agreed)
+        if asks and (as_json or printed):
+            raise ValueError("--json and --print need --yes, because a program cannot be asked")
+        if not as_json and not printed:
+            show(False, {}, *_described(proposed.deployment, proposed.changed, proposed.before))
+        proposed.require(hand_over or [], instead_of)
+        if asks:
+            typer.confirm("Sign this?", abort=True, err=True)
+        signing = sign_it(directory, proposed, accept_loss=accept_loss or [], keep=not printed)
         if printed:
             typer.echo(deployment_text(signing.deployment), nl=False)
-            return
-        show(as_json, _document(signing.deployment, signing), *_described(signing.deployment, signing.changed))
-        if not as_json:
+        elif as_json:
+            show(True, _document(signing.deployment, signing))
+        else:
             note(f"croupier: {_outcome(directory, signing)}")
 
 
@@ -206,19 +225,23 @@ def _outcome(directory: Path, signing: Signing) -> str:
 
 
 def diff(
-    older: Annotated[Path | None, typer.Argument(help="A file; default: deployment.toml in --dir.")] = None,
-    newer: Annotated[Path | None, typer.Argument(help="A file; default: proposal.toml in --dir.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="A file; default: proposal.toml in --dir.")] = None,
+    newer: Annotated[Path | None, typer.Argument(help="A newer file to compare FILE with.")] = None,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two versions."""
+    """Show what differs between the installed version and a file, or between two files."""
     with plain_errors():
         from croupier.deploy.operator.versions import PROPOSAL_FILE
-        from croupier.protocol.deployment import DEPLOYMENT_FILE, read_unchecked
+        from croupier.deploy.version_files import last_signed
+        from croupier.protocol.deployment import read_unchecked
         from croupier.protocol.versions import differences
 
-        before, after = older or directory / DEPLOYMENT_FILE, newer or directory / PROPOSAL_FILE
-        changed = differences(read_unchecked(before), read_unchecked(after))
+        after = read_unchecked(newer or file or directory / PROPOSAL_FILE)
+        before = read_unchecked(file) if file and newer else last_signed(directory)
+        if before is None:
+            raise ValueError(f"{directory} has no installed version to compare with; give two files")
+        changed = differences(before, after)
         show(as_json, {"changed": changed}, "\n".join(changed) or "nothing differs")
 
 
@@ -283,10 +306,12 @@ def _document(version: Deployment, signing: Signing | None = None) -> dict[str, 
     }
 
 
-def _described(version: Deployment, changed: list[str]) -> list[str]:
+def _described(version: Deployment, changed: list[str], before: Deployment | None) -> list[str]:
     """Returns what an organisation looks at before it signs."""
     from croupier.deploy.operator.organisations import shared
     from croupier.deploy.operator.public_file import entry_fingerprint
+    from croupier.deploy.operator.versions import handed_over
+    from croupier.protocol.deployment import OPERATOR
     from croupier.protocol.words import fingerprint_words
 
     services = [
@@ -297,7 +322,13 @@ def _described(version: Deployment, changed: list[str]) -> list[str]:
     operator = version.operator.organisation if version.operator else ""
     services.append(f"operator: {operator or 'no organisation named'}")
     pages = [f"page for participants {page}: {_whose(page)}" for page in version.participant_pages]
-    parts = [f"version {version.version} of {version.name!r}", *services, *shared(version), *pages]
+    organisations = {entry.name: entry.organisation for entry in version.services} | {OPERATOR: operator}
+    holders = [
+        f"{name} is handed over to new keys, of {organisations[name] or 'no organisation named'}, whose words must be:"
+        f"\n    {words}"
+        for name, words in handed_over(version, before).items()
+    ]
+    parts = [f"version {version.version} of {version.name!r}", *services, *shared(version), *pages, *holders]
     return ["\n".join([*parts, *changed]), fingerprint_words(version.fingerprint)]
 
 

@@ -1,5 +1,6 @@
 # A
 croupier rotate shuffler-1 --host a2.example --dir study
+croupier deployment sign --dir study
 scp study/proposal.toml b.example:study/
 
 # B

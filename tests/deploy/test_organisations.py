@@ -15,10 +15,11 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator import organisations
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.organisations import assemble, shared
+from croupier.deploy.operator.public_file import read_public_file
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
 from croupier.protocol import words
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment, read_unchecked
 from croupier.protocol.names import Digest
 from croupier.protocol.versions import follow
 from croupier.protocol.words import fingerprint_words
@@ -45,12 +46,12 @@ def found(place: Path, members: str = "abc") -> dict[str, Path]:
 def agree(homes: dict[str, Path], file: Path) -> Any:
     """Everybody signs a proposal, one after the other, and gets the file that all have signed."""
     for home in homes.values():
-        said = answer("deployment", "sign", file, "--dir", home)
+        said = answer("deployment", "sign", "--yes", file, "--dir", home)
         if said["not_signed_by"]:
             file = home / "proposal.toml"
     for home in homes.values():
         if home != list(homes.values())[-1]:
-            answer("deployment", "sign", list(homes.values())[-1] / DEPLOYMENT_FILE, "--dir", home)
+            answer("deployment", "sign", "--yes", list(homes.values())[-1] / DEPLOYMENT_FILE, "--dir", home)
     return said
 
 
@@ -99,14 +100,14 @@ def test_an_own_entry_that_was_changed_is_not_signed(tmp_path: Path) -> None:
     croupier("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
     proposal = homes["a"] / "proposal.toml"
     proposal.write_text(proposal.read_text().replace("c.example:7101", "evil.example:7101"))
-    croupier("deployment", "sign", proposal, "--dir", homes["b"])
-    said = " ".join(croupier("deployment", "sign", proposal, "--dir", homes["c"], expect=2).stderr.split())
+    croupier("deployment", "sign", "--yes", proposal, "--dir", homes["b"])
+    said = " ".join(croupier("deployment", "sign", "--yes", proposal, "--dir", homes["c"], expect=2).stderr.split())
     assert "changes public_address of analyzer, which is yours" in said
     (tmp_path / "strange").mkdir()
     stranger = tmp_path / "strange" / "operator.public.toml"
     croupier("org", "new", "--role", "operator", "--dir", stranger.parent)
     croupier("deployment", "assemble", *public, stranger, "--name", "study", "--dir", homes["a"])
-    said = " ".join(croupier("deployment", "sign", proposal, "--dir", homes["b"], expect=2).stderr.split())
+    said = " ".join(croupier("deployment", "sign", "--yes", proposal, "--dir", homes["b"], expect=2).stderr.split())
     assert re.search(naming("operator.public.toml"), said)
     file = homes["c"] / "analyzer.public.toml"
     file.write_text(file.read_text().replace("c.example", "d.example"))
@@ -117,7 +118,7 @@ def test_two_rotations_at_once_are_merged_by_name(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     for name in "ac":
         said = answer("rotate", NAMES[name], "--dir", homes[name])
-        assert len(said["not_signed_by"]) == 2
+        assert len(said["not_signed_by"]) == 3  # its owner, too, signs what is shown
     again = croupier("rotate", "analyzer", "--dir", homes["c"], expect=2).stderr
     assert "pending keys" in " ".join(again.split())
     stated = [homes[name] / f"{NAMES[name]}.public.toml" for name in "ac"]
@@ -156,22 +157,22 @@ def test_a_service_is_handed_over_and_its_past_stays(tmp_path: Path) -> None:
     answer("deployment", "assemble", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
     proposal = homes["a"] / "proposal.toml"
     for name in "abd":
-        said = answer("deployment", "sign", proposal, "--dir", homes[name])
+        said = answer("deployment", "sign", "--yes", proposal, "--dir", homes[name])
         proposal = homes[name] / ("proposal.toml" if said["not_signed_by"] else DEPLOYMENT_FILE)
     assert said["not_signed_by"] == []
     # The former holder has not agreed: those who have the version before do not follow.
     loaded = read_unchecked(proposal)
     with pytest.raises(ValueError, match=naming("analyzer")):
         follow(before, [loaded])
-    said = answer("deployment", "sign", proposal, "--dir", homes["a"])
+    said = answer("deployment", "sign", "--yes", proposal, "--dir", homes["a"])
     assert said["not_signed_by"] == ["analyzer"]
-    said = answer("deployment", "sign", proposal, "--accept-loss", "analyzer", "--dir", homes["a"])
+    said = answer("deployment", "sign", "--yes", proposal, "--accept-loss", "analyzer", "--dir", homes["a"])
     assert said["not_signed_by"] == []
     assert answer("deployment", "log", "--dir", homes["a"])["versions"][1]["objected"] == ["analyzer"]
     entry = read_deployment(homes["a"]).analyzer
     assert [retired.identity for retired in entry.retired_identities] == [before.analyzer.identity]
     # With the former holder's agreement everybody follows.
-    said = answer("deployment", "sign", proposal, "--dir", homes["c"])
+    said = answer("deployment", "sign", "--yes", "--hand-over", "analyzer", proposal, "--dir", homes["c"])
     assert follow(before, [read_deployment(homes["c"])]).analyzer == entry
 
 
@@ -184,10 +185,11 @@ def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None
             (home / DEPLOYMENT_FILE).read_text() + f"\n[privacy_limit]\ntotal_epsilon = {limit}\ntotal_delta = 1e-5\n"
         )
         answer("deployment", "assemble", copy, "--dir", home)
-        answer("deployment", "sign", "--dir", home)
+        answer("deployment", "sign", "--yes", "--dir", home)
     said = croupier(
         "deployment",
         "sign",
+        "--yes",
         homes["a"] / "proposal.toml",
         tmp_path / "other" / "proposal.toml",
         "--dir",
@@ -196,7 +198,9 @@ def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None
     ).stderr
     assert "privacy limit: (total_epsilon 1.0" in " ".join(said.split())
     agree(homes, homes["a"] / "proposal.toml")
-    said = croupier("deployment", "sign", tmp_path / "other" / "proposal.toml", "--dir", homes["b"], expect=2).stderr
+    said = croupier(
+        "deployment", "sign", "--yes", tmp_path / "other" / "proposal.toml", "--dir", homes["b"], expect=2
+    ).stderr
     assert re.search(naming("version 2"), " ".join(said.split()))
 
 
@@ -207,7 +211,7 @@ def test_an_edited_file_is_signed_as_the_next_version(tmp_path: Path) -> None:
     file.write_text(file.read_text() + "\n[privacy_limit]\ntotal_epsilon = 1.5\ntotal_delta = 1e-5\n")
     with pytest.raises(ValueError, match=naming("croupier deployment sign")):
         read_deployment(tmp_path)
-    signed = answer("deployment", "sign", file, "--dir", tmp_path)
+    signed = answer("deployment", "sign", "--yes", file, "--dir", tmp_path)
     assert (signed["version"], signed["not_signed_by"]) == (2, [])
     assert [line for line in signed["changed"] if "privacy limit" in line]
     limit = read_deployment(tmp_path).privacy_limit
@@ -218,7 +222,7 @@ def test_an_edited_file_is_signed_as_the_next_version(tmp_path: Path) -> None:
 def test_a_file_from_before_signatures_is_signed(tmp_path: Path) -> None:
     write_deployment(tmp_path, make_deployment(tmp_path, "local", 1).model_copy(update={"signatures": ()}))
     shutil.rmtree(tmp_path / "versions")
-    assert answer("deployment", "sign", tmp_path / DEPLOYMENT_FILE, "--dir", tmp_path)["not_signed_by"] == []
+    assert answer("deployment", "sign", "--yes", tmp_path / DEPLOYMENT_FILE, "--dir", tmp_path)["not_signed_by"] == []
     assert read_deployment(tmp_path).version == 1
 
 
@@ -237,7 +241,7 @@ def test_those_who_share_are_named_before_anybody_signs(tmp_path: Path) -> None:
     assert len(on_one_host.split("; ")) == 2  # both pairs with the accountant
     assert re.match(naming("shuffler-1", "accountant", "analyzer", "Ada"), of_ada)
     assert "; " not in of_ada
-    assert json.loads(croupier("deployment", "sign", "--dir", home, "--json").stdout)["not_signed_by"] == []
+    assert json.loads(croupier("deployment", "sign", "--yes", "--dir", home, "--json").stdout)["not_signed_by"] == []
 
 
 @pytest.mark.parametrize(
@@ -281,7 +285,7 @@ def test_the_page_of_a_new_release_is_signed_as_a_new_version(tmp_path: Path, mo
     proposal = assemble(tmp_path, [])
     assert proposal.participant_pages == ("cd" * 32, page_hash())
     write_deployment(tmp_path, proposal, "proposal.toml")
-    said = " ".join(croupier("deployment", "sign", "--dir", tmp_path).stdout.split())
+    said = " ".join(croupier("deployment", "sign", "--yes", "--dir", tmp_path).stdout.split())
     assert re.search(naming(f"participants {'cd' * 32}"), said)
     assert re.search(naming(f"participants {page_hash()}"), said)
     assert load_deployment(file).participant_pages == proposal.participant_pages
@@ -293,13 +297,14 @@ def test_before_signing_everybody_reads_the_words_of_every_public_file(tmp_path:
     told = {name: answer("org", "show", file)["words"] for name, file in public.items()}
     operator = homes["b"] / "operator.public.toml"
     croupier("deployment", "assemble", *public.values(), operator, "--name", "study", "--dir", homes["a"])
-    said = " ".join(croupier("deployment", "sign", "--dir", homes["a"]).stdout.split())
+    said = " ".join(croupier("deployment", "sign", "--yes", "--dir", homes["a"]).stdout.split())
     assert all(words in said for words in told.values())
     # A file that was changed on its way to A has other words, there and in what A signs.
     stranger = found(tmp_path / "strangers", "c")["c"] / public["c"].name
     other = tmp_path / "other"
     croupier("deployment", "assemble", public["a"], public["b"], stranger, operator, "--name", "study", "--dir", other)
-    shown = " ".join(croupier("deployment", "sign", other / "proposal.toml", "--dir", homes["a"]).stdout.split())
+    refused = croupier("deployment", "sign", "--yes", other / "proposal.toml", "--dir", homes["a"], expect=2)
+    shown = " ".join(refused.stdout.split())  # A has agreed to another version 1
     assert told["a"] in shown
     assert told["c"] not in shown
 
@@ -328,3 +333,119 @@ def test_more_approvals_than_organisations_are_refused(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     refused = croupier("deployment", "assemble", "--approvals", "4", "--dir", homes["a"], expect=2).stderr
     assert re.search(naming(4, "3 organisations", "0..3"), " ".join(refused.split()))
+
+
+def edited(homes: dict[str, Path], name: str, *changes: tuple[str, str]) -> Path:
+    """A copy of the installed file that somebody has changed."""
+    text = (homes["a"] / DEPLOYMENT_FILE).read_text(encoding="utf-8")
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    file = homes["a"] / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_foreign_identity_in_ones_own_place_is_not_signed(tmp_path: Path) -> None:
+    """Reproduction: the replaced owner's command ended with 0 and "all have signed", and installed the file."""
+    homes = found(tmp_path)
+    stranger = found(tmp_path / "strangers", "c")["c"]
+    public = [homes["a"] / "shuffler-1.public.toml", homes["b"] / "accountant.public.toml"]
+    public += [stranger / "analyzer.public.toml", homes["b"] / "operator.public.toml"]
+    croupier("deployment", "assemble", *public, "--name", "study", "--dir", homes["a"])
+    proposal = homes["a"] / "proposal.toml"
+    for home in (homes["a"], homes["b"], stranger):
+        croupier("deployment", "sign", "--yes", proposal, "--dir", home)
+        proposal = home / "proposal.toml" if (home / "proposal.toml").exists() else home / DEPLOYMENT_FILE
+    for more in ((), ("--hand-over", "analyzer")):
+        said = croupier("deployment", "sign", "--yes", proposal, *more, "--dir", homes["c"], expect=2).stderr
+        assert re.search(naming("another identity", "analyzer", "your service"), " ".join(said.split()))
+    assert not (homes["c"] / DEPLOYMENT_FILE).exists()
+
+
+def test_a_service_is_handed_over_by_its_name_alone(tmp_path: Path) -> None:
+    """Reproduction: `sign` gave one's own service to other keys without a question, and clients followed."""
+    homes = founded(tmp_path)
+    homes["d"] = tmp_path / "d"
+    made = ("org", "new", "--role", "analyzer", "--host", "d.example", "--organisation", "Clinic D")
+    words_of_d = answer(*made, "--dir", homes["d"])["words"]
+    answer("deployment", "assemble", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
+    proposal = homes["a"] / "proposal.toml"
+    said = croupier("deployment", "sign", "--yes", proposal, "--dir", homes["c"], expect=2)
+    assert re.search(naming("analyzer", "Clinic D", words_of_d), " ".join(said.stdout.split()))
+    assert re.search(naming("analyzer", "--hand-over analyzer"), " ".join(said.stderr.split()))
+    assert not (homes["c"] / "proposal.toml").exists()
+    given = ("--yes", "--hand-over", "analyzer")
+    said = answer("deployment", "sign", *given, proposal, "--dir", homes["c"])
+    assert said["not_signed_by"] == ["shuffler-1", "accountant", "analyzer"]  # D, too, signs for the analyzer
+    assert all(
+        words_of_d in " ".join(croupier("deployment", "sign", proposal, "--dir", homes[name], expect=1).stdout.split())
+        for name in "ab"
+    )
+
+
+def test_pending_keys_that_are_not_ones_own_are_not_signed(tmp_path: Path) -> None:
+    """Also where no public file says what the owner has stated."""
+    homes = founded(tmp_path)
+    stranger = found(tmp_path / "strangers", "c")["c"]
+    (homes["c"] / "analyzer.public.toml").unlink()
+    installed = read_deployment(homes["a"])
+    entry = installed.analyzer
+    theirs = read_public_file(stranger / "analyzer.public.toml").service
+    assert theirs is not None
+    for wrong, change in (
+        ("pending_identity", {"pending_identity": theirs.identity}),
+        ("tls_certificate", {"tls_certificate": theirs.tls_certificate}),
+        ("tls_certificate", {"pending_tls_certificate": theirs.tls_certificate}),
+    ):
+        write_deployment(homes["a"], with_entry(installed, entry.model_copy(update=change)), "edited.toml")
+        said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["c"], expect=2).stderr
+        assert re.search(naming(wrong, "analyzer"), " ".join(said.split()))
+
+
+def with_entry(deployment: Deployment, entry: ServiceEntry) -> Deployment:
+    services = tuple(entry if service.name == entry.name else service for service in deployment.services)
+    return deployment.model_copy(update={"services": services})
+
+
+def test_what_is_signed_is_shown_and_asked_before(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    limit = ("[[services]]", "[privacy_limit]\ntotal_epsilon = 1.5\ntotal_delta = 1e-5\n\n[[services]]")
+    text = (homes["a"] / DEPLOYMENT_FILE).read_text(encoding="utf-8").replace(*limit, 1)
+    file = homes["a"] / "edited.toml"
+    file.write_text(text, encoding="utf-8")
+    before = {path: path.read_bytes() for path in homes["a"].rglob("*") if path.is_file()}
+    said = croupier("deployment", "sign", file, "--dir", homes["a"], expect=1, typed="n\n")
+    assert "total_epsilon 1.5" in " ".join(said.stdout.split())
+    assert {path: path.read_bytes() for path in homes["a"].rglob("*") if path.is_file()} == before
+    for how in ("--json", "--print"):
+        croupier("deployment", "sign", file, how, "--dir", homes["a"], expect=2)
+    signed = croupier("deployment", "sign", file, "--dir", homes["a"], typed="y\n")
+    words_shown = fingerprint_words(read_unchecked(homes["a"] / "proposal.toml").fingerprint)
+    assert words_shown in " ".join(said.stdout.split())
+    assert words_shown in " ".join(signed.stdout.split())
+    # What one has agreed to is not asked again: the file that all have signed is brought home.
+    agree(homes, homes["a"] / "proposal.toml")
+    assert "Sign this?" not in croupier("deployment", "sign", homes["c"] / DEPLOYMENT_FILE, "--dir", homes["b"]).stderr
+    # Reproduction: `deployment diff FILE` compared the file with itself.
+    changed = answer("deployment", "diff", homes["a"] / "versions" / "1.toml", "--dir", homes["a"])["changed"]
+    assert len([line for line in changed if "privacy limit" in line]) == 1
+    assert answer("deployment", "diff", homes["a"] / "versions" / "2.toml", "--dir", homes["a"])["changed"] == []
+
+
+def test_nobody_signs_two_versions_with_one_number_without_knowing(tmp_path: Path) -> None:
+    """Reproduction: two complete versions 2, which services and participants could be led to."""
+    homes = founded(tmp_path)
+    proposals = [
+        edited(homes, f"{host}.toml", ("b.example:7101", f"{host}:7101")) for host in ("x.example", "y.example")
+    ]
+    (homes["b"] / "accountant.public.toml").unlink()
+    answer("deployment", "sign", "--yes", proposals[0], "--dir", homes["a"])
+    first = read_unchecked(homes["a"] / "proposal.toml").fingerprint.hex()
+    said = " ".join(croupier("deployment", "sign", "--yes", proposals[1], "--dir", homes["a"], expect=2).stderr.split())
+    assert f"--instead-of {first[:16]}" in said
+    for wrong in (first[:15], "0" * 16):
+        croupier("deployment", "sign", "--yes", proposals[1], "--instead-of", wrong, "--dir", homes["a"], expect=2)
+    answer("deployment", "sign", "--yes", proposals[1], "--instead-of", first[:16], "--dir", homes["a"])
+    said = " ".join(croupier("deployment", "sign", "--yes", proposals[0], "--dir", homes["a"], expect=2).stderr.split())
+    assert first[:16] not in said  # the last one that was agreed to counts

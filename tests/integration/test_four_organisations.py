@@ -92,7 +92,7 @@ class Study:
         if not machine.isolated:
             words = ["127.0.0.1" if word.endswith(".example") else word for word in words]
             words += ["--port", self._ports[name]] if words[1:3] == ["org", "new"] and "--host" in words else []
-        said = machine.run(*words).stdout
+        said = machine.run(*words, typed="y\n").stdout  # one is asked before one signs a version
         self.secrets[machine.user] |= secrets_of(machine)
         return said
 
@@ -193,6 +193,7 @@ def _follow_the_page(study: Study) -> None:
     study.everybody_has(4, "ABC")
     for name, line in (
         ("A", "croupier rotate shuffler-1 --activate --dir study"),
+        ("A", "croupier deployment sign --dir study"),
         ("A", "scp study/proposal.toml b.example:study/"),
         ("B", "croupier deployment sign --dir study"),
         ("B", "scp study/proposal.toml c.example:study/"),

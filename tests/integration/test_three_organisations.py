@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ class Study:
                 words[index] = str(home / word)
         if words[:2] == ["org", "new"] and "--host" in words:
             words += ["--port", self.ports[machine]]
-        return (await asyncio.to_thread(command, *words)).stdout
+        # One is asked before one signs a version.
+        return (await asyncio.to_thread(partial(command, *words, typed="y\n"))).stdout
 
     def version(self, machine: str) -> Deployment:
         return read_deployment(self.homes[machine] / "study")
