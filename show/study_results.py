@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, TypedDict
 
 from rich.table import Table
 
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.analyzer.differences import Interval, Reach, apart, reach
 from croupier.protocol.rounding import round_up
 from croupier.show.csv_file import csv_text
+from croupier.show.views.questions import QuestionView
 from croupier.show.views.results import ResultView, level_of, numbers_of
 
 __all__ = [
@@ -44,9 +49,12 @@ class StudyRowView(TypedDict):
         outcome: "granted", "refused", "too few", "held", "missed", or the state of a wave that has not ended.
         estimate: unbiased; the noise may carry it outside the possible range.
         standard_error, low, high: of the noise: for the people who took part.
+        uneven_standard_error: the part of `standard_error` that comes from uneven budgets: people with larger ones
+            weigh more, and in every wave they may be the same people.
         sampling_standard_error: of drawing these people from a population; it is not in `standard_error`.
         population_low, population_high: of noise and sampling: for a population that they are a random sample of.
         level: of the intervals.
+        range_low, range_high: the ends of what is possible.
         epsilon, delta, grade: of the certificate of the question in this wave.
         n: how many answers were counted.
     """
@@ -60,10 +68,13 @@ class StudyRowView(TypedDict):
     standard_error: float | None
     low: float | None
     high: float | None
+    uneven_standard_error: float | None
     sampling_standard_error: float | None
     population_low: float | None
     population_high: float | None
     level: float | None
+    range_low: float | None
+    range_high: float | None
     epsilon: float | None
     delta: float | None
     grade: str
@@ -74,8 +85,9 @@ class StudyDifferenceView(TypedDict):
     """By how much a number is larger in a wave than in an earlier one.
 
     "p_value" is of the test that the number is the same for the people who took part, whose errors are the noise of
-    both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling as if
-    each wave had drawn other people: with the same people in both waves the true one is at most about as large.
+    both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling. A test
+    at 5 % rejects where the 95 % interval leaves out 0. The same people may have answered both waves, with answers that
+    move against each other.
     """
 
     question: str
@@ -137,6 +149,8 @@ def rows_of_result(wave: int, opens_unix_s: int, question: str, result: ResultVi
         return [_row(wave, opens_unix_s, question, "granted" if granted else "refused", n=result["num_reports"])]
     sampling = result["sampling_standard_error"]
     errors = sampling if isinstance(sampling, list) else [sampling] * len(numbers)
+    uneven, asked = _uneven(result), result["asked"]
+    scale = (0.0, 1.0) if asked is None else _scale(asked)
     return [
         {
             "wave": wave,
@@ -148,10 +162,13 @@ def rows_of_result(wave: int, opens_unix_s: int, question: str, result: ResultVi
             "standard_error": number.standard_error,
             "low": number.interval[0],
             "high": number.interval[1],
+            "uneven_standard_error": None if error is None else min(number.standard_error, uneven * error),
             "sampling_standard_error": error,
             "population_low": None if number.population is None else number.population[0],
             "population_high": None if number.population is None else number.population[1],
             "level": level_of(result),
+            "range_low": scale[0],
+            "range_high": scale[1],
             "epsilon": certificate["epsilon"],
             "delta": certificate["delta"],
             "grade": str(certificate["grade"]),
@@ -159,6 +176,26 @@ def rows_of_result(wave: int, opens_unix_s: int, question: str, result: ResultVi
         }
         for number, error in zip(numbers, errors, strict=True)
     ]
+
+
+def _scale(asked: QuestionView) -> Interval:
+    parameters = asked["parameters"]
+    return (float(parameters["low"]), float(parameters["high"])) if "low" in parameters else (0.0, 1.0)
+
+
+def _uneven(result: ResultView) -> float:
+    """Returns the standard deviation of the people's weights in an estimate, as a part of their mean.
+
+    Infinite where the certificate does not state the randomizer, which the weights follow from.
+    """
+    certificate = Certificate.from_json(result["certificate"])
+    randomizer, budgets = stated_randomizer(certificate.assumptions), certificate.likely_budgets
+    if randomizer is None:
+        return math.inf
+    weights, _ = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
+    mean = float(weights @ budgets.count) / budgets.num_users
+    square = float(weights**2 @ budgets.count) / max(budgets.num_users - 1, 1)
+    return math.sqrt(max(square / mean**2 - budgets.num_users / max(budgets.num_users - 1, 1), 0.0))
 
 
 def rows_without_result(wave: int, opens_unix_s: int, question: str, outcome: str) -> list[StudyRowView]:
@@ -177,10 +214,13 @@ def _row(wave: int, opens_unix_s: int, question: str, outcome: str, n: int) -> S
         "standard_error": None,
         "low": None,
         "high": None,
+        "uneven_standard_error": None,
         "sampling_standard_error": None,
         "population_low": None,
         "population_high": None,
         "level": None,
+        "range_low": None,
+        "range_high": None,
         "epsilon": None,
         "delta": None,
         "grade": "",
@@ -195,55 +235,93 @@ def study_csv(rows: Sequence[StudyRowView]) -> str:
 
 
 def differences_between(
-    rows: Sequence[StudyRowView], against: Literal["previous", "first"] = "previous", level: float = 0.95
+    rows: Sequence[StudyRowView], against: Literal["previous", "first"] = "previous"
 ) -> list[StudyDifferenceView]:
     """Returns by how much every number is larger in a wave than in the wave before it, or in the first one.
 
-    Waves without a result are passed over. The noise of two waves is independent, so that its variances add up; the
-    intervals and the test take the estimates as normal, which sums of a hundred reports or more are to within what is
-    shown. Do not use it for a permanent study, whose reports are the same in all waves.
-
-    level: of the intervals, 0 < level < 1.
+    Waves without a result are passed over. The noise of two waves is independent, so that its variances add up. What
+    uneven budgets and sampling do is not where the same people answer: it adds as it is, as if every answer had moved
+    against the other. Do not use it for a permanent study, whose reports are the same in all waves.
     """
-    z = NormalDist().inv_cdf((1 + level) / 2)
     series: dict[tuple[str, str], list[StudyRowView]] = {}
     for row in rows:
-        if row["estimate"] is not None and row["standard_error"] is not None:
+        if row["estimate"] is not None:
             series.setdefault((row["question"], row["value"]), []).append(row)
-    differences: list[StudyDifferenceView] = []
-    for (question, value), waves in series.items():
-        for place, row in enumerate(waves[1:], start=1):
-            other = waves[0] if against == "first" else waves[place - 1]
-            difference = (row["estimate"] or 0.0) - (other["estimate"] or 0.0)
-            own = math.hypot(row["standard_error"] or 0.0, other["standard_error"] or 0.0)
-            sampling = None
-            if row["sampling_standard_error"] is not None and other["sampling_standard_error"] is not None:
-                drawn = math.hypot(row["sampling_standard_error"], other["sampling_standard_error"])
-                sampling = math.hypot(own, drawn)
-            differences.append(
-                {
-                    "question": question,
-                    "value": value,
-                    "wave": row["wave"],
-                    "against": other["wave"],
-                    "difference": difference,
-                    "standard_error": own,
-                    "low": difference - z * own,
-                    "high": difference + z * own,
-                    "p_value": _p_value(difference, own),
-                    "population_low": None if sampling is None else difference - z * sampling,
-                    "population_high": None if sampling is None else difference + z * sampling,
-                    "population_p_value": None if sampling is None else _p_value(difference, sampling),
-                }
-            )
-    return differences
+    return [
+        _difference(row, waves[0] if against == "first" else waves[place - 1])
+        for waves in series.values()
+        for place, row in enumerate(waves[1:], start=1)
+    ]
 
 
-def _p_value(difference: float, standard_error: float) -> float:
-    """Returns the two-sided p-value of a difference that is normal with this standard error under the hypothesis."""
-    if standard_error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return math.erfc(abs(difference) / standard_error / math.sqrt(2))
+@dataclass(frozen=True)
+class _Measured:
+    """A number of a wave: how far it reaches, and the parts of that which two waves may share.
+
+    Attributes:
+        own, own_shared: for the people who took part.
+        whole, whole_shared: for a population; None where no interval is known.
+        width: of the possible range.
+    """
+
+    own: Reach
+    own_shared: float
+    whole: Reach | None
+    whole_shared: float
+    width: float
+
+
+def _measured(row: StudyRowView) -> _Measured:
+    estimate, error, low, high = (row[name] or 0.0 for name in ("estimate", "standard_error", "low", "high"))
+    z = NormalDist().inv_cdf((1 + (row["level"] or 0.95)) / 2)
+    scale = (row["range_low"] or 0.0, 1.0 if row["range_high"] is None else row["range_high"])
+    uneven, width = z * (row["uneven_standard_error"] or 0.0), scale[1] - scale[0]
+    own = reach(estimate, (low, high), z * error, scale)
+    least, most, drawn = row["population_low"], row["population_high"], z * (row["sampling_standard_error"] or 0.0)
+    if least is None or most is None:
+        return _Measured(own, uneven, None, 0.0, width)
+    whole = reach(estimate, (least, most), math.hypot(z * error, drawn), scale)
+    sampling = max(whole.longest**2 - own.longest**2, drawn**2)
+    return _Measured(own, uneven, whole, math.sqrt(sampling + uneven**2), width)
+
+
+def _difference(row: StudyRowView, other: StudyRowView) -> StudyDifferenceView:
+    second, first = _measured(row), _measured(other)
+    z = NormalDist().inv_cdf((1 + (row["level"] or 0.95)) / 2)
+    low, high, p_value = _tested(second.own, first.own, second.own_shared * first.own_shared, z, first.width)
+    population: tuple[float | None, float | None, float | None] = (None, None, None)
+    if second.whole is not None and first.whole is not None:
+        shared = second.whole_shared * first.whole_shared
+        population = _tested(second.whole, first.whole, shared, z, first.width)
+    errors, uneven = (
+        [each[name] or 0.0 for each in (row, other)] for name in ("standard_error", "uneven_standard_error")
+    )
+    return {
+        "question": row["question"],
+        "value": row["value"],
+        "wave": row["wave"],
+        "against": other["wave"],
+        "difference": (row["estimate"] or 0.0) - (other["estimate"] or 0.0),
+        "standard_error": math.sqrt(errors[0] ** 2 + errors[1] ** 2 + 2 * uneven[0] * uneven[1]),
+        "low": low,
+        "high": high,
+        "p_value": p_value,
+        "population_low": population[0],
+        "population_high": population[1],
+        "population_p_value": population[2],
+    }
+
+
+def _tested(second: Reach, first: Reach, shared: float, z: float, width: float) -> tuple[float, float, float]:
+    """Returns the interval of a difference, and the two-sided p-value of the hypothesis that it is 0.
+
+    The distance to the end of the interval on the side of 0 counts as z standard errors, so that both agree.
+    """
+    low, high = apart(second, first, math.inf, shared)
+    difference = second.estimate - first.estimate
+    distance = difference - low if difference > 0 else high - difference
+    p_value = math.erfc(z * abs(difference) / distance / math.sqrt(2)) if distance > 0 else float(difference == 0)
+    return max(low, -width), min(high, width), p_value
 
 
 def study_results_table(rows: Sequence[StudyRowView]) -> Table:
@@ -294,7 +372,7 @@ def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
         "p (noise and sampling)",
         title="Differences between waves",
         caption="p (noise): that the people who took part have not changed. p (noise and sampling): that the "
-        "population has not, as if every wave had drawn other people.",
+        "population has not. Both allow for the same people in both waves, whose answers move against each other.",
     )
     for difference in differences:
         table.add_row(

@@ -23,11 +23,14 @@ def result_of(
     people: int = 1000,
     round_id: str = "round-1",
     hop_noise: tuple[float, float] | None = None,
+    tiers: Sequence[tuple[float, int]] = (),
 ) -> ResultView:
     """Returns a document: each number is an estimate, its interval for the people, and that for their population."""
     kind = question.mechanism.kind
     name = f"krr(k={len(question.mechanism.categories)})" if kind == "krr" else kind
-    certificate = certify(Budgets.from_tiers([(1.0, people)]), name, delta=1e-6, attack=False, hop_noise=hop_noise)
+    certificate = certify(
+        Budgets.from_tiers(tiers or [(1.0, people)]), name, delta=1e-6, attack=False, hop_noise=hop_noise
+    )
     message = certificate.to_message()
     message.round_id, message.manifest_hash, message.granted = round_id, b"\1" * 32, True
     labels = [*question.mechanism.categories] or None
