@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from croupier.protocol.errors import Code, Refusal
@@ -72,7 +72,8 @@ class _Waiting:
 class _Roster:
     """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted.
 
-    The keys in `invited` admit to the rounds of one survey: to each its hash, and until when its owner gets tickets.
+    The keys in `invited` admit to the rounds of one survey: to each its hash, and until when its owner gets tickets. To
+    a survey or study for which keys were ever invited nothing else admits: no other key, and no token.
     Revoked keys and tokens are also in `revoked`; they are then as unknown as those that were never registered.
     """
 
@@ -80,26 +81,40 @@ class _Roster:
     invited: dict[PublicKey, tuple[Digest, int]]
     tokens: dict[Digest, tuple[PublicKey, RoundId] | None]
     revoked: set[bytes]
+    listed: set[Digest] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Finds the surveys and studies that have a list."""
+        self.listed = {survey_hash for survey_hash, _ in self.invited.values()}
+
+    def invite(self, client_keys: Iterable[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
+        """Takes keys of one survey into memory."""
+        self.invited.update(dict.fromkeys(client_keys, (survey_hash, valid_until_unix_s)))
+        self.listed.add(survey_hash)
+
+    def has_list(self, terms: RoundTerms) -> bool:
+        """Returns whether a round is of a survey or study to which its invitations alone admit."""
+        return terms.survey is not None and terms.survey.invitation_hash in self.listed
 
     def admits_key(self, client_key: PublicKey, terms: RoundTerms) -> bool:
         """Returns whether a key by itself admits to a round."""
         if client_key in self.revoked:
             return False
-        if client_key in self.keys:
-            return True
+        if not self.has_list(terms):
+            return client_key in self.keys
         survey_hash, _ = self.invited.get(client_key, (b"", 0))
         return terms.survey is not None and survey_hash == terms.survey.invitation_hash
 
-    def has_expired(self, client_key: PublicKey, now: float) -> bool:
-        """Returns whether a key is an invitation that gets no tickets any more."""
+    def has_expired(self, client_key: PublicKey, terms: RoundTerms, now: float) -> bool:
+        """Returns whether a key is an invitation to this round that gets no tickets any more."""
         _, until = self.invited.get(client_key, (b"", 0))
-        return client_key not in self.keys and 0 < until <= now
+        return self.has_list(terms) and 0 < until <= now
 
     def refusal(self, submission: pb.Submission, terms: RoundTerms) -> pb.SubmissionCode.ValueType:
         """Returns why this client may not submit, or UNSPECIFIED."""
         if self.admits_key(PublicKey(submission.client_key), terms):
             return pb.SUBMISSION_CODE_UNSPECIFIED
-        if not submission.token:
+        if not submission.token or self.has_list(terms):
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         token_hash = _hash(submission.token)
         if token_hash not in self.tokens or token_hash in self.revoked:
@@ -139,11 +154,13 @@ class _Group:
         known = self.admitted.get(client) or self.rows.get(client)
         if known is not None:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
-        if self._roster.has_expired(client, self._now):
+        if self._roster.has_expired(client, self._terms, self._now):
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         limit = self._terms.manifest.max_batch_size
         if limit and len(self.admitted) + len(self.rows) >= limit:
             return pb.SUBMISSION_CODE_ROUND_FULL
+        if not submission.envelope:  # a question whether the client would be admitted
+            return pb.SUBMISSION_CODE_ACCEPTED
         if not self._roster.admits_key(client, self._terms):
             token_hash, admits = _hash(submission.token), (client, self._terms.round_id)
             if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
@@ -180,7 +197,9 @@ class Admission:
         store: the service's.
         pool: checks the signatures.
         purpose: what clients sign their submissions for; a signature for another purpose is wrong.
-        keep: stores envelopes in the transaction that admits them; without it their hashes alone are kept.
+        keep: stores envelopes in the transaction that admits them; without it their hashes alone are kept, and an empty
+            envelope asks whether the client would be admitted: it gets the code that a full one would, and nothing is
+            stored.
         now: by which invitations expire; without it they do not. They expire where tickets are given: who has tickets
             in time may submit later.
     """
@@ -260,7 +279,7 @@ class Admission:
             except BaseException:
                 self._distrust_memory()
                 raise
-            roster.invited.update(dict.fromkeys(fresh, (survey_hash, valid_until_unix_s)))
+            roster.invite(fresh, survey_hash, valid_until_unix_s)
             return len(fresh)
 
     async def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[PublicKey]) -> int:
@@ -345,7 +364,7 @@ class Admission:
         roster = await self._roster()
         codes = [
             roster.refusal(submission, terms)
-            if len(submission.envelope) == envelope_size
+            if len(submission.envelope) == envelope_size or (not submission.envelope and self._keep is None)
             else pb.SUBMISSION_CODE_WRONG_SIZE
             for submission in submissions
         ]

@@ -64,7 +64,7 @@ def verify_and_open(
 def _fault(purpose: Purpose, manifest_hash: Digest, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
     if not submission_is_authentic(manifest_hash, submission, purpose):
         return pb.SUBMISSION_CODE_BAD_SIGNATURE
-    if purpose == "tickets" and not are_blinded(submission.envelope):
+    if purpose == "tickets" and submission.envelope and not are_blinded(submission.envelope):
         return pb.SUBMISSION_CODE_NOT_BLINDED
     return pb.SUBMISSION_CODE_UNSPECIFIED
 

@@ -124,7 +124,7 @@ class TicketDesk:
         granted = [
             admitted.envelope
             for admitted, code in zip(request.requests, codes, strict=True)
-            if code == pb.SUBMISSION_CODE_ACCEPTED
+            if code == pb.SUBMISSION_CODE_ACCEPTED and admitted.envelope
         ]
         response = pb.GetTicketsResponse(codes=[_MEANING.get(code, code) for code in codes])
         if not granted:

@@ -96,7 +96,9 @@ async def send_canaries(
                     f"count is {count}; {must}: the certificate of this round allows for {terms.manifest.dishonest} "
                     f"dishonest clients, of which {known} are canaries"
                 )
-            tokens = take_tokens(directory, max(0, count - len(earlier)))
+            missing = max(0, count - len(earlier))
+            # A survey with a list admits no token.
+            tokens = [b""] * missing if terms.survey is not None else take_tokens(directory, missing)
             fresh: dict[str, Participant | Prepared]
             fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
             if operator.deployment.approvals:
@@ -139,6 +141,10 @@ async def _come(
                 await operator.enrol([canary.client_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
                 sealed, refused = await seal_prepared(accountant, terms, {name: canary})
+                if terms.survey is not None and refused.get(name) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT:
+                    # The survey has a list, to which nobody is added where there is none: others would be kept out.
+                    await operator.invite([canary.client_key], terms.survey.invitation_hash, 0)
+                    sealed, refused = await seal_prepared(accountant, terms, {name: canary})
             if name in refused:
                 await asyncio.to_thread(outbox.discard, round_id, [name])
                 return refused[name]

@@ -1610,7 +1610,10 @@ class GetTicketsRequest(_message.Message):
     round_id: _builtins.str
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___Submission]:
-        """At most 2000; a gateway or fleet asks for many at once."""
+        """At most 2000; a gateway or fleet asks for many at once. One with an empty envelope asks, before a person is asked
+        anything, whether the key would be admitted: its code is the one that a full request would get, nothing is stored,
+        and it has no evaluations.
+        """
 
     def __init__(
         self,
@@ -1719,8 +1722,8 @@ class RegisterClientsRequest(_message.Message):
     APPROVALS_FIELD_NUMBER: _builtins.int
     APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
     survey_hash: _builtins.bytes
-    """Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
-    then.
+    """Empty: the keys admit to every round but those of surveys with a list. 32 bytes: only to rounds of the survey with
+    this hash, which has a list from then on: no other key and no token admits to it. There are no tokens then.
     """
     valid_until_unix_s: _builtins.int
     """With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import pytest_asyncio
 
 from croupier.client.async_client import AsyncClient
+from croupier.client.submission import new_client_key
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.gateway.app import make_app
-from croupier.deploy.operator.invitations import num_answered, reissue
+from croupier.deploy.operator.canaries import send_canaries
+from croupier.deploy.operator.invitations import new_invitations, num_answered, reissue
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from tests.support import settings
 from tests.support.gateways import reached_at
@@ -51,6 +57,45 @@ async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path:
             assert (await asked.submit(value, 1.0, person="Eve", invitation=link)).local_epsilon in (0.6666, 0.6668)
         with pytest.raises(ValueError, match=naming(plain.round_id, "invitation")):
             await (await client.round(plain.round_id)).submit(1, 1.0, invitation=link)
+
+
+async def test_a_survey_with_a_list_admits_its_list_only(at: Table, tmp_path: Path) -> None:
+    """No enrolled key, no link for rounds by themselves and no token, once there is a list."""
+    survey = await opened_survey(at)
+    where, how = at.inside.directory, at.inside.transport
+    key = new_client_key()
+    await at.operator.enrol([public_key_of(key)])
+    (fragment,) = await new_invitations(where, ["Bob"], transport=how)
+    of_rounds = base64.urlsafe_b64decode(parse_qs(fragment)["key"][0] + "=")
+    first, token = await at.operator.issue_tokens(2)
+    async with at.operator.client(tmp_path / "client") as client:
+        mood, *_ = await fetch_survey(client)
+        await mood.submit("very", 1.0, person="before", token=first)
+        (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
+        ways: dict[str, Any] = {"own key": {"key": key}, "rounds": {"key": of_rounds}, "token": {"token": token}}
+        for person, how_admitted in ways.items():
+            with pytest.raises(Refusal) as refused:
+                await mood.submit("very", 1.0, person=person, **how_admitted)
+            assert refused.value.code is Code.UNKNOWN_CLIENT
+        await mood.submit("very", 1.0, person="Ada", invitation=link)
+        plain = await at.operator.open_round(settings())
+        await (await client.round(plain.round_id)).submit(1, 1.0, person="own key", key=key)
+    assert await num_answered(where, survey.survey_id, how) == 1
+
+
+async def test_a_canary_is_on_the_list_of_a_survey_that_has_one(at: Table, tmp_path: Path) -> None:
+    """And makes no list where there is none, which would keep everybody else out."""
+    open_to_all = await opened_survey(at, dishonest=1)
+    listed = await opened_survey(at, "play-2026", dishonest=1)
+    await links_of(at, listed, tmp_path / "links", "Ada")
+    for survey in (open_to_all, listed):
+        round_id = survey.rounds[0].round_id
+        assert await send_canaries(at.inside.directory, round_id, 1, at.inside.transport) == 1
+    async with at.operator.client(tmp_path / "client") as client:
+        mood = await client.round(open_to_all.rounds[0].round_id)
+        key = new_client_key()
+        await at.operator.enrol([public_key_of(key)])
+        await mood.submit("very", 1.0, key=key)
 
 
 async def test_an_expired_invitation_gets_no_tickets(at: Table, tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from croupier.client.rounds import fetch_terms
-from croupier.deploy.operator.surveys import open_survey
+from croupier.deploy.operator.surveys import kept_rounds, open_survey
 from croupier.deploy.study.versions import StudyVersion, describe_study
 from croupier.protocol.surveys import Survey
-from tests.support.participants import Place, place
+from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support.forged import forged_rounds, shows
+from tests.support.gateways import PassOn
+from tests.support.participants import Place, is_for_everybody, place
 from tests.support.studies import study_file
 from tests.support.surveys import links_of
 
@@ -35,7 +38,7 @@ async def opened(here: Place, version: StudyVersion, number: int) -> Survey:
     return await open_survey(at.directory, file, at.transport, of_study=of_study)
 
 
-async def answer_all(page: Page, *, consents: bool) -> None:
+async def fill(page: Page, *, consents: bool) -> None:
     agree = page.get_by_label("I have read this and agree.")
     if consents:
         await agree.check()
@@ -44,6 +47,10 @@ async def answer_all(page: Page, *, consents: bool) -> None:
     for name in ("good", "yes"):
         await page.get_by_role("radio", name=name, exact=True).check()
     await page.get_by_role("button", name=SEND).click()
+
+
+async def answer_all(page: Page, *, consents: bool) -> None:
+    await fill(page, consents=consents)
     await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
 
 
@@ -73,10 +80,10 @@ async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path:
           const done = (asked) => new Promise((resolve) => { asked.onsuccess = () => resolve(asked.result); });
           const db = await done(indexedDB.open("croupier"));
           const settings = await done(db.transaction("settings").objectStore("settings").getAll());
-          return settings.map((one) => [!!one.invitation, one.consents]);
+          return settings.map((one) => [one.invitations, one.consents]);
         }"""
     )
-    assert kept == [[False, {}]]
+    assert kept == [[[], []]]
     await context.close()
 
 
@@ -96,6 +103,137 @@ async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path
     await expect(page.get_by_text("This study has changed since an earlier version: A smaller budget.")).to_be_visible()
     await answer_all(page, consents=True)
     await context.close()
+
+
+@pytest.mark.parametrize("permanent", [True, False])
+async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tmp_path: Path, permanent: bool) -> None:
+    """Hop 1 shows wave 1 again under other names, signed by all services.
+
+    After an answer the page refuses it; before one it asks for consent again.
+    """
+    name = f"again-{permanent}"
+    version = describe_study(study_file(name, calendar=CALENDAR, permanent=permanent), here.at.deployment)
+    first = await opened(here, version, 1)
+    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    rounds = kept_rounds(here.at.inside.directory, first.survey_id)
+    again = shows(forged_rounds(here.at, rounds, f"{name}-w1-again"))
+
+    async def full(raw: bytes, pass_on: PassOn) -> bytes:
+        (request,) = pb.GetTicketsRequest.FromString(raw).requests
+        code = pb.SUBMISSION_CODE_ROUND_FULL if request.envelope else pb.SUBMISSION_CODE_ACCEPTED
+        return pb.GetTicketsResponse(codes=[code]).SerializeToString()
+
+    async with here.person() as context:
+        page = await context.new_page()
+        here.gateway.instead = {"GetTickets": full}
+        await page.goto(link)
+        await fill(page, consents=True)
+        await expect(page.get_by_text("As many people have answered as can.")).to_be_visible()
+        here.gateway.instead = {"GetTickets": full, "GetRound": again}
+        await page.goto(here.page_url)
+        await expect(page.get_by_label("I have read this and agree.")).to_be_visible()
+        here.gateway.instead = {}
+        await page.goto("about:blank")
+        await page.goto(link)
+        await answer_all(page, consents=False)
+        here.gateway.seen.clear()
+        here.gateway.instead = {"GetRound": again}
+        await page.goto(here.page_url)
+        await expect(page.get_by_role("heading", name="You have answered this wave of the study")).to_be_visible()
+        await expect(page.get_by_role("radio")).to_have_count(0)
+        assert set(here.called) == {"GetRound"}
+    here.gateway.instead = {}
+
+
+async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path) -> None:
+    """A version with another limit, signed by all: the page asks nothing and sends nothing."""
+    version = describe_study(study_file("promised", calendar=CALENDAR), here.at.deployment)
+    first = await opened(here, version, 1)
+    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+
+    def change(wave: pb.StudyWave) -> None:
+        wave.number, wave.study.version, wave.study.first_wave = 2, 2, 2
+        wave.study.previous_hash, wave.study.change = version.study.hash, "A larger limit."
+        wave.study.total_epsilon = 60
+
+    second = forged_rounds(here.at, kept_rounds(here.at.inside.directory, first.survey_id), "promised-w2", change)
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(link)
+        await answer_all(page, consents=True)
+        here.gateway.seen.clear()
+        here.gateway.instead = {"GetRound": shows(second)}
+        await page.goto("about:blank")
+        await page.goto(link)
+        await expect(page.get_by_text("This study was changed in a way that no version may")).to_be_visible()
+        await page.get_by_text("Details").click()
+        await expect(page.get_by_text("version 2 of the study changes totalEpsilon from 20 to 60")).to_be_visible()
+        await is_for_everybody(page)
+        assert set(here.called) == {"GetRound"}
+    here.gateway.instead = {}
+
+
+async def test_another_link_is_another_person_only_if_they_say_so(here: Place, tmp_path: Path) -> None:
+    """A new link is no new draw: what was sent and spent is kept by study; another person consents by themselves."""
+    version = describe_study(study_file("links", calendar=CALENDAR, permanent=True), here.at.deployment)
+    first = await opened(here, version, 1)
+    ada, again, bob = await links_of(here.at, first, tmp_path / "links", "ada", "again", "bob", gateway=here.url)
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(ada)
+        await answer_all(page, consents=True)
+        kept = sorted(await page.evaluate(KEPT))
+        await page.goto("about:blank")
+        await page.goto(again)
+        await page.get_by_role("button", name="It was me, on").click()
+        await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
+        await opened(here, version, 2)
+        await page.goto("about:blank")
+        await page.goto(again)
+        await expect(page.get_by_role("heading", name="Someone has answered this question from here")).to_be_visible()
+        await is_for_everybody(page)
+        await page.get_by_role("button", name="It was me, on").click()
+        await answer_all(page, consents=False)
+        assert sorted(await page.evaluate(KEPT)) == kept
+        await expect(page.get_by_text("adds up to ε = 1,")).to_be_visible()
+        await page.goto("about:blank")
+        await page.goto(bob)
+        await page.get_by_role("button", name="I am another person").click()
+        await answer_all(page, consents=True)
+        assert len(await page.evaluate(KEPT)) == 2 * len(kept)
+        await expect(page.get_by_text("adds up to ε = 1,")).to_be_visible()  # each person's own
+        await page.goto("about:blank")
+        await page.goto(bob)
+        await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
+        await page.get_by_role("button", name="Leave the study").click()
+        await expect(page.get_by_role("heading", name="You have left the study")).to_be_visible()
+        assert [row for row in sorted(await page.evaluate(KEPT)) if row[3] != "undefined"] == kept
+
+
+UNSENT = """async (answer) => {
+  const done = (asked) => new Promise((resolve) => { asked.onsuccess = () => resolve(asked.result); });
+  const store = (await done(indexedDB.open("croupier"))).transaction("answers", "readwrite").objectStore("answers");
+  if (answer) await done(store.put({...(await done(store.getAll()))[0], ...answer}));
+  return (await done(store.getAll())).map(({roundId, submission}) => [roundId, submission !== undefined]);
+}"""
+
+
+async def test_a_study_is_left_by_its_whole_name(here: Place, tmp_path: Path) -> None:
+    """The rounds of "near-walks" begin like those of "near"; "constructor" is a name like any other."""
+    async with here.person() as context:
+        page = await context.new_page()
+        for name in ("constructor", "near"):
+            version = describe_study(study_file(name, calendar=CALENDAR, permanent=True), here.at.deployment)
+            (link,) = await links_of(here.at, await opened(here, version, 1), tmp_path / name, "ada", gateway=here.url)
+            await page.goto("about:blank")
+            await page.goto(link)
+            await answer_all(page, consents=True)
+        unsent = {"id": "other", "roundId": "near-walks-w1-1", "study": {"id": "near-walks", "wave": 1}}
+        await page.evaluate(UNSENT, unsent | {"state": "sealed", "submission": [1]})
+        await page.get_by_role("button", name="Leave the study").click()
+        await expect(page.get_by_role("heading", name="You have left the study")).to_be_visible()
+        assert ["near-walks-w1-1", True] in await page.evaluate(UNSENT)
+        assert [row[3] for row in await page.evaluate(KEPT)].count("undefined") == 2
 
 
 KEPT = """async () => {

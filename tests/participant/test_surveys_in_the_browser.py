@@ -100,7 +100,7 @@ async def test_a_survey_is_answered_by_keyboard(here: Place) -> None:
                 await keyboard.press("ArrowDown")
             elif name == "consent" or kind == "radio":
                 await keyboard.press("Space")
-            elif kind == "number":
+            elif kind == "text":
                 await keyboard.type("7")
             elif kind == "submit":
                 break
@@ -211,7 +211,7 @@ async def test_a_survey_goes_on_in_a_page_that_was_closed(here: Place, method: s
         page = await visit(context, here.page_url)
         await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
     for name in ("GetTickets", "Submit"):
-        assert len({raw for called, raw in here.gateway.seen if called == name}) == 3
+        assert len({raw for called, raw in here.seen if called == name}) == 3
     await others_answer(here, survey)
     assert await counted(here, survey) == [10, 10, 10]
 
@@ -228,7 +228,7 @@ async def test_two_tabs_of_a_survey_send_one_set_of_answers(here: Place) -> None
         await send(first)
         await send(second)
         await expect(second.get_by_text("Left out: 1")).to_be_visible()
-    assert len({raw for called, raw in here.gateway.seen if called == "Submit"}) == 2
+    assert len({raw for called, raw in here.seen if called == "Submit"}) == 2
     await others_answer(here, survey)
     assert await counted(here, survey) == [10, 9, 10]
 
@@ -239,13 +239,53 @@ async def test_a_revoked_invitation_sends_and_keeps_nothing(here: Place) -> None
     await revoke_invitations(here.at.inside.directory, "revoked", ["Ada"], here.at.inside.transport)
     async with here.person() as context:
         page = await visit(context, link)
-        await fill(page)
-        await page.get_by_role("button", name=SEND).click()
-        await expect(page.get_by_text("Your invitation or key is not known to the servers.")).to_be_visible()
+        await expect(page.get_by_text("Your invitation or key does not admit to this")).to_be_visible()
         await expect(page.get_by_text("Nothing was sent.")).to_be_visible()
+        await expect(page.get_by_role("radio")).to_have_count(0)  # it is said before the first question
+    assert set(here.called) == {"GetRound", "ask"}
+    await withdraw_survey(here.at.inside.directory, survey, here.at.inside.transport)
+
+
+async def test_a_link_opens_only_what_it_was_made_for(here: Place) -> None:
+    """A link for rounds by themselves names none, and the newest is of a survey with a list: nothing is asked."""
+    other, survey = await opened(here, "made-for-other"), await opened(here, "made-for")
+    (link,) = await invited(here, survey, "Ada")
+    (of_other,) = await invited(here, other, "Ada")
+    async with here.person() as context:
+        page = await visit(context, await here.invitation())
+        await expect(page.get_by_text("Your invitation or key does not admit to this")).to_be_visible()
+        await expect(page.get_by_role("radio")).to_have_count(0)
+        await is_for_everybody(page)
+        assert set(here.called) == {"GetRound", "ask"}
         page = await visit(context, link)
-        await expect(page.get_by_role("heading", name="How we work")).to_be_visible()  # it does not go on with anything
-    assert here.called.count("GetTickets") == 1
+        await fill(page)
+        await send(page)
+        page = await visit(context, of_other)  # each invitation is kept with what it was made for
+        await fill(page)
+        await send(page)
+        page = await visit(context, here.page_url)
+        await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
+    for one in (other, survey):
+        await withdraw_survey(here.at.inside.directory, one, here.at.inside.transport)
+
+
+async def test_an_earlier_use_and_a_full_quota_are_said_before_the_first_question(here: Place) -> None:
+    survey = await opened(here, "quota", max_batch_size=3)
+    used, late = await invited(here, survey, "Ada", "Bob")
+    async with here.person() as context:
+        page = await visit(context, used)
+        await fill(page)
+        await page.locator("[name=left-0]").check()  # of the first question nothing is known to the servers
+        await send(page)
+    async with here.person() as context:
+        page = await visit(context, used)
+        await expect(page.get_by_text("Somebody has already begun to answer with your invitation")).to_be_visible()
+        await expect(page.get_by_role("radio")).to_have_count(0)
+        await others_answer(here, survey, 3)
+        page = await visit(context, late)
+        await expect(page.get_by_text("As many people have answered as can.")).to_be_visible()
+        await expect(page.get_by_role("radio")).to_have_count(0)
+        await is_for_everybody(page)
     await withdraw_survey(here.at.inside.directory, survey, here.at.inside.transport)
 
 
@@ -324,9 +364,7 @@ async def leaves_one_out(_: Place, context: BrowserContext, link: str) -> None:
 async def comes_too_late(_: Place, context: BrowserContext, link: str) -> None:
     """The clock of this person's device is behind: the accountant's decides. With a right clock the page says it."""
     page = await visit(context, link)
-    await fill(page)
-    await page.get_by_role("button", name=SEND).click()
-    await expect(page.get_by_text("Your invitation or key is not known to the servers.")).to_be_visible()
+    await expect(page.get_by_text("Your invitation or key does not admit to this")).to_be_visible()
     await expect(page.get_by_text("Nothing was sent.")).to_be_visible()
     later = await context.new_page()
     await later.clock.set_fixed_time(datetime.now(UTC) + timedelta(hours=2))

@@ -5,7 +5,7 @@ import {readFileSync} from "node:fs";
 const [page, file] = process.argv.slice(2);
 const [, script] = /<script type="module">([^]*?)<\/script>/.exec(readFileSync(page, "utf8"));
 const client = await import(`data:text/javascript;base64,${Buffer.from(script).toString("base64")}`);
-const {answering, bytes, deployments, manifests, messages, outboxes, projective, randomizers, results, rounds, versions} = client;
+const {answering, bytes, counting, deployments, manifests, messages, projective, randomizers, results, rounds, studies, texts, versions} = client;
 const {fromHex, hex, concat} = bytes;
 const vectors = JSON.parse(readFileSync(file, "utf8"));
 const versionOf = (fields) => deployments.readStatement(JSON.stringify(fields));
@@ -63,8 +63,67 @@ const before = (validUntil, compromised = false) => ({identity: "aa".repeat(32),
 const keys = (retired, time) => deployments.believed({identities: ["bb".repeat(32)], retired: [retired]}, time).length;
 assert.deepEqual([keys(before(100), 160), keys(before(100), 161), keys(before(100), undefined)], [2, 1, 1]);
 assert.deepEqual([keys(before(null), undefined), keys(before(null, true), 1)], [2, 1]);
-assert.equal(outboxes.decimalSum([0.1, 0.1, 0.1]), 0.3);
-assert.equal(outboxes.decimalSum([1e-7, 2.5, 20]), 22.5000001);
+assert.equal(counting.decimalSum([0.1, 0.1, 0.1]), 0.3);
+assert.equal(counting.decimalSum([1e-7, 2.5, 20]), 22.5000001);
+
+// What a device has sent and spent is kept by study, not by key: five links of one person are one person.
+const wave = (number, clientKey = "a", more = {}) => ({
+  ...{roundId: `s-w${number}-1`, survey: `survey ${number}`, clientKey, epsilon: 2, at: number},
+  ...{study: {id: "s", wave: number}, series: {name: "x", waves: 3}, ...more},
+});
+const report = (clientKey, more = {}) => ({studyId: "s", name: "x", clientKey, person: clientKey, epsilon: 2, ...more});
+const others = (attempt, names) => assert.throws(attempt, (error) => error instanceof counting.OtherPerson && assert.deepEqual(error.persons.map(({name}) => name), names) === undefined);
+const admitted = (fresh, stored, said, limit, kept = []) => counting.admit([fresh], stored, kept, limit, said)[0];
+const waveOne = admitted(wave(1), []);
+assert.equal(waveOne.person, "a");
+assert.equal(admitted(wave(1), [waveOne]), waveOne); // the same bytes again
+others(() => admitted(wave(2, "b"), [waveOne]), ["a"]); // another link, in another wave, too
+others(() => counting.whose(wave(2, "b"), "b", [], [report("a")]), ["a"]); // and where only a report is kept
+const waveTwo = admitted(wave(2, "b"), [waveOne], "a");
+assert.deepEqual([waveTwo.person, waveTwo.clientKey], ["a", "b"]);
+assert.equal(admitted(wave(1, "b"), [waveOne, waveTwo]), waveOne); // who has said it once is not asked again
+assert.equal(admitted(wave(1, "c"), [waveOne], "c").person, "c");
+assert.equal(admitted({...wave(1, "b"), study: {id: "s2", wave: 1}, roundId: "s2-w1-1", survey: "other"}, [waveOne]).person, "b");
+assert.equal(counting.spent([], [report("a"), report("b", {person: "a"})]), 4); // a person's different reports add up
+assert.equal(counting.spent([], [report("a"), report("b")]), 2);
+// One answer per wave and person, whatever rounds are shown for it; at most as many rounds of a series as it has waves.
+const again = wave(1, "a", {roundId: "s-w1-again-1", survey: "another"});
+assert.throws(() => admitted(again, [waveOne]), counting.WaveAnswered);
+assert.throws(() => admitted({...again, clientKey: "b"}, [waveOne], "a"), counting.WaveAnswered);
+const answered = [1, 2, 3].map((number) => ({...wave(number), person: "a"}));
+assert.throws(() => admitted(wave(4), answered), counting.SeriesFull);
+assert.throws(() => admitted(wave(4, "b"), answered, "a"), counting.SeriesFull);
+assert.equal(admitted(wave(3), answered.slice(0, 2)).roundId, "s-w3-1");
+assert.throws(() => admitted({roundId: "r", clientKey: "a", epsilon: 1}, [{roundId: "q", clientKey: "a", epsilon: 1}], undefined, 1.5), counting.LimitExceeded);
+assert.equal(admitted(wave(2), [waveOne], undefined, 1, [report("a")]).person, "a"); // sent again, it spends nothing more
+
+// No version of a study changes the limit, who reads the results, or whether noise is drawn once; each follows the one before.
+const study = (fields = {}) => ({studyId: "s", version: 1, previousHash: new Uint8Array(), totalEpsilon: 1.5, totalDelta: 1e-5, results: 2, permanent: true, ...fields});
+const sealedTo = (...keys) => ({rounds: keys.map((key) => ({terms: {manifest: {collectorPublicKey: fromHex(key)}}}))});
+const asStudy = (fields) => client.fromBinary(messages.StudySchema, client.toBinary(messages.StudySchema, {$typeName: "croupier.protocol.v1.Study", change: "", firstWave: 1, lastWave: 3, textsHash: new Uint8Array(32), questionHashes: [new Uint8Array(32)], ...study(fields)}));
+const shownWave = (fields) => ({study: asStudy(fields), wave: {number: 2}});
+const [first, known] = [shownWave({}), {version: 1, hash: hex(studies.studyHash(asStudy({})))}];
+known.promised = studies.promisedBy(sealedTo("aa", "aa"), first);
+const next = {version: 2, previousHash: fromHex(known.hash)};
+const continues = (fields, shown = sealedTo("aa")) => () => studies.checkContinues(known, shown, shownWave(fields));
+continues({})();
+continues(next)();
+continues({...next, lastWave: 9})();
+for (const fields of [{totalEpsilon: 60}, {totalDelta: 1e-4}, {results: 1}, {permanent: false}, {previousHash: new Uint8Array(32)}]) {
+  assert.throws(continues({...next, ...fields}), {name: "PromiseChanged"});
+}
+assert.throws(continues(next, sealedTo("bb")), {name: "PromiseChanged"});
+assert.throws(continues(next, sealedTo("aa", "bb")), {name: "PromiseChanged"});
+assert.throws(continues({lastWave: 9}), {name: "PromiseChanged"}); // another version 1
+const english = new texts.Texts("en");
+const number = (written) => texts.decimalOf(written);
+assert.deepEqual(["2,5", "2.5", " 7 ", "-0,25", "\u22123", ".5", "7,", "24"].map(number), [2.5, 2.5, 7, -0.25, -3, 0.5, 7, 24]);
+for (const unclear of ["", " ", ",", "2,5,0", "1.000,5", "1,000.5", "1 000", "1e3", "0x10", "2,5 h", "Infinity", "٣", "--1"]) {
+  assert.ok(Number.isNaN(number(unclear)), unclear);
+}
+assert.equal(new texts.Texts("de").plain(1234.5), "1234,5");
+assert.deepEqual(["constructor", "toString", "halve"].map((name) => english.has(name)), [false, false, true]);
+assert.equal(texts.pageLanguage(["constructor", "de-AT"]), "de");
 
 for (const one of vectors.cases) {
   const roles = (name) => (name.startsWith("shuffler") ? "shuffler" : name);

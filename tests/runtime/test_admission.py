@@ -209,6 +209,42 @@ def with_token(client: int, token: bytes, fill: int = 0, terms: RoundTerms = TER
     return sign_submission(terms.hash, bytes([fill]) * SIZE, PrivateKey(private(client)), token)
 
 
+@pytest.mark.asyncio
+async def test_an_empty_envelope_asks_whether_a_client_would_be_admitted(store: Store, pool: WorkerPool) -> None:
+    """It gets the code that a full one would, and nothing is stored; signed, so that nobody else learns the code."""
+    await opened(store, pool)
+    kit = make_kit(round_id="round-2")
+    kit.manifest.max_batch_size = 2
+    terms = kit.terms
+    await store.run("look", lambda tx: tx.add_round(terms.round_id, terms.suite, {}))
+    await store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_OPEN))
+    admission = Admission(store, pool, "tickets")
+    blinded = bytes.fromhex(
+        "e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76"
+        "6a493210f7499cd17fecb510ae0cea23a110e8d5b901f8acadd3095c73a3b919"
+    )
+
+    def asks(client: int, envelope: bytes = b"") -> pb.Submission:
+        return sign_submission(terms.hash, envelope, PrivateKey(private(client)), purpose="tickets")
+
+    async def answers(*requests: pb.Submission) -> list[pb.SubmissionCode.ValueType]:
+        return (await admission.submit(terms, len(blinded), requests))[0]
+
+    forged = asks(2)
+    forged.signature = asks(1).signature
+    unknown, full = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ROUND_FULL
+    assert await answers(asks(1), asks(9), forged) == [ACCEPTED, unknown, pb.SUBMISSION_CODE_BAD_SIGNATURE]
+    assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
+    assert await answers(asks(1, blinded), asks(1), asks(2)) == [ACCEPTED, EXISTS, ACCEPTED]
+    assert await answers(asks(2, blinded), asks(3)) == [ACCEPTED, full]
+    await store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))
+    admission.stop_round(terms.round_id)
+    assert await answers(asks(3)) == [pb.SUBMISSION_CODE_ROUND_CLOSED]
+    hop_1 = Admission(store, pool, "submit", lambda *_: None)
+    request = sign_submission(terms.hash, b"", PrivateKey(private(3)))
+    assert (await hop_1.submit(terms, SIZE, [request]))[0] == [pb.SUBMISSION_CODE_WRONG_SIZE]
+
+
 TOKEN, OTHER = b"t" * 32, b"u" * 32
 USED, UNKNOWN = pb.SUBMISSION_CODE_TOKEN_USED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN
 

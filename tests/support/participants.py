@@ -20,6 +20,7 @@ from croupier.deploy.operator.invitations import People, invite
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import NO_ROUND
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.gateways import Tampering
 from tests.support.rounds import Table, table
 
@@ -49,9 +50,19 @@ class Place:
         return f"{self.url.rstrip('/')}{PAGE_PATH}"
 
     @property
+    def seen(self) -> list[tuple[str, bytes]]:
+        """Method and request of the calls since this list was cleared; "ask" whether a key may answer, for tickets."""
+
+        def name(method: str, raw: bytes) -> str:
+            asks = method == "GetTickets" and not pb.GetTicketsRequest.FromString(raw).requests[0].envelope
+            return "ask" if asks else method
+
+        return [(name(method, raw), raw) for method, raw in self.gateway.seen]
+
+    @property
     def called(self) -> list[str]:
         """The methods that clients have called since this list was cleared."""
-        return [method for method, _ in self.gateway.seen]
+        return [method for method, _ in self.seen]
 
     async def invitation(self, terms: RoundTerms | None = None) -> str:
         """Returns the link of one person."""

@@ -18,6 +18,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant
 from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.surveys import survey_folder
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import (
@@ -29,7 +30,9 @@ from croupier.protocol.mechanisms import (
     OneBit,
     ProjectiveResponse,
 )
+from croupier.protocol.names import PublicKey
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets
@@ -82,9 +85,22 @@ class Table:
 
     async def submit(self, terms: RoundTerms, users: Sequence[Participant]) -> FleetReport:
         named = {str(index): user for index, user in enumerate(users)}
+
+        async def enrol(keys: Sequence[PublicKey]) -> None:
+            survey = terms.survey
+            if survey is not None and self.has_list(survey):
+                await self.operator.invite(keys, survey.invitation_hash, 0)
+            else:
+                await self.operator.enrol(keys)
+
         return await run_fleet(
-            self.channel, self.accountant, terms, named, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+            self.channel, self.accountant, terms, named, outbox=self.outbox, pool=self.pool, enrol=enrol
         )
+
+    def has_list(self, survey: Survey) -> bool:
+        """Returns whether people were invited to a survey, or to any wave of its study."""
+        names = survey.survey_id if survey.wave is None else f"{survey.wave.study.study_id}-w*"
+        return any(survey_folder(self.inside.directory, names).parent.glob(f"{names}/invitations.csv"))
 
     async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         await self.operator.close_round(terms.round_id)

@@ -2,15 +2,16 @@
 import {hex} from "./bytes.js";
 import type {Gateway} from "./calls.js";
 import {termsOf} from "./answering.js";
+import {decimalSum, spent} from "./counting.js";
 import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
 import {type Certificate, Precision, type Publication, type Statement} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {isNumber, type Terms} from "./manifest.js";
-import {type Answer, decimalSum, type KeptReport, type Outbox, type Settings, spent} from "./outbox.js";
-import {Refused} from "./refusals.js";
+import type {Answer, KeptReport, Outbox, Settings} from "./outbox.js";
+import {PromiseChanged, Refused} from "./refusals.js";
 import {fetchResult, missingAt} from "./results.js";
 import {asShown} from "./shown.js";
-import {bestWording, type Texts} from "./texts.js";
+import {bestWording, decimalOf, type Texts} from "./texts.js";
 import {bar, fingerprint, foreign, h, list} from "./view.js";
 
 export interface Here {
@@ -255,23 +256,23 @@ function certificateText(certificate: Certificate, texts: Texts): HTMLElement {
 /** Returns the sentence for an error; what a service has said is not shown, only its code. */
 export function sentence(texts: Texts, error: unknown): string {
   if (error instanceof Refused) return texts.has(error.code) ? texts.say(error.code) : texts.say("OTHER", {code: error.code});
-  return texts.say("DISTRUST");
+  return texts.say(error instanceof PromiseChanged ? "PROMISE_CHANGED" : "DISTRUST");
 }
 
 /** Returns the answers that were given from here, what they have spent, and the person's own limit. */
 export function history(here: Here, answers: Answer[], kept: KeptReport[], settings: Settings, without: string[]): HTMLElement {
   const {texts, outbox, deployment} = here;
   const said = h("p", {role: "status", class: "quiet"});
-  const input = h("input", {id: "limit", inputmode: "decimal", autocomplete: "off", value: settings.lifetimeEpsilon});
+  const input = h("input", {id: "limit", inputmode: "decimal", autocomplete: "off", value: settings.lifetimeEpsilon && texts.plain(settings.lifetimeEpsilon)});
   async function keep(event: Event): Promise<void> {
     event.preventDefault();
-    const limit = input.value.trim() ? Number(input.value.trim().replace(",", ".")) : undefined;
-    if (limit !== undefined && !(Number.isFinite(limit) && limit > 0)) {
+    const limit = input.value.trim() ? decimalOf(input.value) : undefined;
+    if (limit !== undefined && !(limit > 0)) {
       said.textContent = texts.say("limit wrong");
       return;
     }
     await outbox.set(deployment.name, {lifetimeEpsilon: limit});
-    said.textContent = texts.say("limit saved");
+    said.textContent = limit === undefined ? texts.say("limit removed") : texts.say("limit saved", {limit: texts.plain(limit)});
     input.dispatchEvent(new CustomEvent("limit", {bubbles: true}));
   }
   const items = answers

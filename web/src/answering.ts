@@ -12,6 +12,7 @@ import {type Answer, answerId, type Outbox} from "./outbox.js";
 import {encodeReport, randomize} from "./randomize.js";
 import {check, NeedsProgram, Refused} from "./refusals.js";
 import {Round} from "./round.js";
+import {studyOf} from "./study.js";
 import {invitationHash, seriesOf, surveyHash} from "./survey.js";
 
 /** Steps of an answer, in order. */
@@ -71,6 +72,7 @@ export async function prepareAnswer(
     state: "prepared",
     at: Date.now(),
     prepared,
+    study: studyOf(terms.manifest),
     series,
   };
 }
@@ -86,6 +88,17 @@ function onlyCode(codes: SubmissionCode[]): SubmissionCode {
 }
 
 const refusal = (code: SubmissionCode): Refused => new Refused(SubmissionCode[code]!, "the service refuses", false);
+
+/** Asks the accountant whether a key may answer these rounds, before a person is asked anything; nothing is stored there.
+ * Throws Refused with the code that an answer would get. */
+export async function checkAdmission(gateway: Gateway, rounds: Shown[], privateKey: Bytes): Promise<void> {
+  for (const {terms} of rounds) {
+    const request = fromBinary(SubmissionSchema, new Round(terms).sign("tickets", new Uint8Array(), privateKey));
+    const {codes} = await gateway.call("GetTickets", {roundId: terms.roundId, requests: [request]});
+    const code = onlyCode(codes);
+    if (code !== SubmissionCode.ACCEPTED) throw refusal(code);
+  }
+}
 
 /** Brings a stored answer as far as it comes, and returns it; the same bytes are sent, however often this is called. */
 export async function goOn(

@@ -3,7 +3,8 @@ import type {Wording} from "./gen/croupier/protocol/v1/messages_pb.js";
 import type {Deployment} from "./deployment.js";
 import {isNumber, type Terms} from "./manifest.js";
 import {checkValue, levelsOf, probabilities, rightAtMost} from "./randomize.js";
-import type {Texts} from "./texts.js";
+import {asShown} from "./shown.js";
+import {decimalOf, type Texts} from "./texts.js";
 import {promises, releasedAtMost, trustDetails} from "./trust.js";
 import {bar, choice, foreign, h} from "./view.js";
 
@@ -72,7 +73,7 @@ export function questionForm(asking: Asking): HTMLElement {
     ),
   );
 
-  const given = (): Given => ({value: givenIn(form, "answer"), epsilon: givenIn(form, "epsilon")});
+  const given = (): Given => ({value: answerOf(form, terms, "answer"), epsilon: givenIn(form, "epsilon")});
 
   function update(): void {
     const {value, epsilon} = given();
@@ -89,7 +90,7 @@ export function questionForm(asking: Asking): HTMLElement {
     event.preventDefault();
     const {value, epsilon} = given();
     if (fits(terms, value) && epsilon) return asking.send({value, epsilon});
-    problem.textContent = problemOf(terms, texts);
+    problem.textContent = fits(terms, value) ? texts.say("protection missing") : problemOf(form, terms, "answer", texts);
     problem.hidden = false;
     form.querySelector<HTMLElement>("[name=answer]")?.focus();
   }
@@ -113,11 +114,15 @@ export function questionForm(asking: Asking): HTMLElement {
 
 export type Asked = Pick<Asking, "terms" | "wording" | "texts">;
 
-/** Returns what the field of a question holds, of several ticked boxes the sum; NaN for nothing. */
-export function givenIn(form: HTMLFormElement, field: string): number {
+/** Returns what is chosen in a field, of several ticked boxes the sum; NaN for nothing. */
+export function givenIn(form: HTMLFormElement, field: string, read: (written: string) => number = Number): number {
   const written = new FormData(form).getAll(field).map((one) => String(one).trim());
-  return written.length && written.every(Boolean) ? written.reduce((sum, one) => sum + Number(one), 0) : NaN;
+  return written.length && written.every(Boolean) ? written.reduce((sum, one) => sum + read(one), 0) : NaN;
 }
+
+/** Returns the answer in the field of a question; NaN for none, and for what is not understood. */
+export const answerOf = (form: HTMLFormElement, {asked}: Terms, field: string): number =>
+  givenIn(form, field, isNumber(asked) ? decimalOf : Number);
 
 export function fits(terms: Terms, value: number): boolean {
   try {
@@ -128,10 +133,35 @@ export function fits(terms: Terms, value: number): boolean {
   }
 }
 
-/** Returns what is wrong with a value that does not fit. */
-export function problemOf({asked}: Terms, texts: Texts): string {
+/** Returns what is wrong with the answer in a field that does not fit. */
+export function problemOf(form: HTMLFormElement, {asked}: Terms, field: string, texts: Texts): string {
   if (!isNumber(asked)) return texts.say("answer missing");
-  return texts.say("answer range", {low: texts.number(asked.low), high: texts.number(asked.high)});
+  const written = String(new FormData(form).get(field) ?? "").trim();
+  return problemOfNumber(written, asked, texts);
+}
+
+function problemOfNumber(written: string, {low, high}: {low: number; high: number}, texts: Texts): string {
+  const ends = {low: texts.plain(low), high: texts.plain(high)};
+  const isUnclear = written !== "" && Number.isNaN(decimalOf(written));
+  return isUnclear ? texts.say("answer number", {...ends, written: asShown(written)}) : texts.say("answer range", ends);
+}
+
+/** Returns a field for a number: it takes a comma and a point, whatever the browser's language is, and says what it
+ * understands. A field of the type "number" would drop the separator that is not of the browser's language. */
+function numberField({terms, wording, texts}: Asked, field: string): HTMLElement[] {
+  const {asked} = terms;
+  if (!isNumber(asked)) return [];
+  const {low, high} = asked;
+  const said = h("p", {id: `${field}-understood`, class: "quiet understood", role: "status"});
+  const input = h("input", {id: field, name: field, type: "text", inputmode: "decimal", "aria-describedby": said.id, oninput: understand});
+  function understand(): void {
+    const [written, value] = [input.value.trim(), decimalOf(input.value)];
+    const unit = wording?.unit ? ` ${wording.unit}` : "";
+    const understood = texts.say("understood", {value: `${texts.plain(value)}${unit}`});
+    const all = fits(terms, value) ? understood : problemOfNumber(written, {low, high}, texts);
+    said.textContent = written ? all : "";
+  }
+  return [input, said];
 }
 
 export function answerField({terms, wording, texts}: Asked, names: string[], field = "answer", ...more: HTMLElement[]): HTMLElement {
@@ -140,8 +170,8 @@ export function answerField({terms, wording, texts}: Asked, names: string[], fie
   const language = wording?.choices.length ? wording.language : undefined;
   if (isNumber(asked)) {
     const label = texts.say("number", {low: names[0]!, high: names[1]!});
-    const input = h("input", {id: field, name: field, inputmode: "decimal", type: "number", step: "any"});
-    return h("fieldset", {}, legend, h("label", {for: field, class: "number-label"}, label), input, ...more);
+    const shown = numberField({terms, wording, texts}, field);
+    return h("fieldset", {}, legend, h("label", {for: field, class: "number-label"}, label), ...shown, ...more);
   }
   if (asked.kind === "choices") {
     const box = (value: number, oninput: () => void, child: HTMLElement) =>

@@ -2,6 +2,7 @@
 export * as answering from "./answering.js";
 export * as bytes from "./bytes.js";
 export * as calls from "./calls.js";
+export * as counting from "./counting.js";
 export * as deployments from "./deployment.js";
 export * as documents from "./documents.js";
 export * as manifests from "./manifest.js";
@@ -10,6 +11,7 @@ export * as projective from "./projective.js";
 export * as randomizers from "./randomize.js";
 export * as results from "./results.js";
 export * as rounds from "./round.js";
+export * as studies from "./study.js";
 export * as surveys from "./survey.js";
 export * as shown from "./shown.js";
 export * as texts from "./texts.js";

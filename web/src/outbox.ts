@@ -3,7 +3,9 @@
 // An answer is stored, and counted against the person's own limit, in one transaction, before anything of it leaves the
 // memory of the page. From then on the same bytes are sent, by whichever tab goes on with them.
 import {type Bytes, equal, hex, randomBytes} from "./bytes.js";
+import {admit, type Asked, checkLimit, checkSeries, LargerBefore, personOf, spent, whose} from "./counting.js";
 import type {Prepared} from "./round.js";
+import type {Series} from "./survey.js";
 
 const KEPT_DAYS = 30;
 
@@ -13,6 +15,8 @@ export interface Answer {
   deployment: string;
   roundId: string;
   clientKey: string;
+  /** Of a stored answer, the person who has given it: see counting.ts. */
+  person?: string;
   title: string;
   /** The hash of the survey that the round is of, in hexadecimal. */
   survey?: string;
@@ -26,21 +30,21 @@ export interface Answer {
   prepared?: Prepared & {privateKey: Bytes};
   submission?: Bytes;
   inclusion?: [Bytes, Bytes][];
+  /** The study that the round is of, and the number of the wave. */
+  study?: {id: string; wave: number};
   /** The series of a permanent study that the round is of: what it has spent is with the reports that are kept. */
-  series?: string;
-}
-
-/** The waves of a permanent study's question, and whose reports are kept for them. */
-export interface Series {
-  deployment: string;
-  studyId: string;
-  name: string;
-  clientKey: string;
+  series?: Series;
 }
 
 /** The report of one answer of a person to a permanent study's question: the same in all waves. */
-export interface KeptReport extends Series {
+export interface KeptReport {
   id: string;
+  deployment: string;
+  studyId: string;
+  /** Of the series. */
+  name: string;
+  clientKey: string;
+  person: string;
   /** The answer; of a study that the person has left, random digits. */
   value: number | string;
   epsilon: number;
@@ -48,6 +52,39 @@ export interface KeptReport extends Series {
   report?: Bytes;
   /** Whether the answer was drawn, for a question that the person leaves out. */
   isDrawn: boolean;
+}
+
+/** What a version of a study has promised, which no later version may change. */
+export interface Promised {
+  totalEpsilon: number;
+  totalDelta: number;
+  results: number;
+  permanent: boolean;
+  /** The public keys to which the results of the questions are sealed, in hexadecimal; empty where they are public. */
+  collectors: string[];
+}
+
+/** A person's consent to a version of a study. */
+export interface Consent {
+  studyId: string;
+  person: string;
+  version: number;
+  /** Of the version, in hexadecimal. */
+  hash: string;
+  /** Milliseconds. */
+  at: number;
+  promised: Promised;
+  /** The hash of the survey that each wave was, in hexadecimal, by the wave's number. */
+  surveys: Record<number, string>;
+}
+
+/** An invitation that was opened here, and what it was made for. */
+export interface Invited {
+  secret: Bytes;
+  /** The round that its link names. */
+  round: string;
+  /** What its key follows from, in hexadecimal, once that is known: a hash of the survey or of the study. */
+  of?: string;
 }
 
 /** What is known of a deployment here. */
@@ -59,59 +96,14 @@ export interface Settings {
   /** The gateway through which it was last reached. */
   gateway?: string;
   privateKey?: Bytes;
-  /** The secret of the last invitation to a survey that was opened here. */
-  invitation?: Bytes;
-  /** The version of each study that the person has consented to, by the study's name: its hash, and when. */
-  consents?: Record<string, {hash: string; at: number}>;
+  /** To surveys and studies, the newest last. */
+  invitations?: Invited[];
+  consents?: Consent[];
   lifetimeEpsilon?: number;
 }
 
-/** The person's own limit does not allow another answer. */
-export class LimitExceeded extends Error {
-  constructor(
-    readonly spent: number,
-    readonly limit: number,
-  ) {
-    super("the person's own limit");
-  }
-}
-
-/** A permanent study's question was answered with a larger budget before, which another answer would spend again. */
-export class LargerBefore extends Error {
-  constructor(readonly epsilon: number) {
-    super("a larger budget before");
-  }
-}
-
-/** Someone has answered this round here under another key. */
-export class OtherPerson extends Error {}
-
 export const answerId = (deployment: string, roundId: string, clientKey: string): string =>
   JSON.stringify([deployment, roundId, clientKey]);
-
-/** Adds decimals: a number means its shortest decimal form, so that three times 0.1 is 0.3 and no more. */
-export function decimalSum(values: number[]): number {
-  const parts = values.map((value) => {
-    const [, whole = "0", rest = "", exponent = "0"] = /^(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/.exec(String(value)) ?? [];
-    return {digits: BigInt(whole + rest), exponent: Number(exponent) - rest.length};
-  });
-  const least = Math.min(0, ...parts.map((part) => part.exponent));
-  const sum = parts.reduce((total, part) => total + part.digits * 10n ** BigInt(part.exponent - least), 0n);
-  return Number(`${sum}e${least}`);
-}
-
-/** Returns what the other rounds have spent; a person answers a round once, so of each round the most counts. The waves of
- * a permanent study have spent what the different reports of one person have, of the persons the most. */
-export function spent(answers: Answer[], kept: KeptReport[], without: string[] = []): number {
-  const most = new Map<string, number>();
-  const raise = (name: string, epsilon: number) => most.set(name, Math.max(most.get(name) ?? 0, epsilon));
-  for (const {roundId, epsilon, series} of answers) if (series === undefined && !without.includes(roundId)) raise(roundId, epsilon);
-  for (const {name, clientKey} of kept.filter((one) => !without.includes(one.name))) {
-    const ofPerson = kept.filter((one) => one.name === name && one.clientKey === clientKey);
-    raise(`series ${name}`, decimalSum(ofPerson.map((one) => one.epsilon)));
-  }
-  return decimalSum([...most.values()]);
-}
 
 function done<Value>(request: IDBRequest<Value>): Promise<Value> {
   return new Promise((resolve, reject) => {
@@ -177,57 +169,56 @@ export class Outbox {
     return all.filter((one) => one.deployment === deployment);
   }
 
+  /** Returns what is stored of a deployment, in a transaction. */
+  private async stored(deployment: string, store: IDBObjectStore, keptStore: IDBObjectStore): Promise<[Answer[], KeptReport[]]> {
+    const ofDeployment = (one: {deployment: string}) => one.deployment === deployment;
+    const [answers, kept]: [Answer[], KeptReport[]] = [await done(store.getAll()), await done(keptStore.getAll())];
+    return [answers.filter(ofDeployment), kept.filter(ofDeployment)];
+  }
+
   /**
    * Returns the report of an answer that is sent in every wave of a series. It is drawn and stored in one transaction when
    * the answer is given for the first time, and every answer to the series has the budget of the first one.
+   *
+   * own: the person's own limit, and who they have said that they are (`whose`).
    */
   async keepReport(
-    series: Series,
+    wave: Asked & {study: {id: string; wave: number}; series: Series; deployment: string; clientKey: string},
     wanted: {value: number; epsilon: number; isDrawn: boolean},
     draw: (value: number, epsilon: number) => Bytes,
-    lifetimeEpsilon: number | undefined,
+    own: {lifetimeEpsilon?: number; person?: string},
   ): Promise<KeptReport & {report: Bytes}> {
+    const {deployment, clientKey, roundId, series} = wave;
     return this.alone("answers", async (store, keptStore) => {
-      const ofDeployment = (one: {deployment: string}) => one.deployment === series.deployment;
-      const kept = (await done<KeptReport[]>(keptStore.getAll())).filter(ofDeployment);
-      const mine = kept.filter((one) => one.name === series.name && one.clientKey === series.clientKey);
+      const [answers, kept] = await this.stored(deployment, store, keptStore);
+      const person = whose(wave, clientKey, answers, kept, own.person);
+      checkSeries(roundId, series, person, answers);
+      const mine = kept.filter((one) => one.name === series.name && personOf(one) === person);
       const found = mine.find((one) => (wanted.isDrawn && one.isDrawn) || one.value === wanted.value);
       if (found?.report) return {...found, report: found.report};
       const epsilon = mine[0]?.epsilon ?? wanted.epsilon;
       if (epsilon > wanted.epsilon) throw new LargerBefore(epsilon);
-      const id = JSON.stringify([series.deployment, series.clientKey, series.name, wanted.value]);
-      const fresh = {...series, ...wanted, id, epsilon, report: draw(wanted.value, epsilon)};
-      const answers = (await done<Answer[]>(store.getAll())).filter(ofDeployment);
-      const before = spent(answers, kept);
-      if (lifetimeEpsilon !== undefined && spent(answers, [...kept, fresh]) > lifetimeEpsilon) throw new LimitExceeded(before, lifetimeEpsilon);
+      const id = JSON.stringify([deployment, person, series.name, wanted.value]);
+      const whoseReport = {id, deployment, studyId: wave.study.id, name: series.name, clientKey, person};
+      const fresh = {...whoseReport, ...wanted, epsilon, report: draw(wanted.value, epsilon)};
+      checkLimit(spent(answers, kept), spent(answers, [...kept, fresh]), own.lifetimeEpsilon);
       await done(keptStore.add(fresh));
       return fresh;
     });
   }
 
   /**
-   * Stores answers and counts them, or returns those that this person has stored for the round or survey before.
+   * Stores answers and counts them, or returns those that this person has stored for the round or survey before (`admit`).
    *
-   * All are of one survey, or there is one of a round by itself.
+   * All are of one survey, or there is one of a round by itself. own: as for `keepReport`.
    */
-  async begin(fresh: Answer[], lifetimeEpsilon: number | undefined, anotherPerson: boolean): Promise<Answer[]> {
-    const isSame = (one: Answer, other: Answer) =>
-      other.roundId === one.roundId || (one.survey !== undefined && other.survey === one.survey);
+  async begin(fresh: Answer[], own: {lifetimeEpsilon?: number; person?: string}): Promise<Answer[]> {
     return this.alone("answers", async (store, keptStore) => {
-      const all: Answer[] = await done(store.getAll());
-      const kept = (await done<KeptReport[]>(keptStore.getAll())).filter((one) => one.deployment === fresh[0]!.deployment);
-      const here = all.filter((one) => one.deployment === fresh[0]!.deployment);
-      const before = here.filter((one) => fresh.some((other) => isSame(one, other)));
-      const own = before.filter((one) => one.clientKey === fresh[0]!.clientKey);
-      if (own.length) return own;
-      if (!anotherPerson && before.length) throw new OtherPerson();
-      if (lifetimeEpsilon !== undefined && spent([...here, ...fresh], kept) > lifetimeEpsilon) {
-        const rounds = fresh.map((one) => one.roundId);
-        throw new LimitExceeded(spent(here, kept, rounds), lifetimeEpsilon);
-      }
-      for (const one of fresh) await done(store.add(one));
+      const [answers, kept] = await this.stored(fresh[0]!.deployment, store, keptStore);
+      const admitted = admit(fresh, answers, kept, own.lifetimeEpsilon, own.person);
+      for (const one of admitted) if (!answers.includes(one)) await done(store.add(one));
       void navigator.storage?.persist?.().catch(() => false); // asks the browser not to delete it when space is short
-      return fresh;
+      return admitted;
     });
   }
 
@@ -243,26 +234,40 @@ export class Outbox {
     });
   }
 
-  /** Deletes what is kept of a study: the consent, the invitation, answers that were not sent, and reports that are the same
-   * in all waves, with the answers that they are of. What was spent stays. */
-  async leave(deployment: string, studyId: string): Promise<Settings> {
+  /** Deletes what is kept of a person's study: the consent, the invitation, answers that were not sent, and reports that are
+   * the same in all waves, with the answers that they are of. What was sent and spent stays.
+   *
+   * invited: what invitations to the study are bound to, in hexadecimal. */
+  async leave(deployment: string, studyId: string, invited: string, person: string): Promise<Settings> {
     await this.alone("answers", async (store, keptStore) => {
-      for (const {report, ...kept} of await done<KeptReport[]>(keptStore.getAll())) {
-        if (kept.deployment !== deployment || kept.studyId !== studyId || !report) continue;
+      const [answers, reports] = await this.stored(deployment, store, keptStore);
+      for (const {report, ...kept} of reports) {
+        if (kept.studyId !== studyId || personOf(kept) !== person || !report) continue;
         const left = `left ${hex(randomBytes(16))}`;
         await done(keptStore.delete(kept.id));
         await done(keptStore.add({...kept, id: left, value: left, isDrawn: false}));
       }
-      const all: Answer[] = await done(store.getAll());
-      for (const {prepared, submission, ...kept} of all) {
-        if (kept.deployment !== deployment || !kept.roundId.startsWith(`${studyId}-w`)) continue;
+      for (const {prepared, submission, ...kept} of answers) {
+        if (kept.study?.id !== studyId || personOf(kept) !== person) continue;
         if (kept.state === "prepared") await done(store.delete(kept.id));
         else if (prepared || submission) await done(store.put(kept));
       }
     });
-    const {consents} = (await this.settings(deployment)) ?? {};
-    const {[studyId]: _, ...others} = consents ?? {};
-    return this.set(deployment, {consents: others, invitation: undefined});
+    return this.change(deployment, (before) => ({
+      consents: before.consents?.filter((one) => one.studyId !== studyId || one.person !== person),
+      invitations: before.invitations?.filter((one) => one.of !== invited),
+    }));
+  }
+
+  /** Stores a person's consent to a version of a study, in place of the one to an earlier version. */
+  async consent(deployment: string, fresh: Consent): Promise<Settings> {
+    const isSame = (one: Consent) => one.studyId === fresh.studyId && one.person === fresh.person;
+    return this.change(deployment, ({consents = []}) => {
+      const before = consents.find(isSame);
+      const at = before?.hash === fresh.hash ? before.at : fresh.at;
+      const merged = {...fresh, at, surveys: {...before?.surveys, ...fresh.surveys}};
+      return {consents: [...consents.filter((one) => !isSame(one)), merged]};
+    });
   }
 
   /** Discards an answer of which nothing has been sent but blinded messages, which were refused. */
@@ -285,10 +290,16 @@ export class Outbox {
     return same.filter((one) => one.fingerprint && one.fingerprint !== fingerprint);
   }
 
-  /** Changes the settings of a deployment. */
+  /** Changes the settings of a deployment to these. */
   async set(deployment: string, changes: Partial<Settings>): Promise<Settings> {
+    return this.change(deployment, () => changes);
+  }
+
+  /** Changes the settings of a deployment in one transaction. */
+  async change(deployment: string, changed: (before: Settings) => Partial<Settings>): Promise<Settings> {
     return this.alone("settings", async (store) => {
       const before: Settings = (await done(store.get(deployment))) ?? {deployment, fingerprint: ""};
+      const changes = changed(before);
       const after = {...before, ...changes, deployment};
       const others: Settings[] = changes.gateway ? await done(store.getAll()) : [];
       for (const one of others) {

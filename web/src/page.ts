@@ -2,17 +2,17 @@
 import {ed25519} from "@noble/curves/ed25519.js";
 
 import {history, type Here, receipt, sentence, surveyReceipt} from "./afterwards.js";
-import {drawReport, fetchRound, goOn, prepareAnswer, type Shown, type Step, termsOf} from "./answering.js";
-import {type Bytes, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
+import {checkAdmission, drawReport, fetchRound, goOn, prepareAnswer, type Shown, type Step, termsOf} from "./answering.js";
+import {type Bytes, equal, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
+import {answeredBefore, type Asked, LargerBefore, LimitExceeded, OtherPerson, type Person, personOf, SeriesFull, spent, WaveAnswered, whose} from "./counting.js";
 import type {Deployment} from "./deployment.js";
 import {type Given, questionForm} from "./form.js";
-import type {Study} from "./gen/croupier/protocol/v1/messages_pb.js";
-import {type Answer, LargerBefore, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
+import {type Answer, Outbox, type Settings} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
 import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
-import {newestWave, nextWave, studyHash, type Wave, waveOf} from "./study.js";
-import {invitedKey, seriesOf} from "./survey.js";
+import {checkContinues, newestWave, nextWave, promisedBy, studyHash, studyOf, type Wave, waveOf} from "./study.js";
+import {invitationHash, invitedKey, seriesOf, studyInvitationHash} from "./survey.js";
 import {type GivenAnswers, surveyForm} from "./survey_form.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
 import {checkAgreed, readNewest, readVersions, type SignedVersion} from "./versions.js";
@@ -68,7 +68,12 @@ class Page {
   private settings?: Settings;
   private shown?: Shown;
   private survey?: ShownSurvey;
-  private anotherPerson = false;
+  /** Who the person has said that they are, where others have answered from here: see `whose`. */
+  private said?: string;
+  /** Who they are. */
+  private person = "";
+  /** The key of which the accountant has said that it may answer. */
+  private admitted = "";
   private notice = "";
   private again: () => void = () => this.start();
 
@@ -168,10 +173,14 @@ class Page {
   private async pin(): Promise<void> {
     const {outbox, deployment} = this.here!;
     const key = this.invitation.key && {privateKey: this.invitation.key};
-    const secret = this.invitation.secret && {invitation: this.invitation.secret};
+    const {secret, round} = this.invitation;
     const {fingerprint, version} = deployment;
     const {url} = this.here!.gateway;
-    this.settings = await outbox.set(deployment.name, {fingerprint, version, gateway: url, ...key, ...secret});
+    this.settings = await outbox.change(deployment.name, ({invitations = []}) => {
+      const known = secret && invitations.find((one) => equal(one.secret, secret));
+      const newest = secret && {invitations: [...invitations.filter((one) => one !== known), known ?? {secret, round}]};
+      return {fingerprint, version, gateway: url, ...key, ...newest};
+    });
     if (!this.settings.privateKey) this.settings = await outbox.set(deployment.name, {privateKey: randomBytes(32)});
     forgetSecret();
     this.invitation = {...this.invitation, key: undefined, secret: undefined};
@@ -179,22 +188,33 @@ class Page {
     await this.goOnOrAsk();
   }
 
-  /** Returns the key that signs answers to a round by itself, or to what invitations with this hash are bound to. */
+  /** Returns the key that signs answers to a round by itself, or to what an invitation with this hash was made for. */
   private privateKey(invited?: string): Bytes {
-    const {invitation, privateKey} = this.settings!;
-    return invited && invitation ? invitedKey(invitation, fromHex(invited)) : privateKey!;
+    const {invitations = [], privateKey} = this.settings!;
+    const made = invitations.filter((one) => invited !== undefined && one.of === invited).at(-1);
+    return made ? invitedKey(made.secret, fromHex(invited!)) : privateKey!;
   }
 
   private clientKey(invited?: string): string {
     return hex(ed25519.getPublicKey(this.privateKey(invited)));
   }
 
-  /** Returns this person's answers to the survey or round that an answer is of, in the order in which they were asked. */
-  private async ownLike(answer: Pick<Answer, "roundId" | "survey">): Promise<Answer[]> {
+  /** Notes what the invitations were made for whose links name this round. */
+  private async bind({terms}: Shown): Promise<void> {
+    const {survey} = terms.manifest;
+    const of = survey && hex(invitationHash(survey));
+    const isUnbound = (one: {round: string; of?: string}) => of !== undefined && !one.of && one.round === terms.roundId;
+    if (!this.settings!.invitations?.some(isUnbound)) return;
     const {outbox, deployment} = this.here!;
-    const answers = await outbox.answers(deployment.name);
-    const same = (one: Answer) => one.roundId === answer.roundId || (answer.survey && one.survey === answer.survey);
-    return answers.filter((one) => same(one) && one.clientKey === this.clientKey(one.invited ?? one.survey)).reverse();
+    this.settings = await outbox.change(deployment.name, ({invitations = []}) => ({
+      invitations: invitations.map((one) => (isUnbound(one) ? {...one, of} : one)),
+    }));
+  }
+
+  /** Returns this person's answers to the survey or round that an answer is of, in the order in which they were asked. */
+  private async ownLike(answer: Answer): Promise<Answer[]> {
+    const {outbox, deployment} = this.here!;
+    return answeredBefore(answer, personOf(answer), await outbox.answers(deployment.name));
   }
 
   private async goOnOrAsk(): Promise<void> {
@@ -206,9 +226,14 @@ class Page {
         this.notice = this.texts.say("going on");
         return await this.send(await this.ownLike(begun));
       }
-      this.shown = await newestWave(gateway, deployment, await fetchRound(gateway, deployment, this.invitation.round));
+      const named = await fetchRound(gateway, deployment, this.invitation.round);
+      await this.bind(named);
+      this.shown = await newestWave(gateway, deployment, named);
       const {survey} = this.shown.terms.manifest;
       this.survey = survey && (await fetchSurvey(gateway, deployment, this.shown, survey));
+      const wave = this.survey?.wave;
+      const known = this.settings!.consents?.filter((one) => one.studyId === wave?.study.studyId) ?? [];
+      for (const consent of known) checkContinues(consent, this.survey!, wave!);
       await this.ask();
     } catch (error) {
       if (error instanceof Refused && error.code === "NO_OPEN_ROUND") return this.nothingOpen();
@@ -216,27 +241,55 @@ class Page {
     }
   }
 
+  /** Returns what is asked. */
+  private get asked(): Asked {
+    const {manifest, roundId} = this.shown!.terms;
+    return {roundId, survey: this.survey?.hash, study: studyOf(manifest)};
+  }
+
   private async ask(): Promise<void> {
     this.again = () => void this.ask();
-    const {outbox, deployment, texts} = this.here!;
+    try {
+      await this.askOrSay();
+    } catch (error) {
+      if (error instanceof OtherPerson) return this.askWhetherOther(error.persons);
+      if (error instanceof WaveAnswered) return await this.say("wave answered", "wave answered text");
+      if (error instanceof Refused && error.code === "UNKNOWN_CLIENT") return this.unknown(error);
+      this.failed(error);
+    }
+  }
+
+  private async askOrSay(): Promise<void> {
+    const {outbox, gateway, deployment, texts} = this.here!;
     const {terms} = this.shown!;
     const {open} = this.survey ?? this.shown!;
-    const answers = await outbox.answers(deployment.name);
+    const [answers, kept] = [await outbox.answers(deployment.name), await outbox.kept(deployment.name)];
     this.settings = (await outbox.settings(deployment.name))!;
-    const rounds = this.survey?.rounds.map((one) => one.terms.roundId) ?? [terms.roundId];
-    const series = (this.survey?.rounds ?? [this.shown!]).map((one) => seriesOf(one.terms.manifest) ?? "");
-    const own = await this.ownLike({roundId: terms.roundId, survey: this.survey?.hash});
-    if (own.length) return this.finished(own, true);
-    if (answers.some((one) => rounds.includes(one.roundId)) && !this.anotherPerson) return this.askWhetherOther();
+    const all = this.survey?.rounds ?? [this.shown!];
+    const invited = this.survey?.invited;
+    this.person = whose(this.asked, this.clientKey(invited), answers, kept, this.said);
+    const own = answeredBefore(this.asked, this.person, answers);
+    if (own.length) return await this.finished(own, true);
     if (!open) return this.screen(this.message("closed"), await this.past());
     if (Date.now() > this.invitation.until) return this.expired();
+    if (this.admitted !== this.clientKey(invited)) {
+      try {
+        await checkAdmission(gateway, all, this.privateKey(invited));
+        this.admitted = this.clientKey(invited);
+      } catch (error) {
+        if (!(error instanceof Refused && error.mayPass)) throw error; // an answer is stored, and sent later
+      }
+    }
+    const rounds = all.map((one) => one.terms.roundId);
+    const series = all.map((one) => seriesOf(one.terms.manifest)?.name ?? "");
     const limit = this.settings.lifetimeEpsilon;
-    const leaves = limit === undefined ? Infinity : limit - spent(answers, await outbox.kept(deployment.name), [...rounds, ...series]) + 1e-12;
+    const leaves = limit === undefined ? Infinity : limit - spent(answers, kept, [...rounds, ...series]) + 1e-12;
     if (this.survey) {
-      const study = this.survey.wave?.study;
-      const consent = study && this.settings.consents?.[study.studyId];
-      const consented = consent?.hash === (study && hex(studyHash(study))) ? consent?.at : undefined;
-      const leave = consent && (() => void this.leave(study!.studyId));
+      const {wave, hash} = this.survey;
+      const consent = wave && this.settings.consents?.find((one) => one.studyId === wave.study.studyId && one.person === this.person);
+      const isSame = consent && consent.hash === hex(studyHash(wave.study)) && (consent.surveys[wave.wave.number] ?? hash) === hash;
+      const leave = consent && (() => void this.leave(consent.studyId, this.person));
+      const consented = isSame ? consent.at : undefined;
       const asking = {shown: this.survey, deployment, languages: this.languages, texts, host: this.host, leaves, consented, leave};
       const send = (given: GivenAnswers) => void this.answerSurvey(given);
       return this.screen(surveyForm({...asking, send, decline: () => this.declined()}), await this.past());
@@ -268,8 +321,7 @@ class Page {
   }
 
   private async answerSurvey(given: GivenAnswers): Promise<void> {
-    const {rounds, invited, wave} = this.survey!;
-    if (wave) await this.consent(wave.study);
+    const {rounds, invited} = this.survey!;
     await this.begin(async () => {
       const fresh: Answer[] = [];
       for (const [at, {value, epsilon, isDrawn}] of given.entries()) {
@@ -280,52 +332,62 @@ class Page {
         const spends = kept?.epsilon ?? epsilon;
         fresh.push(await prepareAnswer(rounds[at]!, title, value, spends, this.privateKey(invited), kept?.report));
       }
+      await this.consent();
       return fresh;
     });
   }
 
+  /** What the person has set and said, by which the outbox admits their answers. */
+  private get own(): {lifetimeEpsilon?: number; person?: string} {
+    return {lifetimeEpsilon: this.settings!.lifetimeEpsilon, person: this.said};
+  }
+
   /** Returns the report that is kept for an answer in a permanent study; undefined where each wave is randomized by itself. */
   private async keptReport({terms}: Shown, wanted: {value: number; epsilon: number; isDrawn: boolean}, invited?: string) {
-    const name = seriesOf(terms.manifest);
+    const [series, study] = [seriesOf(terms.manifest), studyOf(terms.manifest)];
     const {outbox, deployment} = this.here!;
-    if (name === undefined) return undefined;
-    const {studyId} = waveOf(terms.manifest)!.study;
-    const series = {deployment: deployment.name, studyId, name, clientKey: this.clientKey(invited)};
-    return outbox.keepReport(series, wanted, (value, epsilon) => drawReport(terms, value, epsilon), this.settings!.lifetimeEpsilon);
+    if (series === undefined || study === undefined) return undefined;
+    const wave = {...this.asked, roundId: terms.roundId, study, series, deployment: deployment.name, clientKey: this.clientKey(invited)};
+    return outbox.keepReport(wave, wanted, (value, epsilon) => drawReport(terms, value, epsilon), this.own);
   }
 
-  /** Stores that the person consents to a version of a study. */
-  private async consent(study: Study): Promise<void> {
+  /** Stores that the person consents to the version of the study that is shown, and to the survey of this wave. */
+  private async consent(): Promise<void> {
     const {outbox, deployment} = this.here!;
-    const {consents} = this.settings!;
-    const hash = hex(studyHash(study));
-    if (consents?.[study.studyId]?.hash === hash) return;
-    this.settings = await outbox.set(deployment.name, {consents: {...consents, [study.studyId]: {hash, at: Date.now()}}});
+    const {wave, hash} = this.survey!;
+    if (!wave) return;
+    const {studyId, version} = wave.study;
+    this.settings = await outbox.consent(deployment.name, {
+      ...{studyId, person: this.person, version, hash: hex(studyHash(wave.study)), at: Date.now()},
+      promised: promisedBy(this.survey!, wave),
+      surveys: {[wave.wave.number]: hash},
+    });
   }
 
-  private async leave(studyId: string): Promise<void> {
-    this.again = () => void this.leave(studyId);
+  private async leave(studyId: string, person: string): Promise<void> {
+    this.again = () => void this.leave(studyId, person);
     const {outbox, deployment, texts} = this.here!;
-    this.settings = await outbox.leave(deployment.name, studyId);
+    this.settings = await outbox.leave(deployment.name, studyId, hex(studyInvitationHash(studyId)), person);
     this.screen(this.message("left study", h("p", {}, texts.say("left study text"))), await this.past());
+  }
+
+  /** Shows a title, a sentence, and what was answered before. */
+  private async say(title: Name, text: Name, values: Record<string, string> = {}): Promise<void> {
+    this.screen(this.message(title, h("p", {role: "alert"}, this.texts.say(text, values))), await this.past());
   }
 
   private async begin(prepare: () => Promise<Answer[]>): Promise<void> {
     const {outbox} = this.here!;
     this.notice = "";
+    const number = (value: number) => this.texts.number(value, 15);
     try {
-      await this.send(await outbox.begin(await prepare(), this.settings!.lifetimeEpsilon, this.anotherPerson));
+      await this.send(await outbox.begin(await prepare(), this.own));
     } catch (error) {
-      if (error instanceof OtherPerson) return this.askWhetherOther();
-      if (error instanceof LargerBefore) {
-        const told = this.texts.say("LARGER_BEFORE", {epsilon: this.texts.number(error.epsilon, 15)});
-        return this.screen(this.message("limit", h("p", {role: "alert"}, told)), await this.past());
-      }
-      if (error instanceof LimitExceeded) {
-        const {spent: so, limit} = error;
-        const values = {spent: this.texts.number(so, 15), limit: this.texts.number(limit, 15)};
-        return this.screen(this.message("limit", h("p", {role: "alert"}, this.texts.say("LIMIT", values))), await this.past());
-      }
+      if (error instanceof OtherPerson) return this.askWhetherOther(error.persons);
+      if (error instanceof WaveAnswered) return await this.say("wave answered", "wave answered text");
+      if (error instanceof SeriesFull) return await this.say("limit", "SERIES_FULL", {waves: number(error.waves)});
+      if (error instanceof LargerBefore) return await this.say("limit", "LARGER_BEFORE", {epsilon: number(error.epsilon)});
+      if (error instanceof LimitExceeded) return await this.say("limit", "LIMIT", {spent: number(error.spent), limit: number(error.limit)});
       this.failed(error);
     }
   }
@@ -356,8 +418,7 @@ class Page {
     } catch (error) {
       const refused = error instanceof Refused && !error.mayPass;
       if (refused) for (const answer of answers) await outbox.discard(answer); // those of which nothing was sent
-      if (refused && error.code === "UNKNOWN_CLIENT" && Date.now() > this.invitation.until) return this.expired();
-      if (refused && error.code === "UNKNOWN_CLIENT" && !several) return this.notInvited();
+      if (refused && error.code === "UNKNOWN_CLIENT") return this.unknown(error, several);
       const ids = answers.map((one) => one.id);
       const stored = (await outbox.answers(deployment.name)).filter((one) => ids.includes(one.id));
       this.failed(error, stored.every((one) => one.state === "prepared")); // before one is sealed only blinded messages are sent
@@ -369,16 +430,22 @@ class Page {
     const [answer] = answers;
     const shown = answer!.survey ? surveyReceipt(this.here!, answers, before) : receipt(this.here!, answer!, before);
     const wave = waveOf(termsOf(answer!, this.here!.deployment).manifest);
-    this.screen(shown, wave && this.ofStudy(wave), await this.past(answers.map((one) => one.id)));
+    this.screen(shown, wave && this.ofStudy(wave, personOf(answer!)), await this.past(answers.map((one) => one.id)));
   }
 
   /** Returns what comes after a wave of a study: the next one, and how to leave. */
-  private ofStudy(wave: Wave): HTMLElement {
+  private ofStudy(wave: Wave, person: string): HTMLElement {
     const {texts} = this;
     const next = nextWave(wave);
     const said = next === undefined ? texts.say("last wave") : texts.say("next wave", {when: texts.when(next)});
-    const leave = h("button", {class: "plain", onclick: () => void this.leave(wave.study.studyId)}, texts.say("leave study"));
+    const leave = h("button", {class: "plain", onclick: () => void this.leave(wave.study.studyId, person)}, texts.say("leave study"));
     return h("section", {class: "card"}, h("p", {}, said), h("div", {class: "actions"}, leave));
+  }
+
+  /** Shows why a key does not admit. */
+  private unknown(error: Refused, ofSurvey = this.survey !== undefined): void {
+    if (Date.now() > this.invitation.until) return this.expired();
+    return ofSurvey ? this.failed(error) : this.notInvited();
   }
 
   private expired(): void {
@@ -401,15 +468,16 @@ class Page {
     );
   }
 
-  private askWhetherOther(): void {
-    this.again = () => this.askWhetherOther();
-    const other = () => {
-      this.anotherPerson = true;
-      void this.ask();
-    };
-    const button = h("button", {class: "plain", onclick: other}, this.texts.say("i am other"));
-    const told = h("p", {}, this.texts.say("other person text"));
-    this.screen(this.message("other person", told, h("div", {class: "actions"}, button)));
+  /** Asks who the person is, where others have answered from here with another invitation or key. */
+  private askWhetherOther(persons: Person[]): void {
+    this.again = () => this.askWhetherOther(persons);
+    const {texts} = this;
+    const answers = (said: string, text: string) =>
+      h("button", {class: "plain", onclick: () => ((this.said = said), void this.ask())}, text);
+    const same = persons.map(({name, at}) => answers(name, at ? texts.say("it was me", {when: texts.when(at)}) : texts.say("i have left")));
+    const other = answers(this.clientKey(this.survey?.invited), texts.say("i am other"));
+    const told = h("p", {}, texts.say("other person text"));
+    this.screen(this.message("other person", told, h("div", {class: "actions"}, ...same, other)));
   }
 
   /** Asks about a deployment to which the services of the one that is known here have not agreed. */

@@ -5,6 +5,11 @@ export class Distrust extends Error {
   override name = "Distrust";
 }
 
+/** A version of a study that changes what an earlier version has promised for all of them. */
+export class PromiseChanged extends Distrust {
+  override name = "PromiseChanged";
+}
+
 /** A round that only the program can answer. */
 export class NeedsProgram extends Error {
   override name = "NeedsProgram";

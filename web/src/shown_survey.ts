@@ -2,9 +2,9 @@
 import {fetchRound, type Shown} from "./answering.js";
 import {equal, hex} from "./bytes.js";
 import type {Gateway} from "./calls.js";
+import {decimalSum} from "./counting.js";
 import type {Deployment} from "./deployment.js";
 import {LeftOut, type Survey} from "./gen/croupier/protocol/v1/messages_pb.js";
-import {decimalSum} from "./outbox.js";
 import {check} from "./refusals.js";
 import {waveOf, type Wave} from "./study.js";
 import {invitationHash, surveyBytes, surveyHash} from "./survey.js";

@@ -2,12 +2,13 @@
 import {clone, create, toBinary} from "@bufbuild/protobuf";
 
 import {fetchRound, type Shown} from "./answering.js";
-import {type Bytes, context, equal, sha256} from "./bytes.js";
+import {type Bytes, context, equal, hex, sha256} from "./bytes.js";
 import type {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {type Manifest, ManifestSchema, type Study, StudyPeriod, StudySchema, type StudyWave, SurveySchema} from "./gen/croupier/protocol/v1/messages_pb.js";
+import type {Consent, Promised} from "./outbox.js";
 import {rightAtMost} from "./randomize.js";
-import {check, Refused} from "./refusals.js";
+import {check, PromiseChanged, Refused} from "./refusals.js";
 import type {ShownSurvey} from "./shown_survey.js";
 
 const MOST_WAVES = 4096;
@@ -24,6 +25,34 @@ export interface Wave {
 export function waveOf(manifest: Manifest): Wave | undefined {
   const wave = manifest.survey?.wave;
   return wave?.study && {wave, study: wave.study};
+}
+
+/** Returns the study that a round is of, by its name, and the number of the wave; undefined for another round. */
+export function studyOf(manifest: Manifest): {id: string; wave: number} | undefined {
+  const found = waveOf(manifest);
+  return found && {id: found.study.studyId, wave: found.wave.number};
+}
+
+/** Returns what the rounds of a wave promise for all versions of their study. */
+export function promisedBy({rounds}: Pick<ShownSurvey, "rounds">, {study}: Wave): Promised {
+  const {totalEpsilon, totalDelta, results, permanent} = study;
+  const collectors = [...new Set(rounds.map(({terms}) => hex(terms.manifest.collectorPublicKey)))].sort();
+  return {totalEpsilon, totalDelta, results, permanent, collectors};
+}
+
+/** Checks that a wave continues what a person has consented to here: no version changes the limit, who reads the results or
+ * whether noise is drawn once, and each version follows the one before. Throws PromiseChanged, which names what differs. */
+export function checkContinues(known: Consent, shown: Pick<ShownSurvey, "rounds">, wave: Wave): void {
+  const {version, previousHash} = wave.study;
+  const says = promisedBy(shown, wave);
+  for (const [name, before] of Object.entries(known.promised)) {
+    const now = says[name as keyof Promised];
+    if (String(before) !== String(now)) throw new PromiseChanged(`version ${version} of the study changes ${name} from ${before} to ${now}`);
+  }
+  const hash = hex(studyHash(wave.study));
+  const follows =
+    version === known.version ? hash === known.hash : version > known.version && (version > known.version + 1 || hex(previousHash) === known.hash);
+  if (!follows) throw new PromiseChanged(`version ${version} of the study does not follow version ${known.version}`);
 }
 
 export const studyHash = (study: Study): Bytes => sha256(context("study"), toBinary(StudySchema, study));

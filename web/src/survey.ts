@@ -13,17 +13,25 @@ export const surveyBytes = (survey: Survey): Bytes => copy(toBinary(SurveySchema
 /** Returns what invitations are bound to: the description of the survey, or the study that it is a wave of. */
 export const invitationHash = (survey: Survey): Bytes => {
   const study = survey.wave?.study;
-  return study ? sha256(context("study-invitation"), utf8(study.studyId)) : surveyHash(survey);
+  return study ? studyInvitationHash(study.studyId) : surveyHash(survey);
 };
 
-/** Returns the name of the series of a permanent study that a round is a wave of; undefined where each wave is randomized
- * by itself. With other terms, or another last wave, a question is another series, with other reports. */
-export function seriesOf({deployment, roundId, survey}: Manifest): string | undefined {
+export const studyInvitationHash = (studyId: string): Bytes => sha256(context("study-invitation"), utf8(studyId));
+
+/** The waves of a permanent study's question, in which a person sends the same report: a name, and how many there may be. */
+export interface Series {
+  name: string;
+  waves: number;
+}
+
+/** Returns the series of a permanent study that a round is a wave of; undefined where each wave is randomized by itself.
+ * With other terms, or another last wave, a question is another series, with other reports. */
+export function seriesOf({deployment, roundId, survey}: Manifest): Series | undefined {
   const study = survey?.wave?.study;
   if (!study?.permanent) return undefined;
   const place = survey!.rounds.findIndex((one) => one.roundId === roundId);
   const named = utf8([deployment, study.studyId, place, study.lastWave, ""].join("\0"));
-  return hex(sha256(context("permanent"), named, study.questionHashes[place]!));
+  return {name: hex(sha256(context("permanent"), named, study.questionHashes[place]!)), waves: study.lastWave};
 }
 
 export const surveyHash = (survey: Survey): Bytes => sha256(context("survey"), surveyBytes(survey));

@@ -1,6 +1,6 @@
 // A survey as one form: what is promised, the consent, one choice of protection, all questions, and what will be sent.
 import type {Deployment} from "./deployment.js";
-import {type Asked, answerField, captions, fits, givenIn, previewOf, problemOf} from "./form.js";
+import {type Asked, answerField, answerOf, captions, fits, givenIn, previewOf, problemOf} from "./form.js";
 import {drawAnswer, rightAtMost} from "./randomize.js";
 import type {ShownSurvey} from "./shown_survey.js";
 import {allWavesAtMost, wavesOfVersion, type Wave} from "./study.js";
@@ -73,7 +73,7 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
     for (const part of parts) {
       const left = isLeftOut(part);
       for (const input of form.querySelectorAll<HTMLInputElement>(`[name="${part.field}"]`)) input.disabled = left;
-      const value = givenIn(form, part.field);
+      const value = answerOf(form, part.terms, part.field);
       const said = left ? (shown.hidesLeftOut ? "left out random" : "left out missing") : "choose first";
       const shows = !left && !Number.isNaN(at) && fits(part.terms, value);
       const quiet = h("p", {class: "quiet"}, texts.say(said));
@@ -96,10 +96,10 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
     const given: GivenAnswers = [];
     for (const part of parts) {
       const epsilon = part.terms.budgets[at]!;
-      const value = givenIn(form, part.field);
+      const value = answerOf(form, part.terms, part.field);
       if (isLeftOut(part)) given.push({value: shown.hidesLeftOut ? drawAnswer(part.terms.asked) : undefined, epsilon, isDrawn: true});
       else if (fits(part.terms, value)) given.push({value, epsilon, isDrawn: false});
-      else return fail(`${part.wording?.question ?? part.terms.question.name} ${problemOf(part.terms, texts)}`, part.field);
+      else return fail(`${part.wording?.question ?? part.terms.question.name} ${problemOf(form, part.terms, part.field, texts)}`, part.field);
     }
     if (parts.every(isLeftOut)) return fail(texts.say("all left out"), parts[0]!.left);
     asking.send(given);

@@ -10,7 +10,7 @@ const base = (tag: string): string => tag.toLowerCase().split("-")[0]!;
 
 /** Returns the language of the page for a person who reads these, in this order. */
 export function pageLanguage(wanted: readonly string[]): string {
-  return wanted.map(base).find((tag) => tag in LOCALES) ?? "en";
+  return wanted.map(base).find((tag) => Object.hasOwn(LOCALES, tag)) ?? "en";
 }
 
 /** Returns the wording that fits a person best who reads these languages, in this order; the first if none does. */
@@ -23,12 +23,19 @@ export function bestWording<One extends {language: string}>(wordings: One[], wan
   return wordings[0];
 }
 
+/** Returns the decimal number that a person has written, with a comma or a point before the decimals; NaN for anything else,
+ * such as thousands in groups. */
+export function decimalOf(written: string): number {
+  const plain = written.trim().replace("\u2212", "-").replace(",", ".");
+  return /^[+-]?(\d+\.?\d*|\.\d+)$/.test(plain) ? Number(plain) : NaN;
+}
+
 /** The sentences of one language, and its ways to write numbers. */
 export class Texts {
   constructor(readonly language: string) {}
 
   has(name: string): name is Name {
-    return name in en;
+    return Object.hasOwn(en, name);
   }
 
   say(name: Name, values: Record<string, string | number> = {}): string {
@@ -38,6 +45,11 @@ export class Texts {
 
   number(value: number, digits = 6): string {
     return new Intl.NumberFormat(this.language, {maximumSignificantDigits: digits}).format(value);
+  }
+
+  /** Returns a number with all its digits, and no groups of thousands. */
+  plain(value: number): string {
+    return new Intl.NumberFormat(this.language, {maximumSignificantDigits: 15, useGrouping: false}).format(value);
   }
 
   /** Rounded up to a tenth of a per cent: what a guarantee shows. */

@@ -1434,7 +1434,9 @@ export type GetTicketsRequest = Message<"croupier.protocol.v1.GetTicketsRequest"
   roundId: string;
 
   /**
-   * At most 2000; a gateway or fleet asks for many at once.
+   * At most 2000; a gateway or fleet asks for many at once. One with an empty envelope asks, before a person is asked
+   * anything, whether the key would be admitted: its code is the one that a full request would get, nothing is stored,
+   * and it has no evaluations.
    *
    * @generated from field: repeated croupier.protocol.v1.Submission requests = 2;
    */
@@ -1550,8 +1552,8 @@ export type RegisterClientsRequest = Message<"croupier.protocol.v1.RegisterClien
   tokenHashes: Uint8Array[];
 
   /**
-   * Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
-   * then.
+   * Empty: the keys admit to every round but those of surveys with a list. 32 bytes: only to rounds of the survey with
+   * this hash, which has a list from then on: no other key and no token admits to it. There are no tokens then.
    *
    * @generated from field: bytes survey_hash = 3;
    */
