@@ -7,8 +7,10 @@ docs/install.md names; without them every machine runs the checkout.
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import os
+import re
 import shlex
 import time
 from contextlib import AbstractContextManager, ExitStack
@@ -28,6 +30,26 @@ SUBMIT = ("croupier", "submit", "--value", "1", "--epsilon", "1", "--key", "me.k
 FINGERPRINT = "croupier deployment fingerprint --dir study --json"
 EXTRAS = {"a": "shuffler", "b": "operator", "c": "analyzer", "d": "analyzer", "p": "client", "q": "client"}
 """The environment of each user: B has the accountant and the operator, for whom the extra `operator` is enough."""
+SURVEY = """
+name = "work"
+title = "Work"
+consent = "I answer for myself."
+budgets = [1, 2]
+min_batch_size = 2
+epsilon_max = 2
+[[questions]]
+name = "desk"
+question = "Do you have a desk of your own?"
+[[questions]]
+name = "office"
+question = "Is it in an office?"
+"""
+ANSWER = """
+import sys, croupier
+with croupier.connect("study") as client:
+    for number in (1, 2):
+        client.round(f"work-{number}").submit(1, max_local_epsilon=1.0, invitation=sys.argv[1])
+"""
 WAIT_S = 60
 
 
@@ -121,6 +143,45 @@ class Study:
         result = json.loads(self.play("B", f"croupier round result {round_id} --dir study --json"))
         assert result["num_reports"] == result["certificate"]["num_users"] == 2
 
+    def decided(self, line: str) -> None:
+        """B plays a command that only proposes, and does what it prints; A and B sign."""
+        said = self.of["B"].run(*shlex.split(line), expect=3).stderr
+        (file,) = re.findall(r"Send (\S+) to them", " ".join(said.split()))
+        for step in (
+            ("B", f"scp {file} a.example:study/proposed.json"),
+            ("A", "croupier proposal approve study/proposed.json --yes --dir study"),
+            ("A", "scp study/proposed.json b.example:study/signed.json"),
+            ("B", f"croupier proposal merge {file} study/signed.json"),
+            ("B", f"croupier proposal approve {file} --yes --dir study"),
+            ("B", f"croupier proposal send {file} --dir study"),
+        ):
+            self.play(*step)
+
+    def asked_a_survey(self, place: Path) -> None:
+        """A survey is opened, people are invited, and the answers become a report; two organisations approve."""
+        (place / "survey.toml").write_text(SURVEY, encoding="utf-8")
+        (place / "people.csv").write_text("label\n" + "\n".join([*PARTICIPANTS, ""]), encoding="utf-8")
+        for name in ("survey.toml", "people.csv"):
+            self.of["B"].receive(place / name, name)
+        self.decided("croupier survey open survey.toml --dir study")
+        self.decided("croupier invite work --people people.csv --gateway https://gateway.example --dir study")
+        rows = csv.DictReader((self.of["B"].home / "work-invitations" / "links.csv").read_text().splitlines())
+        for row in rows:
+            self.machines[row["label"]].run("python", "-c", ANSWER, row["link"])
+        assert "2" in self.play("B", "croupier invite status work --dir study")
+        self.play("B", "croupier survey close work --dir study")
+        assert self.play("B", "croupier survey results work --dir study").count("CERTIFIED") >= 2
+        self.play("B", "croupier report work --out report.html --dir study")
+
+    def at_night(self) -> None:
+        """Everybody on call runs the runbook's commands, with the programs of their own service alone."""
+        for name in "ABC":
+            for line in ("status", "round list", "ledger", "doctor"):
+                has_no_ledger = line == "ledger" and name == "C"
+                how = {"expect": 2 if has_no_ledger else None if line == "doctor" else 0}
+                said = self.of[name].run("croupier", *line.split(), "--dir", "study", **how)  # type: ignore[arg-type]
+                assert "not installed" not in said.stdout + said.stderr
+
     def give_deployment(self, name: str) -> None:
         """Has participants take the deployment file of one organisation, and compare its words."""
         words = self.play(name, FINGERPRINT)
@@ -148,11 +209,11 @@ def test_four_organisations_that_share_nothing_but_a_network(tmp_path: Path) -> 
     environments = {user: Path(folder, extra) for user, extra in EXTRAS.items()} if folder else None
     with machines(users, environments) as at, ExitStack() as running:
         study = Study(at, tmp_path, running)
-        _follow_the_page(study)
+        _follow_the_page(study, tmp_path)
         _nobody_has_anything_of_another(study)
 
 
-def _follow_the_page(study: Study) -> None:
+def _follow_the_page(study: Study, tmp_path: Path) -> None:
     todo = list(steps(PAGE))
 
     def until(name: str, beginning: str) -> None:
@@ -171,6 +232,7 @@ def _follow_the_page(study: Study) -> None:
     study.give_deployment("A")
     until("B", "croupier round open")
     study.answered("smokes")
+    study.at_night()
 
     until("C", "croupier deployment sign")  # pending keys of two at once
     study.everybody_has(2, "ABC")
@@ -215,6 +277,7 @@ def _follow_the_page(study: Study) -> None:
     assert "signature of analyzer" in " ".join(refused.stderr.split())
     study.give_deployment("D")
     study.answered("sleep")
+    study.asked_a_survey(tmp_path)
 
 
 def _nobody_has_anything_of_another(study: Study) -> None:
