@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 import grpc.aio
 
 from croupier.protocol.deployment import Deployment
@@ -29,6 +32,14 @@ async def newer_versions(channel: grpc.aio.Channel, deployment: Deployment) -> d
     """
     request = rpc.GetVersionsRequest(after=deployment.version)
     answer = await stubs.VersionsStub(channel).GetVersions(request, timeout=_PATIENCE_S)
-    versions = {raw: parse_toml(raw, Deployment, "deployment file", "a version") for raw in answer.versions}
-    follow(deployment, versions.values())
+    return await asyncio.to_thread(_followed, deployment, answer.versions)
+
+
+def _followed(deployment: Deployment, files: Iterable[bytes]) -> dict[bytes, Deployment]:
+    """Returns the versions in these files, each of which is followed before the next one is parsed."""
+    versions = {}
+    for raw in files:
+        versions[raw] = deployment = follow(
+            deployment, [parse_toml(raw, Deployment, "deployment file", "a version that a service shows")]
+        )
     return versions

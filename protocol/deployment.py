@@ -15,7 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned, document_hash, verify_signature
@@ -136,7 +145,7 @@ class ServiceEntry(Strict):
     tls_certificate: _Pem
     pending_identity: _Hex32 | None = None
     pending_tls_certificate: _Pem | None = None
-    retired_identities: tuple[Annotated[RetiredIdentity, BeforeValidator(_with_dates)], ...] = ()
+    retired_identities: Annotated[tuple[Annotated[RetiredIdentity, BeforeValidator(_with_dates)], ...], FailFast()] = ()
     organisation: _Text = ""
     administrator: _Text = ""
 
@@ -278,13 +287,14 @@ class Deployment(Strict):
     previous: _Hex32 | None = None
     operator_tls_certificate: _Pem
     operator: OperatorEntry | None = None
-    services: tuple[ServiceEntry, ...]
+    # The first entry that is wrong ends a list: a file from others may hold 300,000 empty ones.
+    services: Annotated[tuple[ServiceEntry, ...], FailFast()]
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
     approvals: Annotated[int, Field(ge=0)] = 0
     minimum_version: Annotated[str, StringConstraints(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")] = ""
-    participant_pages: tuple[_Hex32, ...] = ()
-    signatures: tuple[FileSignature, ...] = ()
+    participant_pages: Annotated[tuple[_Hex32, ...], FailFast()] = ()
+    signatures: Annotated[tuple[FileSignature, ...], FailFast()] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Deployment:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from croupier.deploy.local.columns import Columns
-from croupier.deploy.local.sheets import Frame, open_table
+from croupier.deploy.local.sheets import MOST_CELLS, Frame, open_table
 from croupier.training.config import TABLE_FEATURES, check_choice, with_range
 from croupier.training.datasets import Dataset, Examples
 
@@ -167,7 +167,13 @@ def _open(path: Path) -> Columns:
     import polars
 
     try:
-        frame = polars.read_parquet(path)
+        scan = polars.scan_parquet(path)  # rows and columns are in its metadata
+        cells = scan.select(polars.len()).collect().item() * len(scan.collect_schema())
+        if cells > MOST_CELLS:
+            raise ValueError(
+                f"{path} has {cells:,} cells, and at most {MOST_CELLS:,} are read; save fewer rows or columns"
+            )
+        frame = scan.collect()
     except (polars.exceptions.PolarsError, OSError) as error:
         raise ValueError(f"{path} cannot be read; it must be a Parquet file: {error}") from error
     table = Frame(frame)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from croupier.deploy.local.columns import Columns, Rows
 
@@ -26,8 +26,18 @@ __all__ = ["CsvFile"]
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _FIRST = 50
 """This many rows decide which separator a file has."""
+_LONGEST_LINE = 1 << 20
+"""The most characters of a line, in which a column may be as short as one character."""
 _PIECE = 1 << 20
 """Characters of a CSV file that are read at once."""
+
+
+def _lines(file: IO[str]) -> Iterator[str]:
+    """Yields the lines of a file; raises csv.Error for one that is too long."""
+    while line := file.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise csv.Error(f"a line has more than {_LONGEST_LINE:,} characters")
+        yield line
 
 
 class CsvFile(Columns):
@@ -99,7 +109,7 @@ class CsvFile(Columns):
     def _records(self, separator: str) -> Iterator[Reader]:
         try:
             with self.path.open(newline="", encoding=self._encoding) as file:
-                yield csv.reader(file, delimiter=separator)
+                yield csv.reader(_lines(file), delimiter=separator)
         except (OSError, UnicodeError, csv.Error) as error:
             raise self._unreadable(error) from error
 

@@ -8,12 +8,19 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 from croupier.deploy.local.columns import Columns, Rows
 from croupier.deploy.local.csv_columns import CsvFile
 
-__all__ = ["ExcelFile", "Frame", "open_table", "read_lines"]
+__all__ = ["MOST_CELLS", "ExcelFile", "Frame", "open_table", "read_lines"]
+
+_MOST_UNPACKED = 32 << 20
+"""The most bytes of an Excel file when it is unpacked, some 800,000 cells; a CSV file has room for more."""
+MOST_CELLS = 10_000_000
+"""The most cells of a sheet or a Parquet file, empty ones between others included: a few bytes can stand for many."""
+_LONGEST_CELL = 32_767
+"""The most characters that Excel allows in a cell; one long text can be referred to by every cell."""
 
 
 def open_table(path: Path, limit: int | None = None) -> Columns:
@@ -86,6 +93,13 @@ class ExcelFile(Columns):
         if not self.path.exists():
             raise ValueError(f"{self.path} does not exist")
         try:
+            with ZipFile(self.path) as archive:
+                unpacked = sum(part.file_size for part in archive.infolist())
+            if unpacked > _MOST_UNPACKED:
+                raise ValueError(
+                    f"it has {unpacked:,} bytes when it is unpacked, and at most {_MOST_UNPACKED:,} are read: save it "
+                    "as CSV"
+                )
             book = load_workbook(self.path, read_only=True, data_only=True)
         except (OSError, KeyError, ValueError, BadZipFile, InvalidFileException) as error:
             raise ValueError(f"{self.path} cannot be read; it must be an Excel workbook: {error}") from error
@@ -98,7 +112,9 @@ class ExcelFile(Columns):
     def rows(self) -> Iterator[Rows]:
         """See `Columns`; rows without a cell are passed over, and so are empty cells behind the last column."""
         with self._book() as book:
-            rows = ([_text(cell) for cell in row] for row in book.worksheets[0].iter_rows(values_only=True))
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()  # which the file states, and which need not be true
+            rows = self._texts(sheet)
             names = [name.strip() for name in next(rows, [])]
             while names and not names[-1]:
                 names.pop()
@@ -111,6 +127,20 @@ class ExcelFile(Columns):
                         yield line, cells
 
             yield names, filled()
+
+    def _texts(self, sheet: Any) -> Iterator[list[str]]:
+        """Yields the cells of each row as texts; raises ValueError for too many, and for one that is too long."""
+        cells = 0
+        for row in sheet.iter_rows(values_only=True):
+            cells += len(row)
+            if cells > MOST_CELLS:
+                raise ValueError(f"{self.path} has more than {MOST_CELLS:,} cells; save it as CSV")
+            texts = [_text(cell) for cell in row]
+            if any(len(text) > _LONGEST_CELL for text in texts):
+                raise ValueError(
+                    f"{self.path} has a cell of more than {_LONGEST_CELL:,} characters; Excel writes no more"
+                )
+            yield texts
 
 
 class Frame(Columns):

@@ -271,13 +271,16 @@ async def invite_people(
         transport: how the services are reached.
 
     Raises:
-        ValueError: somebody has an invitation that is good, the folder exists, there is no gateway, or `until` is past.
+        ValueError: somebody has an invitation that is good, or has answered with one that was revoked or has expired;
+            the folder exists, there is no gateway, or `until` is past.
         Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
-    have = {invitation.label for invitation in invited_people(directory, survey_id) if invitation.is_good}
-    if twice := [label for label in people.labels if label in have]:
-        raise ValueError(f"{twice[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
+    labels = set(people.labels)
+    earlier = [invitation for invitation in invited_people(directory, survey_id) if invitation.label in labels]
+    if good := [invitation.label for invitation in earlier if invitation.is_good]:
+        raise ValueError(f"{good[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
+    await _end_unused(directory, survey_id, earlier, folder, transport)
     return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
 
 
@@ -329,12 +332,11 @@ def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invit
     Raises:
         ValueError: a label has none.
     """
-    valid = {
-        invitation.label: invitation for invitation in invited_people(directory, survey_id) if not invitation.revoked_at
-    }
+    listed = [invitation for invitation in invited_people(directory, survey_id) if not invitation.revoked_at]
+    valid = {invitation.label for invitation in listed}
     if unknown := [label for label in labels if label not in valid]:
         raise ValueError(f"{unknown[0]!r} has no invitation to {survey_id!r} that could be revoked")
-    return [valid[label] for label in labels]
+    return [invitation for invitation in listed if invitation.label in labels]
 
 
 async def reissue(
@@ -353,30 +355,52 @@ async def reissue(
     Raises:
         ValueError: a label has no invitation, or has answered with it: with a second one it could answer twice.
     """
+    # Where organisations approve, a call before this one may have revoked some.
     old = [invitation for invitation in invited_people(directory, survey_id) if invitation.label in labels]
     if unknown := set(labels) - {invitation.label for invitation in old}:
         raise ValueError(f"{sorted(unknown)[0]!r} has no invitation to {survey_id!r} that could be replaced")
+    await _end_unused(directory, survey_id, old, folder, transport)
+    return await _make(directory, survey_id, People.labelled(labels), folder, gateway, until, qr_codes, transport)
+
+
+async def _end_unused(
+    directory: Path, survey_id: str, invited: Sequence[Invited], folder: Path, transport: Transport
+) -> None:
+    """Revokes these invitations, after which their people can get new ones.
+
+    Expired ones are revoked as well: by a service's clock they may still be good.
+
+    Raises:
+        ValueError: somebody has answered with one, or the folder for the new ones exists.
+    """
     if await asyncio.to_thread(folder.exists):
         raise ValueError(f"{folder} exists; choose another folder")
-    await _check_unused(directory, survey_id, old, transport)
-    # Where organisations approve, a call before this one may have revoked some.
-    await _revoke(directory, [invitation for invitation in old if not invitation.revoked_at], transport)
-    await _check_unused(directory, survey_id, old, transport)  # one may have answered until it was revoked
-    people = People.labelled(labels)
-    return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
+    labels = {invitation.label for invitation in invited}
+    await _check_unused(directory, survey_id, labels, transport)
+    if valid := [invitation for invitation in invited if not invitation.revoked_at]:
+        await _revoke(directory, valid, transport)
+        await _check_unused(directory, survey_id, labels, transport)  # one may have answered until it was revoked
 
 
-async def _check_unused(directory: Path, survey_id: str, invited: Sequence[Invited], transport: Transport) -> None:
-    if used := await _answered(directory, survey_id, invited, transport):
+async def _check_unused(directory: Path, survey_id: str, labels: Collection[str], transport: Transport) -> None:
+    """Raises ValueError if one of these people has answered with an invitation, also one that is revoked or expired."""
+    listed = [invitation for invitation in invited_people(directory, survey_id) if invitation.label in labels]
+    if used := await _answered(directory, survey_id, listed, transport):
         raise ValueError(
             f"{used[0].label!r} has answered with the invitation; with a new one the same person could answer twice"
         )
 
 
 async def _answered(directory: Path, survey_id: str, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
-    """Returns those of these people who have answered, one call for each."""
+    """Returns those of these people who have answered: one call for each if anybody has."""
     round_ids = _asked(directory, survey_id).rounds
+    if not invited:
+        return []
     async with Operator(directory, transport) as operator:
+        if not await operator.count_answered(
+            round_ids, [PublicKey(bytes.fromhex(invitation.key)) for invitation in invited]
+        ):
+            return []
         return [
             invitation
             for invitation in invited

@@ -17,7 +17,7 @@ from croupier.client.submission import new_client_key
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.operator.canaries import send_canaries
-from croupier.deploy.operator.invitations import new_invitations, num_answered, reissue
+from croupier.deploy.operator.invitations import new_invitations, num_answered, reissue, revoke_invitations
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
@@ -132,6 +132,34 @@ async def test_a_used_invitation_is_not_replaced(at: Table, tmp_path: Path) -> N
             await asked.submit("very", 1.0, person="Bob", invitation=lost)
         assert refused.value.code is Code.UNKNOWN_CLIENT
         fresh = (tmp_path / "again" / "links.csv").read_text().splitlines()[1].split(",")[1]
+        await asked.submit("very", 1.0, person="Bob", invitation=fresh)
+    assert await num_answered(where, survey.survey_id, how) == 2
+
+
+@pytest.mark.parametrize("ended", ["revoked", "expired"])
+async def test_who_has_answered_gets_no_second_invitation(at: Table, tmp_path: Path, ended: str) -> None:
+    """Reproduction: after `revoke`, or once the first had expired, `invite` made a second link for Ada."""
+    survey = await opened_survey(at)
+    where, how = at.inside.directory, at.inside.transport
+    used, unused = await links_of(at, survey, tmp_path / "links", "Ada", "Bob")
+    async with at.operator.client(tmp_path / "client") as client:
+        asked = (await fetch_survey(client))[0]
+        await asked.submit("very", 1.0, person="Ada", invitation=used)
+        if ended == "revoked":
+            await revoke_invitations(where, survey.survey_id, ["Ada", "Bob"], how)
+        else:
+            file = where / "operator" / "surveys" / survey.survey_id / "invitations.csv"
+            header, *rows = (line.split(",") for line in file.read_text().splitlines())
+            past = ([*row[:2], "2020-01-01T00:00:00Z", *row[3:]] for row in rows)
+            file.write_text("".join(",".join(row) + "\n" for row in (header, *past)))
+        with pytest.raises(ValueError, match=naming("'Ada'")):
+            await links_of(at, survey, tmp_path / "again", "Ada")
+        assert not (tmp_path / "again").exists()
+        # A third person, and one whose first link was not used, get links; the first link is dead.
+        fresh, _ = await links_of(at, survey, tmp_path / "again", "Bob", "Eve")
+        with pytest.raises(Refusal) as refused:
+            await asked.submit("very", 1.0, person="Bob", invitation=unused)
+        assert refused.value.code is Code.UNKNOWN_CLIENT
         await asked.submit("very", 1.0, person="Bob", invitation=fresh)
     assert await num_answered(where, survey.survey_id, how) == 2
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from croupier.client import versions
 from croupier.client.async_client import AsyncClient
 from croupier.deploy.node.versions import VersionLog, VersionWatch
 from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.version_files import deployment_text, write_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
+from croupier.protocol.toml_file import parse_toml
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
 from tests.support.arena import Arena, arena
@@ -28,6 +33,40 @@ def forged(at: Arena, strangers: Path, keys: list[Path]) -> Deployment:
     services = tuple(entry if service.name == VICTIM else service for service in ours.services)
     following = {"version": 2, "previous": ours.fingerprint.hex(), "signatures": ()}
     return signed_here(ours.model_copy(update={"services": services, **following}), keys, ours)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_versions_that_a_service_shows_stop_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reproduction: a key of 20,000 parts in one answer stopped services, gateways and clients for 13 s."""
+    shown = [f"a{'.a' * 20_000} = 1".encode(), b"never parsed"]
+    threads: list[int] = []
+
+    async def show(*_: object) -> rpc.GetVersionsResponse:
+        return rpc.GetVersionsResponse(versions=shown)
+
+    def parse(text: bytes, *arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        assert text != shown[1]
+        return parse_toml(text, *arguments)
+
+    monkeypatch.setattr(VersionLog, "GetVersions", show)
+    monkeypatch.setattr(versions, "parse_toml", parse)
+    async with arena(tmp_path / "d", 1) as at:
+        secrets = load_secrets(at.inside.directory / "analyzer")
+        watch = VersionWatch(tmp_path, lambda entry: at.inside.transport.peer_channel(entry, secrets), lambda _: None)
+        assert not await watch.ask(at.deployment.accountant, at.deployment)
+        assert threads
+        assert threading.get_ident() not in threads
+        assert re.search(naming("accountant", "line 1", 16), caplog.text)
+        # A list ends at the first entry that is wrong: 300,000 errors would be counted in one call.
+        shown[0] = b"services = [" + b"{}, " * 1000 + b"]"
+        with pytest.raises(ValueError, match=naming("services.0.name")) as refused:
+            await AsyncClient(at.inside.directory, transport=at.inside.transport).follow_versions()
+        assert "services.1" not in str(refused.value)
+        assert "more" not in str(refused.value)
 
 
 @pytest.mark.asyncio

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import openpyxl
 import pandas
 import polars
 import pytest
 
+from croupier.deploy.local import sheets
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.demo_questions import ask_about
@@ -20,6 +22,7 @@ from croupier.deploy.local.sheets import Frame, open_table
 from croupier.protocol.mechanisms import KaryResponse, OneBit
 from croupier.protocol.questions import Question
 from tests.support.messages import naming
+from tests.support.sheets import write_book
 
 HOURS = Question("hours", OneBit(0.0, 24.0))
 
@@ -97,6 +100,51 @@ def test_a_workbook(tmp_path: Path) -> None:
         open_table(tmp_path / "b.xlsx").check(["hours"])
     with pytest.raises(ValueError, match=naming("(.xlsx)", "CSV")):
         open_table(tmp_path / "old.xls")
+
+
+def workbook_of(path: Path, sheet: str) -> Path:
+    """Writes a workbook whose sheet is this XML."""
+    write_book(path.with_suffix(".part.xlsx"), [("label",)])
+    with ZipFile(path.with_suffix(".part.xlsx")) as made, ZipFile(path, "w", ZIP_DEFLATED) as book:
+        for name in made.namelist():
+            text = f'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">{sheet}</worksheet>'
+            book.writestr(name, text if name.endswith("sheet1.xml") else made.read(name))
+    return path
+
+
+def test_a_small_workbook_that_stands_for_a_large_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reproduction: files of some kilobytes took half a minute and 615 MB."""
+    header = '<row r="1"><c r="A1" t="inlineStr"><is><t>label</t></is></c></row>'
+    # The sizes in the archive are looked at before anything is unpacked.
+    book = workbook_of(tmp_path / "large.xlsx", f"<sheetData>{header}</sheetData>{' ' * (32 << 20)}")
+    assert book.stat().st_size < 50_000
+    table = open_table(book)
+    with monkeypatch.context() as patched:
+        patched.setattr(openpyxl, "load_workbook", lambda *_, **__: pytest.fail("it was unpacked"))
+        with pytest.raises(ValueError, match=naming(book, "33,554,432", "CSV")):
+            table.column("label")
+    # A sheet of one person that states a million rows of 16,384 columns is read as it is.
+    stated = f'<dimension ref="A1:XFD1048576"/><sheetData>{header}<row r="3"><c r="A3"><v>1</v></c></row></sheetData>'
+    file = open_table(workbook_of(tmp_path / "stated.xlsx", stated))
+    assert file.column("label") == [("3", "1")]
+    monkeypatch.setattr(sheets, "MOST_CELLS", 20_000)
+    far = "".join(f'<row r="{row}"><c r="XFD{row}"><v>1</v></c></row>' for row in (1, 2))
+    book = workbook_of(tmp_path / "far.xlsx", f"<sheetData>{far}</sheetData>")
+    with pytest.raises(ValueError, match=naming(book, "20,000 cells", "CSV")):
+        open_table(book).column("1")
+    long = f"<sheetData>{header.replace('label', 'a' * 32_768)}</sheetData>"
+    file = open_table(workbook_of(tmp_path / "long.xlsx", long))
+    with pytest.raises(ValueError, match=naming("long.xlsx", "32,767")):
+        file.check(["label"])
+
+
+def test_a_line_of_a_csv_file_has_an_end(tmp_path: Path) -> None:
+    """A million columns of one character each took 100 bytes each."""
+    (path := tmp_path / "wide.csv").write_text("," * ((1 << 20) + 1))
+    with pytest.raises(ValueError, match=naming(path, "1,048,576 characters")):
+        open_table(path).check(["label"])
 
 
 @pytest.mark.parametrize("library", [pandas, polars], ids=lambda library: library.__name__)
