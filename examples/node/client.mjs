@@ -60,6 +60,7 @@ function check({manifest}) {
   ) {
     throw new Error("the manifest is about another deployment or round");
   }
+  if (manifest.survey?.wave) throw new Error("this client keeps no reports and counts no waves, so it answers no study");
   if (manifest.budget_grid.some((one) => one.delta !== 0)) throw new Error("a bit has no local delta; a budget has one");
   if (manifest.question.mechanism !== "rr") throw new Error(`this client does not know ${manifest.question.mechanism}`);
 }

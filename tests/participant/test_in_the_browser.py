@@ -19,11 +19,14 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from croupier.deploy.operator.roster import Enrolled, enrol
 from croupier.deploy.page.participants import page_hash
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.identity import Identity, Kind
+from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse, Laplace, MultipleChoice, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.wordings import Wording
+from croupier.runtime.service_directory import load_secrets
 from tests.support import BIT, settings
 from tests.support.gateways import PassOn
 from tests.support.participants import Place, is_for_everybody, place
@@ -122,6 +125,48 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
         await expect(page.get_by_text("Every server that shuffles has passed on your answer.")).to_be_visible()
         await expect(page.get_by_text("share who answered “not at all”")).to_be_visible()
         await expect(page.get_by_text("10 people were counted. Certified for this result: ε =")).to_be_visible()
+        await is_for_everybody(page)
+
+
+async def test_a_result_is_shown_by_its_range(here: Place) -> None:
+    """Possible estimates as they are, an impossible one as its nearest end; a noisy one as an interval."""
+    terms = await opened(here, MOOD)
+    analyzer = Identity("analyzer", load_secrets(here.at.inside.directory / "analyzer").identity_key)
+    wanted: list[tuple[float, float, float]] = []
+    precision = pb.PRECISION_USABLE
+
+    async def forge(raw: bytes, pass_on: PassOn) -> bytes:
+        answer = rpc.GetResultResponse.FromString(await pass_on(raw))
+        publication = pb.Publication.FromString(answer.publication.payload)
+        publication.precision = precision
+        for value, (estimate, low, high) in zip(publication.values, wanted, strict=True):
+            value.estimate, value.projected = estimate, 0.25
+            value.confidence_interval.low, value.confidence_interval.high = low, high
+        answer.publication.CopyFrom(analyzer.signed(Kind.PUBLICATION, canonical(publication)))
+        return answer.SerializeToString()
+
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        await choose_and_send(page, "quite")
+        await counted(here, terms, 1)
+        here.gateway.instead = {"GetResult": forge}
+        wanted = [(-0.11, 0.0, 0.2), (0.36, 0.1, 0.6), (0.75, 0.5, 1.0)]
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.locator(".outcome .chance")).to_have_text(["0%", "36%", "75%"])
+        await expect(page.get_by_text("outside the possible range")).to_have_text(
+            "The noise carried the estimate to -11%, outside the possible range; 0% is the nearest end."
+        )
+        await expect(page.get_by_text("The bars reach from 0% to 100%.")).to_be_visible()
+        widths = "(bars) => bars.map((bar) => Math.round((100 * bar.offsetWidth) / bar.parentElement.offsetWidth))"
+        assert await page.locator(".outcome .filled").evaluate_all(widths) == [0, 36, 75]
+        await is_for_everybody(page)
+        wanted, precision = [(1.0, 0.4, 1.0), (0.36, 0.0, 1.0), (-0.36, 0.0, 0.1)], pb.PRECISION_HIDES_SHARES
+        await page.reload()
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.locator(".outcome .range")).to_have_text(["40% to 100%", "0% to 100%", "0% to 10%"])
+        await expect(page.locator(".outcome .chance")).to_have_count(0)
+        await expect(page.get_by_text("so only 95% intervals are shown")).to_be_visible()
+        await expect(page.get_by_text("To halve the error")).to_have_count(0)
         await is_for_everybody(page)
 
 
@@ -367,7 +412,7 @@ async def test_an_answer_that_never_arrived_is_noticed(here: Place) -> None:
         here.gateway.instead = {"Submit": say_nothing}
         await choose_and_send(page)
         await expect(page.get_by_role("heading", name="This page stops here")).to_be_visible()
-        await expect(page.get_by_text("Nothing was sent.")).to_have_count(0)  # it was, and to whom is not known
+        await expect(page.get_by_text("No answer was sent.")).to_have_count(0)  # it was, and to whom is not known
         here.gateway.instead = {"Submit": accept}
         await page.get_by_role("button", name="Try again").click()
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()

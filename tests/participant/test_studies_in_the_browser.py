@@ -195,13 +195,13 @@ async def test_another_link_is_another_person_only_if_they_say_so(here: Place, t
         await page.get_by_role("button", name="It was me, on").click()
         await answer_all(page, consents=False)
         assert sorted(await page.evaluate(KEPT)) == kept
-        await expect(page.get_by_text("adds up to ε = 1,")).to_be_visible()
+        await expect(page.get_by_text("adds up to ε = 1 at most")).to_be_visible()
         await page.goto("about:blank")
         await page.goto(bob)
         await page.get_by_role("button", name="I am another person").click()
         await answer_all(page, consents=True)
         assert len(await page.evaluate(KEPT)) == 2 * len(kept)
-        await expect(page.get_by_text("adds up to ε = 1,")).to_be_visible()  # each person's own
+        await expect(page.get_by_text("adds up to ε = 1 at most")).to_be_visible()  # each person's own
         await page.goto("about:blank")
         await page.goto(bob)
         await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
@@ -263,7 +263,7 @@ async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, 
     terms = [await fetch_terms(here.at.channel, here.at.deployment, stated.round_id) for stated in first.rounds]
     assert {row[0] for row in after_first} == {of_round.permanent.name for of_round in terms if of_round.permanent}
     assert [row[4] for row in after_first].count(True) == 1
-    spent = await page.get_by_text("What was answered from this browser adds up to").text_content()
+    spent = await page.get_by_text("from this browser adds up to").text_content()
 
     async def answer_wave(number: int, mood: str) -> list[list[Any]]:
         await opened(here, version, number)
@@ -276,10 +276,10 @@ async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, 
         return sorted(await page.evaluate(KEPT))
 
     assert await answer_wave(2, "good") == after_first
-    assert await page.get_by_text("What was answered from this browser adds up to").text_content() == spent
+    assert await page.get_by_text("from this browser adds up to").text_content() == spent
     after_third = await answer_wave(3, "bad")
     assert len(after_third) == 3
-    assert await page.get_by_text("What was answered from this browser adds up to").text_content() != spent
+    assert await page.get_by_text("from this browser adds up to").text_content() != spent
     await page.get_by_role("button", name="Leave the study").click()
     await expect(page.get_by_role("heading", name="You have left the study")).to_be_visible()
     left = await page.evaluate(KEPT)

@@ -240,7 +240,7 @@ async def test_a_revoked_invitation_sends_and_keeps_nothing(here: Place) -> None
     async with here.person() as context:
         page = await visit(context, link)
         await expect(page.get_by_text("Your invitation or key does not admit to this")).to_be_visible()
-        await expect(page.get_by_text("Nothing was sent.")).to_be_visible()
+        await expect(page.get_by_text("No answer was sent.")).to_be_visible()
         await expect(page.get_by_role("radio")).to_have_count(0)  # it is said before the first question
     assert set(here.called) == {"GetRound", "ask"}
     await withdraw_survey(here.at.inside.directory, survey, here.at.inside.transport)
@@ -365,7 +365,7 @@ async def comes_too_late(_: Place, context: BrowserContext, link: str) -> None:
     """The clock of this person's device is behind: the accountant's decides. With a right clock the page says it."""
     page = await visit(context, link)
     await expect(page.get_by_text("Your invitation or key does not admit to this")).to_be_visible()
-    await expect(page.get_by_text("Nothing was sent.")).to_be_visible()
+    await expect(page.get_by_text("No answer was sent.")).to_be_visible()
     later = await context.new_page()
     await later.clock.set_fixed_time(datetime.now(UTC) + timedelta(hours=2))
     await later.goto(link)

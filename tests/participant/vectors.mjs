@@ -115,6 +115,13 @@ for (const fields of [{totalEpsilon: 60}, {totalDelta: 1e-4}, {results: 1}, {per
 assert.throws(continues(next, sealedTo("bb")), {name: "PromiseChanged"});
 assert.throws(continues(next, sealedTo("aa", "bb")), {name: "PromiseChanged"});
 assert.throws(continues({lastWave: 9}), {name: "PromiseChanged"}); // another version 1
+for (let drawn = 0; drawn < 1000; drawn += 1) {
+  const [low, high] = [Math.random() * 10 - 5, 6 + Math.random() * 10];
+  const estimate = low + (Math.random() * 3 - 1) * (high - low);
+  const {shown, isOutside} = results.placed(estimate, low, high);
+  const isPossible = low <= estimate && estimate <= high; // a possible estimate is shown as it is
+  assert.deepEqual([isOutside, shown], [!isPossible, isPossible ? estimate : estimate < low ? low : high]);
+}
 const english = new texts.Texts("en");
 const number = (written) => texts.decimalOf(written);
 assert.deepEqual(["2,5", "2.5", " 7 ", "-0,25", "\u22123", ".5", "7,", "24"].map(number), [2.5, 2.5, 7, -0.25, -3, 0.5, 7, 24]);

@@ -9,7 +9,7 @@ import {type Certificate, Precision, type Publication, type Statement} from "./g
 import {isNumber, type Terms} from "./manifest.js";
 import type {Answer, KeptReport, Outbox, Settings} from "./outbox.js";
 import {PromiseChanged, Refused} from "./refusals.js";
-import {fetchResult, missingAt} from "./results.js";
+import {fetchResult, missingAt, placed} from "./results.js";
 import {asShown} from "./shown.js";
 import {bestWording, decimalOf, type Texts} from "./texts.js";
 import {bar, fingerprint, foreign, h, list} from "./view.js";
@@ -166,7 +166,9 @@ async function found(
   if (!certificate.granted) {
     elements.push(h("p", {}, texts.say("refused result")), list(certificate.refusals.map((one) => stated(one, texts))));
   } else {
-    elements.push(estimates(publication, terms, texts, languages), halving(certificate, terms, texts), certificateText(certificate, texts));
+    elements.push(estimates(publication, terms, texts, languages));
+    if (publication.precision === Precision.USABLE) elements.push(halving(certificate, terms, texts));
+    elements.push(certificateText(certificate, texts));
   }
   if (!answer.inclusion) return {elements: [...elements, h("p", {}, texts.say("no hashes"))], certificate};
   const missing = await missingAt(gateway, certificate, terms, deployment, answer.inclusion);
@@ -199,24 +201,35 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
   const unit = number && wording?.unit ? ` ${wording.unit}` : "";
   const written = (value: number) => (number ? `${texts.number(value, 4)}${unit}` : texts.percent(value));
   const level = texts.percent(confidenceLevel);
-  const rows = values.map((value, at) => {
-    const nearest = value.projected ?? value.estimate;
+  const isNoisy = [Precision.COVERS_RANGE, Precision.HIDES_SHARES].includes(publication.precision);
+  const share = (value: number) => (placed(value, low, high).shown - low) / (high - low);
+  const rows = values.map(({estimate, confidenceInterval: interval}, at) => {
     const label = number ? texts.say("mean") : texts.say("share of", {label: names[asked.kind === "rr" ? 1 : at] ?? ""});
-    const interval = value.confidenceInterval;
-    const range = interval && texts.say("interval", {level, low: written(interval.low), high: written(interval.high)});
-    const share = Math.min(1, Math.max(0, (nearest - low) / (high - low)));
+    const {shown, isOutside} = placed(estimate, low, high);
+    const range = interval && {low: written(interval.low), high: written(interval.high)};
+    const looksOutside = isOutside && ![written(shown), `-${written(shown)}`].includes(written(estimate));
+    const outside = looksOutside ? texts.say("outside", {estimate: written(estimate), end: written(shown)}) : "";
+    const said = [range ? texts.say("interval", {level, ...range}) : "", outside].filter(Boolean);
+    // Where the noise is too large the interval is the result: a single number would be taken for one.
+    const told = isNoisy && range ? h("span", {class: "quiet range"}, texts.say("from to", range)) : h("span", {class: "chance"}, written(shown));
     return h(
       "li",
       {},
       h("span", {class: "what", dir: "auto"}, label),
-      h("span", {class: "chance"}, written(nearest)),
-      bar(share),
-      range ? h("span", {class: "quiet"}, range) : undefined,
+      told,
+      isNoisy && interval ? bar(share(interval.high), share(interval.low)) : bar(share(estimate)),
+      ...(isNoisy && range ? [] : said).map((text) => h("span", {class: "quiet"}, text)),
     );
   });
-  const noisy = [Precision.COVERS_RANGE, Precision.HIDES_SHARES].includes(publication.precision);
-  const told = noisy ? h("p", {class: "notice"}, texts.say("too noisy")) : undefined;
-  return h("div", {}, h("ul", {class: "chances"}, ...rows), told, hopInfluence(publication, number, unit, texts));
+  const axis = {low: written(low), high: written(high), level};
+  return h(
+    "div",
+    {},
+    isNoisy ? h("p", {class: "notice"}, texts.say("too noisy", {level})) : undefined,
+    h("ul", {class: "chances"}, ...rows),
+    h("p", {class: "quiet"}, texts.say(isNoisy ? "axis of intervals" : "axis", axis)),
+    hopInfluence(publication, number, unit, texts),
+  );
 }
 
 /** Returns what one dishonest server can have done to a result with its made-up answers; undefined without hop noise. */

@@ -37,6 +37,12 @@ export function readResult(document: Signed | undefined, terms: Terms, deploymen
   return {publication, certificate};
 }
 
+/** Returns an estimate as it is shown: as it is where it is possible, else the nearest end of the possible range. */
+export function placed(estimate: number, low: number, high: number): {shown: number; isOutside: boolean} {
+  const shown = Math.min(high, Math.max(low, estimate));
+  return {shown, isOutside: shown !== estimate};
+}
+
 export async function fetchResult(gateway: Gateway, terms: Terms, deployment: Deployment): Promise<Result> {
   const {publication} = await gateway.call("GetResult", {roundId: terms.roundId}, 1);
   return readResult(publication, terms, deployment);

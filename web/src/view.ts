@@ -42,9 +42,10 @@ export function choice(name: string, value: string, properties: Properties, ...c
   return h("label", {class: "choice"}, input, h("span", {class: "choice-text"}, ...children));
 }
 
-/** Returns a bar of this share; its width is for the eye, the number beside it for everybody. */
-export function bar(share: number): HTMLElement {
+/** Returns a bar that is filled up to this share, or between two; it is for the eye, the number beside it for everybody. */
+export function bar(share: number, from = 0): HTMLElement {
   const filled = h("span", {class: "filled"});
-  filled.style.width = `${100 * share}%`;
+  filled.style.width = `${100 * (share - from)}%`;
+  filled.style.marginInlineStart = `${100 * from}%`;
   return h("span", {class: "bar", "aria-hidden": "true"}, filled);
 }
