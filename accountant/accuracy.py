@@ -31,10 +31,12 @@ from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_n
 from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
-__all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "plan_for_error"]
+__all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "people_for_margin", "plan_for_error"]
 
 _Certified = Callable[[Budgets], float]
 _Z = NormalDist().inv_cdf(0.975)
+_WHOLE_REPORTS = 0.5 + (_Z**2 - 1) / 6
+"""What the analyzer's intervals add to both sides, in reports: sums are whole numbers, and may be skewed."""
 _SHARES = 101
 """The largest variance is looked for among this many shares from 0 to 1: to a hundredth of a per cent."""
 _STEPS = 12
@@ -173,6 +175,34 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes
     factor = _factor_for(counted, error, error(counted) / 2, most)
     needed = math.ceil(counted.num_users * times * (1 - 1e-12))
     return Halving(needed, None if factor is None else _times(counted, factor))
+
+
+def people_for_margin(
+    budgets: AnyBudgets, randomizer: Randomizer | str, margin: float, variance_of_fakes: float = 0.0
+) -> int:
+    """Returns how many people, with budgets in the same proportions, have the analyzer's 95 % intervals this short.
+
+    For the truth of the people who take part, at the least favourable values: it is never too few. With n people the
+    sum of reports has the variance n A + V, of which hops add V, and moves with n s: n s margin must be at least what a
+    whole report and a skewness add to an interval, and z sqrt(n A + V).
+
+    Args:
+        budgets: their proportions.
+        randomizer: of a share or mean.
+        margin: half of the interval, where the range is 1, 0 < margin < 1.
+        variance_of_fakes: what hop noise adds to the variance of a count of reports.
+
+    Raises:
+        ValueError: the randomizer is for vectors, or a table; or the margin is out of range.
+    """
+    if not (is_number(margin) and 0 < margin < 1):
+        raise outside("margin", margin, "above 0 and below 1 of the range")
+    counted = as_budgets(budgets)
+    signal, own, _ = _signal_and_variances(as_randomizer(randomizer), counted)
+    step, variance = signal / counted.num_users * margin, own / counted.num_users
+    linear = 2 * _WHOLE_REPORTS * step + _Z**2 * variance
+    rest = _WHOLE_REPORTS**2 - _Z**2 * variance_of_fakes
+    return math.ceil((linear + math.sqrt(linear**2 - 4 * step**2 * rest)) / (2 * step**2))
 
 
 def _noise(randomizer: Randomizer, budgets: Budgets) -> tuple[float, float, float]:

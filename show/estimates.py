@@ -18,6 +18,7 @@ from croupier.show.views.results import Precision, ResultView, level_of, numbers
 __all__ = [
     "answers_table",
     "clamping_line",
+    "data_notes_of",
     "distribution_tables",
     "estimates_table",
     "hop_line",
@@ -124,6 +125,12 @@ def _is_impossible(result: ResultView) -> bool:
     return not all(number.is_possible for number in numbers_of(result))
 
 
+def data_notes_of(result: ResultView) -> list[str]:
+    """Returns the sentences on the file that the answers of a demonstration or simulation are from; else nothing."""
+    notes: object = result.get("data_notes")
+    return [str(note) for note in notes] if isinstance(notes, list) else []
+
+
 def notes_of(result: ResultView) -> list[str]:
     """Returns the notes of the analyzer beside a result, a sentence each."""
     return [note["text"] for note in result["notes"]]
@@ -141,7 +148,7 @@ def result_remarks(result: ResultView) -> list[str]:
         hop_line(result),
         *notes_of(result),
     )
-    return [line for line in lines if line]
+    return [line for line in (*lines, *data_notes_of(result)) if line]
 
 
 def remarks(result: DemoView) -> list[str]:
@@ -149,7 +156,7 @@ def remarks(result: DemoView) -> list[str]:
     about: dict[str, list[str]] = {}
     for question in result["questions"]:
         limits = filter(None, (precision_line(question), hop_line(question)))
-        for line in (*limits, *notes_of(question), *question["data_notes"]):
+        for line in (*limits, *notes_of(question), *data_notes_of(question)):
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]

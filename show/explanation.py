@@ -26,7 +26,7 @@ from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, read_json, secret, to_prose
-from croupier.show.estimates import hop_line, precision_line
+from croupier.show.estimates import data_notes_of, hop_line, precision_line
 from croupier.show.notebook import html_sections
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large, tier_budget
@@ -251,6 +251,7 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
         paragraphs.append(noisy)
     if moved := hop_line(cast(ResultView, given), learned.at_most(given.get("hop_influence") or 0.0)):
         paragraphs.append(f"{moved[0].upper()}{moved[1:]}.")
+    paragraphs += [f"{note[:1].upper()}{note[1:]}." for note in data_notes_of(cast(ResultView, given))]
     points = [learned.sentence(number) for number in (*learned.numbers, *learned.details)] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 

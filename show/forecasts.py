@@ -39,8 +39,10 @@ _ASSUMED = (
     "At most this is certified if every message arrives; a forecast promises nothing, the certificate does. Error: the "
     "standard error of a share, or of a mean on a range of 1, from the noise alone."
 )
-
-
+_ASSUMED_OF_SURVEY = (
+    "At most this is certified if every message arrives; a forecast promises nothing, the certificate does. Error: the "
+    "standard error of a share, in points of 100, or of a mean, in its unit; from the noise alone."
+)
 _NOISY = 0.25
 """With this standard error a 95 % interval of a share covers about all that is possible."""
 _IN_SHORT = {
@@ -95,9 +97,14 @@ def forecast_json(forecast: rpc.ForecastResponse) -> ForecastView:
 
 
 class QuestionForecastView(TypedDict):
-    """The forecast of a survey's question."""
+    """The forecast of a survey's question.
+
+    "range" is the length of the range of a number in its "unit", which may be empty; None of shares.
+    """
 
     name: str
+    range: float | None
+    unit: str
     forecast: ForecastView
 
 
@@ -120,9 +127,16 @@ class SurveyForecastView(TypedDict):
 
 
 def survey_forecast_json(
-    people: int, questions: Mapping[str, rpc.ForecastResponse], delta: float, refusal: str
+    people: int,
+    questions: Mapping[str, rpc.ForecastResponse],
+    delta: float,
+    refusal: str,
+    scales: Mapping[str, tuple[float, str]],
 ) -> SurveyForecastView:
-    """Returns the forecast of a survey; see `deploy.operator.surveys.SurveyForecast`."""
+    """Returns the forecast of a survey; see `deploy.operator.surveys.SurveyForecast`.
+
+    scales: by question, the length of the range of a number and its unit; not of shares.
+    """
     views = [forecast_json(question) for question in questions.values()]
     reached = [
         max(math.inf if (e := outcome["epsilon"]) is None else e for outcome in view["outcomes"]) for view in views
@@ -137,22 +151,39 @@ def survey_forecast_json(
         "delta": delta,
         "remaining_epsilon": None if None in left else min(epsilon for epsilon in left if epsilon is not None),
         "ledger": views[0]["ledger"],
-        "questions": [{"name": name, "forecast": view} for name, view in zip(questions, views, strict=True)],
+        "questions": [
+            {
+                "name": name,
+                "range": scales[name][0] if name in scales else None,
+                "unit": scales[name][1] if name in scales else "",
+                "forecast": view,
+            }
+            for name, view in zip(questions, views, strict=True)
+        ],
     }
 
 
 def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
     """Returns a row for every number of people and question."""
-    table = Table("people", "question", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED)
+    table = Table(
+        "people", "question", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED_OF_SURVEY
+    )
     for forecast in forecasts:
         for question in forecast["questions"]:
             outcomes = question["forecast"]["outcomes"]
             worst = max(outcomes, key=lambda outcome: (not outcome["granted"], outcome["epsilon"] or math.inf))
             errors = [outcome["standard_error"] for outcome in outcomes if outcome["standard_error"] is not None]
-            spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
+            spread = _spread(question, min(errors), max(errors)) if errors else "unknown"
             table.add_row(f"{forecast['people']:,}", question["name"], _worst(outcomes), spread, _granted(worst))
         table.add_section()
     return table
+
+
+def _spread(question: QuestionForecastView, least: float, most: float) -> str:
+    """Returns the smallest and largest error of a question, in its unit."""
+    if question["range"] is None:
+        return f"{100 * least:.2g} to {100 * most:.2g} points"
+    return f"{question['range'] * least:.2g} to {question['range'] * most:.2g} {question['unit']}".strip()
 
 
 def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["ReportRound", "report_of"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
+"""Where the axis of a histogram may end, else at 1: round numbers, whose half is one that can be read as well."""
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -63,7 +65,10 @@ class ReportRound:
 
 
 class _Row(TypedDict):
-    """A number in a chart: its text, and where its bar and its intervals lie between 0 and 100."""
+    """A number in a chart: its text, and where its bar and its intervals lie between 0 and 100.
+
+    A noisy one is of a result that cannot be used: the chart shows its intervals, and no estimate.
+    """
 
     label: str
     estimate: str
@@ -71,6 +76,7 @@ class _Row(TypedDict):
     at: float
     participants: tuple[float, float]
     population: tuple[float, float] | None
+    noisy: bool
 
 
 class _TableView(TypedDict):
@@ -105,7 +111,7 @@ class _QuestionView(TypedDict):
     is_share: bool
     rows: list[_Row]
     scale: list[str]
-    histograms: list[tuple[str, list[_Row]]]
+    histograms: list[tuple[str, list[_Row], list[str]]]
     sums: list[_Row]
     tables: list[_TableView]
     verdicts: list[str]
@@ -275,11 +281,13 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         for report_round, summary in group:
             number = summary.numbers[index]
             label = " · ".join(part for part in (number.label, report_round.group) if part)
-            rows.append(_row(summary, number, label, ends, f"{report_round.group}: " if several else ""))
+            row = _row(summary, number, label, ends, f"{report_round.group}: " if several else "")
+            rows.append(row | {"noisy": bool(precision_line(report_round.result))})
     for report_round, summary in group:
         for number in summary.details:
             label = " · ".join(part for part in (number.label, report_round.group) if part)
-            rows.append(_row(summary, number, label, ends, f"{report_round.group}: " if several else ""))
+            row = _row(summary, number, label, ends, f"{report_round.group}: " if several else "")
+            rows.append(row | {"noisy": bool(precision_line(report_round.result))})
     groups = [report_round.group for report_round, _ in group]
     named = [(f"{report_round.group}: " if several else "", report_round.result) for report_round, _ in group]
     verdicts: list[str] = []
@@ -314,7 +322,7 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "rows": rows,
         "scale": _scale(about, ends) if rows else [],
         "histograms": [
-            (report_round.group, _histogram(summary)) for report_round, summary in group if summary.histogram
+            (report_round.group, *_histogram(summary)) for report_round, summary in group if summary.histogram
         ],
         "sums": [row for name, result in named for row in _sums(about, result, name)],
         "tables": [
@@ -359,17 +367,22 @@ def _row(summary: Statistic, number: Number, label: str, ends: tuple[float, floa
         "at": place(number.estimate),
         "participants": both(number.participants),
         "population": None if number.population is None else both(number.population),
+        "noisy": False,
     }
 
 
-def _histogram(summary: Statistic) -> list[_Row]:
-    """Returns a bar for each level: the share of people on it, of a chart that ends at the largest interval's end."""
+def _histogram(summary: Statistic) -> tuple[list[_Row], list[str]]:
+    """Returns a bar for each level, the share of people on it, and the marks of the axis, which ends at a round number.
+
+    The axis has room for the largest end of an interval.
+    """
     shares = replace(summary, is_share=True)
-    most = max(number.participants[1] for number in summary.histogram)
-    return [
-        _row(shares, number, f"{number.label} {summary.unit}".strip(), (0.0, most or 1.0), "")
-        for number in summary.histogram
+    largest = max(number.participants[1] for number in summary.histogram)
+    most = next((end for end in _AXES if largest <= end), 1.0)
+    rows = [
+        _row(shares, number, f"{number.label} {summary.unit}".strip(), (0.0, most), "") for number in summary.histogram
     ]
+    return rows, [f"{100 * mark:g} %" for mark in (0.0, most / 2, most)]
 
 
 def _beside(summary: Statistic, number: NumberView, name: str = "") -> _Row:
@@ -447,6 +460,7 @@ def _search(searched: SearchedQuantileView) -> _SearchView:
                 "at": round(100 * number.projected, 2),
                 "participants": (round(100 * low, 2), round(100 * high, 2)),
                 "population": None,
+                "noisy": False,
             }
         )
     return {

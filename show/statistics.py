@@ -14,7 +14,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from statistics import NormalDist
 from typing import Any, cast
 
-from croupier.accountant.accuracy import halving
+from croupier.accountant.accuracy import halving, people_for_margin
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.hop_fakes import HopFakes
@@ -27,7 +27,7 @@ from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.views.questions import QuestionView, WordingView
-from croupier.show.views.results import NumberView, ResultView, numbers_of
+from croupier.show.views.results import NumberView, Precision, ResultView, numbers_of
 
 __all__ = [
     "Difference",
@@ -43,6 +43,8 @@ __all__ = [
 _SHARES = ("rr", "krr", "pgr", "choices")
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
+_USABLE = 0.25
+"""A mean can be used where its interval is at most half of its range, which is twice this margin."""
 
 _NO_WORDING = WordingView(language="", question="", title="", help_text="", choices=(), unit="", low="", high="")
 _NOT_STATED = QuestionView(question="", wordings=[], randomizer="", parameters={})
@@ -342,6 +344,9 @@ def _difference(first: Reach, second: Reach, statistic: Statistic, estimate: flo
 def halving_lines(result: Mapping[str, Any]) -> list[str]:
     """Returns what would halve the error of a result, by its certificate's budgets; nothing where none is estimated.
 
+    Of a result that is too noisy to use, half of the error may be as useless: the line says how many people would make
+    it usable, and there is none where that cannot be computed.
+
     The variance of every estimate falls with the number of people, in the same mix of budgets, except for the part that
     hops add. So a number of people can always be given. Budgets are given where the certificate has everybody's: not
     where rare budgets are merged into larger ones, or very many are certified in groups.
@@ -359,6 +364,9 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
             fakes = _fakes(certificate, randomizer)
     except ValueError:  # a document of another version
         return []
+    if result.get("precision") in (Precision.COVERS_RANGE, Precision.HIDES_SHARES):
+        known = randomizer is not None and (result.get("hop_influence") is None or fakes is not None)
+        return _usable_lines(result, budgets, randomizer, fakes) if randomizer is not None and known else []
     if result.get("hop_influence") is not None and fakes is None:
         return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
     merged = bool(document.get("merged_below"))
@@ -369,6 +377,23 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
         aside = ". What merged budgets may move an estimate by is not in this error" if merged else ""
         return [f"{_ask_for(num_users, budgets)}{aside}."]
     return [line] if (line := halving_line(budgets, randomizer, fakes)) else []
+
+
+def _usable_lines(
+    result: Mapping[str, Any], budgets: Budgets, randomizer: Randomizer, fakes: HopFakes | None
+) -> list[str]:
+    """Returns how many people make a result usable, whatever the truth is (`analyzer.estimates.precision_of`).
+
+    Among k categories one has a share of 1/k or more: its interval must begin above 0, and two standard errors, which
+    are less than this margin, must not exceed it.
+    """
+    labels = result.get("labels")
+    margin = min(_USABLE, 0.95 / len(labels)) if labels else _USABLE
+    try:
+        people = people_for_margin(budgets, randomizer, margin, 0.0 if fakes is None else fakes.variance)
+    except ValueError:  # vectors, or a table
+        return []
+    return [f"To make it usable: ask about {people:,} people, {_SAME_MIX}."]
 
 
 def _fakes(certificate: Certificate, randomizer: Randomizer) -> HopFakes | None:

@@ -62,11 +62,9 @@ class AskedFile:
     ] = None
     low: Annotated[float | None, typer.Option(help="For a mean: the smallest possible value.")] = None
     high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None
-    drop_outside: Annotated[
+    clamp: Annotated[
         bool,
-        typer.Option(
-            "--drop-outside", help="Leave out values outside LOW..HIGH, instead of counting them as the nearer end."
-        ),
+        typer.Option("--clamp", help="Count values outside LOW..HIGH as the nearer end, instead of leaving them out."),
     ] = False
     ordered: Annotated[
         list[str] | None,
@@ -142,7 +140,7 @@ def demo(
             parse_budget_groups(budgets or (GSPA_BUDGETS if hop_noise is None else HOP_NOISE_BUDGETS)),
             group_by=asked.group_by,
             delta=delta,
-            clamp=not asked.drop_outside,
+            clamp=asked.clamp,
             hop_noise=hop_noise,
         )
         if file.assumed:

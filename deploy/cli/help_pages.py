@@ -28,8 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("users", "groups", "expected", "min_batch_size", "max_batch_size", "short_batch", "at_risk", "close_after_s"),
     ),
     "A file of people": (
-        *("csv", "value_column", "epsilon_column", "id_column", "group_by", "where", "ordered", "clamp"),
-        *("drop_outside", "limit"),
+        *("csv", "value_column", "epsilon_column", "id_column", "group_by", "where", "ordered", "clamp", "limit"),
     ),
     "The data and the model": ("dataset", "data", "target", "columns", "features", "model", "unit", "clients"),
     "The training": (

@@ -15,6 +15,7 @@ from croupier.accountant.certified_profile import CertifiedProfile, certified_li
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import CertificateFields
 from croupier.show.distribution import shares_of, statistics_of
+from croupier.show.estimates import precision_line
 from croupier.show.tables import LARGE_DELTAS
 from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views.questions import TermsView
@@ -44,6 +45,7 @@ StripView = TypedDict(
         "to": float,
         "at": float,
         "scale": tuple[str, str],
+        "noisy": bool,
     },
 )
 """A number of a result as text, and its interval on a strip."""
@@ -123,6 +125,7 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
             "to": place(number.interval[1]),
             "at": place(number.shown),
             "scale": (say(low), say(high)),
+            "noisy": bool(precision_line(result)),
         }
         for number in numbers
     ]
@@ -153,6 +156,7 @@ def share_strips(shares: Sequence[NumberView], most: float = 1.0) -> list[StripV
             "to": round(100 * number.interval[1] / most, 2),
             "at": round(100 * number.projected / most, 2),
             "scale": ("0 %", f"{100 * most:.1f} %"),
+            "noisy": False,
         }
         for number in shares
     ]

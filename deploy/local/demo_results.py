@@ -23,7 +23,7 @@ from croupier.show.published import publication_json
 from croupier.show.views.demonstration import DemoView, TogetherView
 from croupier.show.views.results import ResultView
 
-__all__ = ["ComparedQuestion", "demo_json", "published_at_random", "truth_of"]
+__all__ = ["ComparedQuestion", "data_notes", "demo_json", "published_at_random", "truth_of"]
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,44 @@ class ComparedQuestion:
     planned: PlannedRound
     outcome: RoundOutcome
 
-    def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:
-        """Returns the share, mean, or share of every category of these very participants.
-
-        as_stated: of their values in the file, where a value outside the question's interval is not clamped to it.
-        """
-        return truth_of(self.planned.asked.question, self.planned.population, as_stated=as_stated)
+    def truth(self) -> tuple[float, ...]:
+        """Returns the share, mean, or share of every category of these very participants."""
+        return truth_of(self.planned.asked.question, self.planned.population)
 
     def notes(self) -> list[str]:
-        """Returns what the truth is not about: values that were clamped, and rows that were left out."""
-        used, left = len(self.planned.population.participants), self.planned.population.rejected
-        notes = []
-        if self.planned.population.clamped:
-            (whole,) = self.truth(as_stated=True)
-            clamped = len(self.planned.population.clamped)
+        """Returns `data_notes`."""
+        return data_notes(self.planned.asked.question, self.planned.population)
+
+
+def data_notes(question: Question, population: Participants) -> list[str]:
+    """Returns which values the numbers are not about, or not as the file has them: outside the range, or unusable."""
+    used, rejected, mechanism = len(population.participants), population.rejected, question.mechanism
+    rows, notes = used + len(rejected), []
+    if isinstance(mechanism, IntervalMechanism):
+        scale = f"outside the range from {mechanism.low:g} to {mechanism.high:g}"
+        if clamped := len(population.clamped):
+            (answered,) = truth_of(question, population, as_answered=True)
             notes.append(
-                f"{clamped:,} of {used:,} values ({100 * clamped / used:.1f} %) are outside the interval and count "
-                f"as its nearer end; as the file has them their mean is {whole:.4f}"
+                f"{clamped:,} of {used:,} values ({100 * clamped / used:.1f} %) are {scale} and count as its nearer "
+                f"end: what is estimated is the mean of the values so clamped, {answered:.4f}, and not the truth"
             )
-        if left:
-            why = next(iter(left.values()))
-            notes.append(f"{len(left):,} of {used + len(left):,} rows were left out, also of the truth; {why}")
-        return notes
+        if outside := len(population.outside):
+            notes.append(
+                f"{outside:,} of {rows:,} values ({100 * outside / rows:.1f} %) are {scale} and were left out, also of "
+                "the truth; clamp them if they are numbers, and not a code such as 99 for no answer"
+            )
+    others = [reason for line, reason in rejected.items() if line not in population.outside]
+    if others:
+        notes.append(f"{len(others):,} of {rows:,} rows were left out, also of the truth; {others[0]}")
+    return notes
 
 
-def truth_of(question: Question, population: Participants, *, as_stated: bool = False) -> tuple[float, ...]:
-    """Returns the share, mean, or share of every category of a population.
+def truth_of(question: Question, population: Participants, *, as_answered: bool = False) -> tuple[float, ...]:
+    """Returns the share, mean, or share of every category of a population, by the values in the file.
 
-    as_stated: of the values in the file, where a value outside the question's interval is not clamped to it.
+    as_answered: by the values that were answered: a value outside the question's interval is clamped to it.
     """
-    stated = population.clamped if as_stated else {}
+    stated = {} if as_answered else population.clamped
     values = [stated.get(name, participant.value) for name, participant in population.participants.items()]
     categories = range(len(question.mechanism.categories))
     shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
@@ -102,8 +110,8 @@ def demo_json(directory: Path, answers: Sequence[ComparedQuestion], delta: float
                 "quantity": _quantity(answer.planned.asked.question),
                 "group": answer.planned.group.value if answer.planned.group else None,
                 "truth": _listed_if_many(answer.truth()),
-                "truth_as_stated": _listed_if_many(answer.truth(as_stated=True)),
                 "clamped": len(answer.planned.population.clamped),
+                "outside": len(answer.planned.population.outside),
                 "left_out": len(answer.planned.population.rejected),
                 "data_notes": answer.notes(),
                 **published_at_random(answer.outcome),

@@ -76,6 +76,7 @@ class FleetOutcome:
         report: the fleet's.
         rejected: the lines of the file that could not be used, each with the reason.
         clamped: how many values were outside the question's interval and count as its nearer end.
+        outside: how many were outside and were left out; their rows are in `rejected`.
         known_by_id: participants are known by a column, and not by the file and its line.
     """
 
@@ -83,6 +84,7 @@ class FleetOutcome:
     report: FleetReport
     rejected: dict[str, str]
     clamped: int = 0
+    outside: int = 0
     known_by_id: bool = False
 
     @property
@@ -101,6 +103,7 @@ class FleetOutcome:
             **fleet_json(self.report),
             "rejected": len(self.rejected),
             "clamped": self.clamped,
+            "outside": self.outside,
         }
 
     def summary(self) -> str:
@@ -112,7 +115,8 @@ class FleetOutcome:
             counts = "their first answers count, not these rows" if self.known_by_id else "they are counted once"
             parts.append(f"{self.report.answered_before:,} answered before ({counts})")
         if self.rejected:
-            parts.append(f"{len(self.rejected):,} left out")
+            why = f" ({self.outside:,} values outside the interval)" if self.outside else ""
+            parts.append(f"{len(self.rejected):,} left out{why}")
         clamped = f"; {self.clamped:,} values clamped to the interval" if self.clamped else ""
         return f"round {self.round_id}: of {rows:,} rows {', '.join(parts)}{clamped}"
 
@@ -146,7 +150,12 @@ async def submit_file(
             await pool.warm()
             report = await fleet.answer(terms, users, count_up_to(len(users), progress))
     return FleetOutcome(
-        terms.round_id, report, population.rejected, len(population.clamped), file.id_column is not None
+        terms.round_id,
+        report,
+        population.rejected,
+        len(population.clamped),
+        len(population.outside),
+        file.id_column is not None,
     )
 
 

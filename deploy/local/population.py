@@ -85,12 +85,14 @@ class Participants:
     Attributes:
         participants: by name.
         rejected: for each line that cannot be used the reason.
-        clamped: by name, the values in the file that were outside the question's interval.
+        clamped: by name, the values in the file that were outside the question's interval and count as its nearer end.
+        outside: the lines of those that were outside and were left out, which are among `rejected`.
     """
 
     participants: dict[str, Participant]
     rejected: dict[str, str]
     clamped: dict[str, float]
+    outside: frozenset[str] = frozenset()
 
 
 def read_population(file: PopulationFile, question: Question, grid: Sequence[float] = ()) -> Participants:
@@ -117,6 +119,7 @@ def read_population(file: PopulationFile, question: Question, grid: Sequence[flo
     rejected: dict[str, str] = {}
     line_of: dict[str, str] = {}
     clamped: dict[str, float] = {}
+    beyond: set[str] = set()
     for index, (line, text) in enumerate(texts):
         if where and told and told[index][1].strip() != where.value:
             continue
@@ -131,16 +134,18 @@ def read_population(file: PopulationFile, question: Question, grid: Sequence[flo
                 raise ValueError(f"{id_column!r} is empty; it must name the participant")
             if person in line_of:
                 raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
-            outside = _outside(question.mechanism, text) if file.clamp else None
-            if outside is not None:
+            outside = _outside(question.mechanism, text)
+            if outside is not None and file.clamp:
                 clamped[person], text = outside
+            elif outside is not None:
+                beyond.add(line)
             participants[person] = Participant(question.mechanism.parse_value(text), epsilon)
             line_of[person] = line
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
     if where and not participants and not rejected:
         raise ValueError(f"no row of {file.csv.name} has {where}")
-    return Participants(participants, rejected, clamped)
+    return Participants(participants, rejected, clamped, frozenset(beyond))
 
 
 def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:

@@ -22,7 +22,7 @@ from croupier.client.randomizers import randomize
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.local.demo_plan import PlannedRound, plan_demo
 from croupier.deploy.local.demo_questions import questions_on
-from croupier.deploy.local.demo_results import truth_of
+from croupier.deploy.local.demo_results import data_notes, truth_of
 from croupier.deploy.local.sheets import Frame, open_table
 from croupier.protocol.codes import Note
 from croupier.protocol.questions import choose_budget
@@ -44,8 +44,10 @@ class SimulatedQuestion:
     Attributes:
         name: the column, and the group that was asked.
         group: the people who were asked; "" for all.
-        truth: the number, or one for each category, of these people.
+        truth: the number, or one for each category, of these people, by their values in the table.
         left_out: why rows were left out, by their line.
+        clamped: how many values outside the range count as its nearer end.
+        outside: how many values outside the range were left out; their rows are in `left_out`.
         result: a document as `croupier round result --json` prints it; `croupier.explain` takes it.
     """
 
@@ -53,11 +55,16 @@ class SimulatedQuestion:
     group: str
     truth: tuple[float, ...]
     left_out: dict[str, str] = field(repr=False)
+    clamped: int
+    outside: int
     result: ResultView = field(repr=False)
 
 
 class SimulatedRow(TypedDict):
-    """A number of a simulation as a row of a table; low and high are the ends of its 95 % interval for these people."""
+    """A number of a simulation as a row of a table; low and high are the ends of its 95 % interval for these people.
+
+    clamped and outside: as in `SimulatedQuestion`.
+    """
 
     question: str
     label: str
@@ -68,6 +75,8 @@ class SimulatedRow(TypedDict):
     epsilon: float
     delta: float
     grade: str
+    clamped: int
+    outside: int
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ class Simulation:
                 "epsilon": cast("float", question.result["certificate"]["epsilon"]),  # a simulation is never refused
                 "delta": question.result["certificate"]["delta"],
                 "grade": question.result["certificate"]["grade"],
+                "clamped": question.clamped,
+                "outside": question.outside,
             }
             for question in self.questions
             for number, truth in zip(statistic(question.result).numbers, question.truth, strict=True)
@@ -117,7 +128,7 @@ def simulate(
     budgets: str = GSPA_BUDGETS,
     group_by: str | None = None,
     delta: float = DEFAULT_DELTA,
-    clamp: bool = True,
+    clamp: bool = False,
     source: RandomSource | None = None,
 ) -> Simulation:
     """Asks about columns of a table, and returns what would be learned and what it would cost.
@@ -129,7 +140,8 @@ def simulate(
         budgets: groups epsilon:share that the people's local budgets are drawn from.
         group_by: a column: everything is asked of the people of each of its values separately.
         delta: of the certificates.
-        clamp: values outside a range count as its nearer end; else their rows are left out.
+        clamp: values outside a range count as its nearer end; else their rows are left out, as a value such as 99 may
+            mean that there is no answer. Either is counted in the outcome.
         source: of randomness, but for Laplace and Gaussian noise; None for the operating system's.
 
     Raises:
@@ -165,10 +177,13 @@ def _asked(planned: PlannedRound, delta: float, source: RandomSource) -> Simulat
     # Budgets are drawn at random here, whatever the values are.
     result["notes"] = [note for note in result["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
     result["asked"] = question_json(question)
+    result["data_notes"] = data_notes(question, planned.population)
     return SimulatedQuestion(
         planned.name,
         planned.group.value if planned.group else "",
         truth_of(question, planned.population),
         planned.population.rejected,
+        len(planned.population.clamped),
+        len(planned.population.outside),
         result,
     )

@@ -12,17 +12,20 @@ __all__ = ["DemoQuestionView", "DemoView", "TogetherView"]
 
 
 class DemoQuestionView(ResultView):
-    """A question of a demonstration: its result, the truth, and what the round took."""
+    """A question of a demonstration: its result, the truth by the file's values, and what the round took.
+
+    "clamped" counts the values outside the range that count as its nearer end, "outside" those that were left out;
+    "left_out" counts all rows that were.
+    """
 
     column: str
     name: str
     quantity: str
     group: str | None
     truth: float | list[float]
-    truth_as_stated: float | list[float]
     clamped: int
+    outside: int
     left_out: int
-    data_notes: list[str]
     users_per_s: float
     stages: dict[str, CostView]
 

@@ -38,7 +38,8 @@ class ResultView(TypedDict):
 
     "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
     can be used. "distribution" is beside a mean of numbers on ordered levels, "table" and
-    "sums" beside the shares of categories for which they were asked.
+    "sums" beside the shares of categories for which they were asked. "data_notes" are about the file of a demonstration
+    or simulation: which values were clamped or left out.
     """
 
     round_id: RoundId
@@ -62,6 +63,7 @@ class ResultView(TypedDict):
     sums: NotRequired[list[SumView]]
     drops: dict[str, int]
     notes: list[StatementView]
+    data_notes: NotRequired[list[str]]
     certificate: RoundCertificateView
 
 

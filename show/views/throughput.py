@@ -30,6 +30,7 @@ class FleetOutcomeView(FleetView):
     round_id: RoundId
     rejected: int
     clamped: int
+    outside: int
 
 
 class ThroughputRowView(TypedDict):

@@ -11,6 +11,7 @@ from croupier.accountant import privacy_profile
 from croupier.deploy.console import drawing
 from croupier.deploy.console.drawing import bars, curve, strips
 from croupier.show.views.questions import TermsView
+from croupier.show.views.results import Precision
 
 
 def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> Any:
@@ -22,6 +23,8 @@ def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | Non
         "standard_error": error,
         "confidence_interval": interval,
         "population_interval": interval,
+        "precision": Precision.USABLE,
+        "confidence_level": 0.95,
     }
 
 
@@ -51,6 +54,8 @@ def test_an_impossible_estimate_is_drawn_in_its_interval() -> None:
 def test_a_mean_lies_in_the_range_of_the_question_and_a_vector_nowhere() -> None:
     (row,) = strips(result(5.0, 5.0, [4.0, 6.0]), terms("laplace", low=0.0, high=20.0))
     assert (row["label"], row["estimate"], row["at"], row["scale"]) == ("mean", "5", 25.0, ("0", "20"))
+    assert not row["noisy"]  # bold
+    assert strips(result(5.0, 5.0, [0.0, 20.0]) | {"precision": Precision.COVERS_RANGE}, None)[0]["noisy"]
     (row,) = strips(result(5.0, 5.0, [5.0, 5.0]), None)  # the terms are deleted
     assert (row["label"], row["at"]) == ("estimate", 50.0)
     assert strips(result([], [], [], []), terms("hemisphere")) == []

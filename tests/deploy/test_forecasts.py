@@ -24,8 +24,15 @@ from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, Rando
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
-from croupier.show.forecasts import closing_lines, forecast_json, ledger_line
+from croupier.show.forecasts import (
+    closing_lines,
+    forecast_json,
+    ledger_line,
+    survey_forecast_json,
+    survey_forecast_table,
+)
 from croupier.show.ledger import MOST_FORECAST, left_lines
 from tests.support import in_process
 from tests.support.asgi import page_of
@@ -221,3 +228,14 @@ def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
     assert "At risk: with 100 reports" in late[1]
     assert "have tickets" in late[3]
     assert late[4] == "  croupier round close r --at-risk"
+
+
+def test_errors_of_a_survey_have_the_unit_of_their_question() -> None:
+    """Reproduction: "error .99 to 10" of a question about minutes."""
+    outcome = rpc.ForecastOutcome(epsilon=0.5, standard_error=0.02)
+    response = rpc.ForecastResponse(num_reports=100, num_tickets=100, outcomes=[outcome])
+    scales = {"waiting": (480.0, "minutes"), "pain": (10.0, "")}
+    view = survey_forecast_json(100, dict.fromkeys(("waiting", "pain", "smokes"), response), 1e-6, "", scales)
+    table = survey_forecast_table([view])
+    (errors,) = [column.cells for column in table.columns if column.header == "error"]
+    assert [*errors] == ["9.6 to 9.6 minutes", "0.2 to 0.2", "2 to 2 points"]

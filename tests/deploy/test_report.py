@@ -347,3 +347,15 @@ async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
     assert said == []
     await asyncio.to_thread(croupier, "report", *files, "--out", pdf)
     assert pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_a_result_that_is_too_noisy_has_no_bold_estimate() -> None:
+    """Reproduction: TOO NOISY TO USE beside a bold "100 %"."""
+    noisy, exact = (result_of(SMOKES, [(1.0, (0.1, 1.0), (0.1, 1.0))], round_id=name) for name in ("r1", "r2"))
+    noisy["precision"] = Precision.COVERS_RANGE
+    for html, said in ((report_of("R", [ReportRound(noisy)]), False), (report_of("R", [ReportRound(exact)]), True)):
+        assert ("<strong>100 %</strong>" in html) is said
+        assert ("too noisy to use</span>" in html) is not said
+        assert ('class="estimate"' in html) is said
+    both = report_of("R", [ReportRound(noisy, "North"), ReportRound(exact, "South")])  # each group by itself
+    assert both.count("<strong>100 %</strong>") == both.count("too noisy to use</span>") == 1

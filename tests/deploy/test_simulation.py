@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,34 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         croupier.simulate(frame, "x")
     with pytest.raises(ValueError, match="delta"):
         croupier.simulate(frame, "smokes", delta=2.0)
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+def test_a_code_for_no_answer_is_counted_in_every_output(clamp: bool) -> None:
+    """Reproduction: 99 counted as 10, nothing said so, and the clamped mean was called the truth."""
+    hours = [4.0] * 900 + [99.0] * 100
+    simulation = croupier.simulate(
+        pandas.DataFrame({"hours": hours}), "hours:0:10", budgets="4", clamp=clamp, source=SeededRandomForTests(3)
+    )
+    (question,), (row,) = simulation.questions, simulation.rows()
+    counts = (100, 0) if clamp else (0, 100)
+    assert (question.clamped, question.outside) == (row["clamped"], row["outside"]) == counts
+    assert row["truth"] == (13.5 if clamp else 4.0)
+    assert question.result["num_reports"] == (1000 if clamp else 900)
+    about = "100 of 1,000 values (10.0 %) are outside the range from 0 to 10"
+    assert about in question.result["data_notes"][0]
+    for text in (simulation.report(), str(croupier.explain(question.result))):
+        assert about in text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_axis_of_a_histogram_ends_at_a_round_number() -> None:
+    """Reproduction: a bar of 30 % filled 62 % of the width, and no axis said why."""
+    hours = [0.0] * 900 + [5.0] * 1200 + [10.0] * 900
+    frame = pandas.DataFrame({"hours": hours})
+    page = croupier.simulate(frame, "hours:0:10:3", budgets="5", source=SeededRandomForTests(4)).report()
+    _, _, histogram = page.partition("How the numbers are distributed")
+    (marks,) = re.findall(r'<p class="scale" aria-hidden="true">(.*)</p>', histogram)
+    assert re.findall(r"([0-9.]+) %", marks) == ["0", "25", "50"]
+    shares = [float(share) for share in re.findall(r"<strong>([0-9.]+).%</strong>", histogram)[:3]]
+    widths = [float(width) for width in re.findall(r'class="bar" x="0" y="1" width="([0-9.]+)"', histogram)]
+    assert [width / 2 for width in widths] == pytest.approx(shares, abs=0.6)

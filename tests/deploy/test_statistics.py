@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from croupier import BinaryRandomizedResponse, Budgets, certify, explain
+from croupier.analyzer.estimators import estimate
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
@@ -18,7 +19,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.question import question_json
 from croupier.show.statistics import Number, differences, halving_lines, statistic
-from croupier.show.views.results import numbers_of
+from croupier.show.views.results import Precision, numbers_of
 from tests.support.messages import naming
 from tests.support.results import result_of
 
@@ -198,3 +199,42 @@ def test_a_number_that_is_outside_by_less_than_its_digits_is_not_called_impossib
     shown = statistic(result_of(Question("q", RandomizedResponse()), [(0.0, (0.0, 0.3), (0.0, 0.3))]))
     assert "impossible" not in shown.sentence(replace(number, moved=-1e-4))
     assert "impossible" in shown.sentence(replace(number, moved=-0.2))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "people", "hop_noise"),
+    [
+        (OneBit(0.0, 60.0), 0.5, 18, None),
+        (OneBit(0.0, 60.0), 4.0, 4, None),
+        (RandomizedResponse(), 1.0, 12, (0.3, 1e-6)),
+        (KaryResponse(4), 1.0, 30, None),
+    ],
+)
+def test_a_result_that_is_too_noisy_says_how_many_people_make_it_usable(
+    mechanism: Any, epsilon: float, people: int, hop_noise: tuple[float, float] | None
+) -> None:
+    """Reproduction: "to halve the error ask 72 people" beside an interval of which half is too long as well."""
+    labels = getattr(mechanism, "categories", ())
+    interval = (mechanism.low, mechanism.high) if isinstance(mechanism, OneBit) else (0.0, 1.0)
+    numbers = [(interval[1] / max(len(labels), 1), interval, interval)] * max(len(labels), 1)
+    document = result_of(Question("q", mechanism), numbers, people, tiers=[(epsilon, people)], hop_noise=hop_noise)
+    document["precision"] = Precision.HIDES_SHARES if labels else Precision.COVERS_RANGE
+    document["hop_influence"] = 0.01 if hop_noise else None
+    (line,) = halving_lines(document)
+    needed = int(re.findall(r"ask about ([\d,]+) people", line)[0].replace(",", ""))
+    assert needed > 1.2 * people
+    assert "halve" not in line
+    if hop_noise is None:
+        source = np.random.default_rng(3)
+        k = len(labels) or 2
+        q = 1 / (math.expm1(epsilon) + k)
+        for _ in range(40):
+            values = source.integers(0, k, needed)
+            sent = np.where(source.random(needed) < k * q, source.integers(0, k, needed), values)
+            assert estimate(Question("q", mechanism), sent, [(epsilon, needed)]).precision.name == "USABLE"
+
+
+def test_nothing_is_advised_where_it_cannot_be_computed() -> None:
+    document = result_of(Question("q", RandomizedResponse()), [(0.5, (0.0, 1.0), (0.0, 1.0))])
+    document["precision"], document["hop_influence"] = Precision.COVERS_RANGE, 0.1
+    assert halving_lines(document) == []  # the certificate does not state the hops' noise

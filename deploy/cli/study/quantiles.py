@@ -28,6 +28,10 @@ class NumberOptions:
     value_column: Annotated[str, typer.Option(help="The column of the numbers.")]
     low: Annotated[float, typer.Option(help="The smallest possible number.")]
     high: Annotated[float, typer.Option(help="The largest possible number.")]
+    clamp: Annotated[
+        bool,
+        typer.Option("--clamp", help="Count numbers outside LOW..HIGH as the nearer end, instead of leaving them out."),
+    ] = False
     budgets: Annotated[str, typer.Option(help="Groups epsilon:share that the people's budgets are drawn from.")] = "1:1"
 
 
@@ -84,9 +88,8 @@ def quantile(
         if directory is not None:
             check_search_is_new(directory, name)
         question = Question(name, OneBit(numbers.low, numbers.high))
-        people = read_population(
-            PopulationFile(open_table(numbers.csv), numbers.value_column, parsed, clamp=True), question, grid
-        )
+        rows = PopulationFile(open_table(numbers.csv), numbers.value_column, parsed, clamp=numbers.clamp)
+        people = read_population(rows, question, grid)
         note_left_out(people.rejected)
         drawn_groups(people.participants, search.groups)  # too few people are missed before anything starts
         settings = RoundSettings(

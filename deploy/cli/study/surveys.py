@@ -153,8 +153,13 @@ def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> l
     from croupier.show.forecasts import survey_forecast_json
 
     forecasts = asyncio.run(forecast_survey(directory, file, expected))
+    scales = {
+        question.name: (question.high - question.low, question.unit)
+        for question in file.questions
+        if question.low is not None and question.high is not None
+    }
     return [
-        survey_forecast_json(forecast.people, forecast.questions, forecast.delta, forecast.refusal)
+        survey_forecast_json(forecast.people, forecast.questions, forecast.delta, forecast.refusal, scales)
         for forecast in forecasts
     ]
 
