@@ -131,12 +131,14 @@ def fmt22_closed_form(budgets: Budgets, delta: float) -> float:
     ln(1 + (e^eps0 - 1)/(e^eps0 + 1) (8 sqrt(e^eps0 ln(4/delta)/n) + 8 e^eps0/n)). Never below the truth where a report
     of another user contains a clone of the victim's with probability e^-eps0: for equal pure budgets, and for
     randomised response of any.
-    Raises OutOfRangeError unless the budgets are pure, 0 < delta < 1 and eps0 <= ln(n/(16 ln(2/delta))).
+    Raises OutOfRangeError unless the budgets are pure, 0 < delta < 1 and eps0 <= ln(n/(16 ln(4/delta))).
+
+    The paper has ln(2/delta) in the condition and ln(4/delta) in the bound; the stricter condition is taken.
     """
     need_delta(delta)
     local, n = largest_budget(budgets)
-    limit = n / (16 * math.log(2 / delta))
-    need(limit > 1 and local <= math.log(limit), f"local epsilon {local:g}", "at most ln(n/(16 ln(2/delta)))")
+    limit = n / (16 * math.log(4 / delta))
+    need(limit > 1 and local <= math.log(limit), f"local epsilon {local:g}", "at most ln(n/(16 ln(4/delta)))")
     root = 8 * math.sqrt(math.exp(local) * math.log(4 / delta) / n)
     return math.log1p(math.tanh(local / 2) * (root + 8 * math.exp(local) / n))
 

@@ -16,9 +16,9 @@ from croupier.deploy.operator.results import open_published, signed_result
 from croupier.deploy.operator.surveys import round_of
 from croupier.net.transport import Transport
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import parse_terms
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.surveys import Survey, SurveyWording
+from croupier.protocol.surveys import Survey, SurveyWording, rounds_together
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
 from croupier.show.quantile_search import read_search
@@ -82,22 +82,26 @@ class _Deployment:
     tell: Callable[[str], None]
     sums: Sequence[Sequence[str]]
 
-    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, Survey | None]:
-        """Returns a verified round and the survey that it belongs to."""
+    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, RoundTerms | None]:
+        """Returns a verified round and its terms, which a round that was withdrawn has not published."""
         signed, publication, certificate = await signed_result(
             self.directory, round_id, self.patience_s, self.transport, self.tell
         )
-        survey = parse_terms(publication.manifest.payload).survey if publication.manifest.payload else None
+        terms = parse_terms(publication.manifest.payload) if publication.manifest.payload else None
         if publication.sealed_result and self.collector_key is not None:
             publication = open_published(publication, self.collector_key)
         result = publication_json(publication, certificate)
         if result["estimate"] is not None:
             add_table(result, publication, certificate)
             add_sums(result, publication, certificate, self.sums)
-        return ReportRound(result, group, signed), survey
+        return ReportRound(result, group, signed), terms
 
     async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
-        """Returns the round of this name; or if there is none, all rounds of the survey of this name."""
+        """Returns the round of this name; or if there is none, all rounds of the survey of this name.
+
+        Raises:
+            ValueError: the rounds are not all rounds of one survey, whose terms were fixed before the first result.
+        """
         try:
             report_round, _ = await self.round(RoundId(name), group)
             return [report_round], None
@@ -106,13 +110,18 @@ class _Deployment:
                 raise
             unknown = refusal
         try:
-            first, survey = await self.round(round_of(name, 1), group)
+            first, terms = await self.round(round_of(name, 1), group)
         except Refusal as refusal:
             raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
-        if survey is None or survey.survey_id != name:
+        if terms is None or terms.survey is None or terms.survey.survey_id != name:
             raise unknown
-        others = [(await self.round(survey_round.round_id, group))[0] for survey_round in survey.rounds[1:]]
-        return [first, *others], survey
+        asked = [(first, terms)]
+        for survey_round in terms.survey.rounds[1:]:
+            further, of_further = await self.round(survey_round.round_id, group)
+            if of_further is None:
+                raise ValueError(f"round {survey_round.round_id!r} of survey {name!r} has published no terms")
+            asked.append((further, of_further))
+        return [report_round for report_round, _ in asked], rounds_together([own for _, own in asked])
 
 
 async def collect(

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,6 +25,7 @@ from croupier.deploy.operator.results import kept_result
 from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.surveys import close_survey, open_survey
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
@@ -274,7 +276,9 @@ questions.remote = {question = "Arbeiten Sie zu Hause?"}
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(tmp_path: Path) -> None:
+async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (file := tmp_path / "survey.toml").write_text(SURVEY)
     async with table(tmp_path, 1) as at:
         where, how = at.inside.directory, at.inside.transport
@@ -289,6 +293,17 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(tmp_path
         with pytest.raises(Refusal) as refusal:
             await collect(["nothing"], where, 60.0, how, None, said.append)
         assert refusal.value.code is Code.UNKNOWN_ROUND
+
+        def with_another_survey(payload: bytes) -> RoundTerms:
+            """The second round is of a survey that was described again after the first result."""
+            terms = parse_terms(payload)
+            if terms.round_id == "work-2026-1" or terms.survey is None:
+                return terms
+            return replace(terms, survey=replace(terms.survey, left_out="missing"))
+
+        monkeypatch.setattr("croupier.deploy.operator.reports.parse_terms", with_another_survey)
+        with pytest.raises(ValueError, match="the rounds are not of one survey"):
+            await collect(["work-2026"], where, 60.0, how, None, said.append)
     assert (report.survey, report.fixed_terms, report.deployment) == (survey, True, "local")
     assert report.title("de") == "Wie wir arbeiten"
     assert (several.survey, several.fixed_terms) == (None, False)

@@ -433,7 +433,8 @@ LEAKY = Budgets.from_tiers([(0.4, 2000, 1e-6)])
         (lambda: p.efmrtt(LEAKY, 1e-6), "pure local budgets"),
         (lambda: p.bbgn_hoeffding(MIXED, BinaryRandomizedResponse(), 1e-6), "equal budgets"),
         (lambda: p.bbgn_bennett(equal(1.0, 100), GaussianMechanism(), 1e-6), "a pure randomizer"),
-        (lambda: p.fmt22_closed_form(equal(3.0, 500), 1e-6), r"ln\(n/\(16 ln\(2/delta\)\)\)"),
+        (lambda: p.fmt22_closed_form(equal(3.0, 500), 1e-6), r"ln\(n/\(16 ln\(4/delta\)\)\)"),
+        (lambda: p.fmt22_closed_form(equal(3.05, 5000), 1e-6), r"ln\(n/\(16 ln\(4/delta\)\)\)"),  # not with ln(2/delta)
         (lambda: p.fmt22_numeric(equal(1.0, 1), 1e-6), "at least 2 users"),
         (lambda: p.leftover_clones(equal(1.0, 1), LaplaceMechanism(), 1e-6), "at least 2 users"),
         (lambda: p.gspa_numeric(equal(1.0, 1), 1e-6), "at least 2 users"),
