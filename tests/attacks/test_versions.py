@@ -1,16 +1,20 @@
-"""All services but one lead people to a deployment of their own: nobody follows without the last one's signature."""
+"""New versions of the deployment file that one service has not signed, or that take long to parse."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from croupier.client.async_client import AsyncClient
+from croupier.client.versions import newer_versions
 from croupier.deploy.node.versions import VersionLog, VersionWatch
 from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.version_files import deployment_text, write_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
+from croupier.protocol.toml_file import parse_toml
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
 from tests.support.arena import Arena, arena
@@ -63,3 +67,38 @@ async def test_nobody_follows_a_version_that_one_service_has_not_signed(
             shown[:] = [forged(at, tmp_path / "others", [home, tmp_path / "others"])]
             assert await client.follow_versions()
             assert load_deployment(mine / DEPLOYMENT_FILE) == shown[0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_version_that_is_slow_to_parse_freezes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: a key of 20,000 parts kept the event loops of services, gateways and clients busy for 13 s."""
+    shown, parsing = list[bytes](), list[bool]()
+
+    async def show(*_: object) -> rpc.GetVersionsResponse:
+        return rpc.GetVersionsResponse(versions=shown)
+
+    def parse(text: bytes, *how: Any) -> Any:
+        parsing.append(threading.current_thread() is threading.main_thread())
+        return parse_toml(text, *how)
+
+    monkeypatch.setattr(VersionLog, "GetVersions", show)
+    monkeypatch.setattr("croupier.client.versions.parse_toml", parse)
+    async with arena(tmp_path / "d", 1) as at, at.operator.client_channel() as channel:
+        for hostile, bounds in (
+            ([b"x = 1\na" + b".a" * 20_000 + b" = 1\n"], ("line 2", "20,000", 32)),
+            ([b"#" * 262_145], ("262,145", "262,144")),
+            ([b"#" * 262_144] * 5, ("1,310,720", "1,048,576")),
+        ):
+            shown[:] = hostile
+            with pytest.raises(ValueError, match=naming(*bounds)):
+                await newer_versions(channel, at.deployment)
+        file = tmp_path / DEPLOYMENT_FILE
+        file.write_bytes(b"a" + b".a" * 20_000 + b" = 1\n")
+        with pytest.raises(ValueError, match=naming("line 1", "20,000", 32)):
+            load_deployment(file)
+        file.write_bytes(b"".join(b"k%d = 1\n" % number for number in range(10_000)))
+        with pytest.raises(ValueError, match="more") as wrong:
+            load_deployment(file)
+        assert len(str(wrong.value)) < 2000
+    assert set(parsing) == {False}  # services ask each other meanwhile
