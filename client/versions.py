@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import grpc.aio
 
@@ -13,7 +13,10 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.versions import follow
 
-__all__ = ["newer_versions"]
+__all__ = ["ANSWER_BYTES", "newer_versions"]
+
+ANSWER_BYTES = 1 << 20
+"""The most bytes of versions in one answer; there are more in the next one."""
 
 _PATIENCE_S = 5.0
 """Seconds after which the call for newer versions of the manifest is given up."""
@@ -32,14 +35,12 @@ async def newer_versions(channel: grpc.aio.Channel, deployment: Deployment) -> d
     """
     request = rpc.GetVersionsRequest(after=deployment.version)
     answer = await stubs.VersionsStub(channel).GetVersions(request, timeout=_PATIENCE_S)
-    return await asyncio.to_thread(_followed, deployment, answer.versions)
+    return await asyncio.to_thread(_verified, answer.versions, deployment)  # a service that lies freezes nobody
 
 
-def _followed(deployment: Deployment, files: Iterable[bytes]) -> dict[bytes, Deployment]:
-    """Returns the versions in these files, each of which is followed before the next one is parsed."""
-    versions = {}
-    for raw in files:
-        versions[raw] = deployment = follow(
-            deployment, [parse_toml(raw, Deployment, "deployment file", "a version that a service shows")]
-        )
+def _verified(files: Sequence[bytes], deployment: Deployment) -> dict[bytes, Deployment]:
+    if (size := sum(map(len, files))) > ANSWER_BYTES:
+        raise ValueError(f"the versions in one answer have {size:,} bytes; they must have at most {ANSWER_BYTES:,}")
+    versions = {raw: parse_toml(raw, Deployment, "deployment file", "a version") for raw in files}
+    follow(deployment, versions.values())
     return versions

@@ -425,7 +425,7 @@ def read_unchecked(path: Path) -> Deployment:
         ValueError: naming the file and every field that is missing, unknown or out of range.
     """
     try:
-        return read_toml(path, Deployment, "deployment file")
+        return read_toml(path, Deployment, "deployment file", is_sent=True)
     except FileNotFoundError as error:
         raise ValueError(
             f"{path} does not exist (at the command line --dir says where it lies); participants get it from the "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.client.versions import newer_versions
+from croupier.client.versions import ANSWER_BYTES, newer_versions
 from croupier.deploy.version_files import deployment_text, install, kept_versions
 from croupier.net.tls import Context
 from croupier.protocol.deployment import Deployment, ServiceEntry
@@ -20,8 +20,6 @@ __all__ = ["VersionLog", "VersionWatch"]
 
 EVERY_S = 60.0
 """Seconds between two looks for newer versions of the manifest."""
-_ANSWER_BYTES = 1 << 20
-"""The most bytes of versions in one answer, unless a single version is larger; a message has at most 4 MiB."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +48,7 @@ class VersionLog(stubs.VersionsServicer):
         """
         versions: list[bytes] = []
         while file := self._files.get(request.after + 1 + len(versions)):
-            if versions and sum(map(len, versions)) + len(file) > _ANSWER_BYTES:
+            if versions and sum(map(len, versions)) + len(file) > ANSWER_BYTES:
                 break
             versions.append(file)
         return rpc.GetVersionsResponse(versions=versions)

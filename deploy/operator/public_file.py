@@ -114,7 +114,7 @@ def read_public_file(file: Path) -> PublicFile:
     Raises:
         ValueError: it cannot be used, or is not signed with the identity that it names.
     """
-    stated = read_toml(file, PublicFile, "public file of an organisation")
+    stated = read_toml(file, PublicFile, "public file of an organisation", is_sent=True)
     if not stated.is_signed():
         raise ValueError(f"{file} is not signed by {stated.owner}: it was changed; get it from its owner again")
     return stated

@@ -1,16 +1,15 @@
-"""All services but one lead people to a deployment of their own: nobody follows without the last one's signature."""
+"""New versions of the deployment file that one service has not signed, or that take long to parse."""
 
 from __future__ import annotations
 
-import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from croupier.client import versions
 from croupier.client.async_client import AsyncClient
+from croupier.client.versions import newer_versions
 from croupier.deploy.node.versions import VersionLog, VersionWatch
 from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.version_files import deployment_text, write_deployment
@@ -33,40 +32,6 @@ def forged(at: Arena, strangers: Path, keys: list[Path]) -> Deployment:
     services = tuple(entry if service.name == VICTIM else service for service in ours.services)
     following = {"version": 2, "previous": ours.fingerprint.hex(), "signatures": ()}
     return signed_here(ours.model_copy(update={"services": services, **following}), keys, ours)
-
-
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
-async def test_versions_that_a_service_shows_stop_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Reproduction: a key of 20,000 parts in one answer stopped services, gateways and clients for 13 s."""
-    shown = [f"a{'.a' * 20_000} = 1".encode(), b"never parsed"]
-    threads: list[int] = []
-
-    async def show(*_: object) -> rpc.GetVersionsResponse:
-        return rpc.GetVersionsResponse(versions=shown)
-
-    def parse(text: bytes, *arguments: Any) -> Any:
-        threads.append(threading.get_ident())
-        assert text != shown[1]
-        return parse_toml(text, *arguments)
-
-    monkeypatch.setattr(VersionLog, "GetVersions", show)
-    monkeypatch.setattr(versions, "parse_toml", parse)
-    async with arena(tmp_path / "d", 1) as at:
-        secrets = load_secrets(at.inside.directory / "analyzer")
-        watch = VersionWatch(tmp_path, lambda entry: at.inside.transport.peer_channel(entry, secrets), lambda _: None)
-        assert not await watch.ask(at.deployment.accountant, at.deployment)
-        assert threads
-        assert threading.get_ident() not in threads
-        assert re.search(naming("accountant", "line 1", 16), caplog.text)
-        # A list ends at the first entry that is wrong: 300,000 errors would be counted in one call.
-        shown[0] = b"services = [" + b"{}, " * 1000 + b"]"
-        with pytest.raises(ValueError, match=naming("services.0.name")) as refused:
-            await AsyncClient(at.inside.directory, transport=at.inside.transport).follow_versions()
-        assert "services.1" not in str(refused.value)
-        assert "more" not in str(refused.value)
 
 
 @pytest.mark.asyncio
@@ -102,3 +67,38 @@ async def test_nobody_follows_a_version_that_one_service_has_not_signed(
             shown[:] = [forged(at, tmp_path / "others", [home, tmp_path / "others"])]
             assert await client.follow_versions()
             assert load_deployment(mine / DEPLOYMENT_FILE) == shown[0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_version_that_is_slow_to_parse_freezes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: a key of 20,000 parts kept the event loops of services, gateways and clients busy for 13 s."""
+    shown, parsing = list[bytes](), list[bool]()
+
+    async def show(*_: object) -> rpc.GetVersionsResponse:
+        return rpc.GetVersionsResponse(versions=shown)
+
+    def parse(text: bytes, *how: Any) -> Any:
+        parsing.append(threading.current_thread() is threading.main_thread())
+        return parse_toml(text, *how)
+
+    monkeypatch.setattr(VersionLog, "GetVersions", show)
+    monkeypatch.setattr("croupier.client.versions.parse_toml", parse)
+    async with arena(tmp_path / "d", 1) as at, at.operator.client_channel() as channel:
+        for hostile, bounds in (
+            ([b"x = 1\na" + b".a" * 20_000 + b" = 1\n"], ("line 2", "20,000", 32)),
+            ([b"#" * 262_145], ("262,145", "262,144")),
+            ([b"#" * 262_144] * 5, ("1,310,720", "1,048,576")),
+        ):
+            shown[:] = hostile
+            with pytest.raises(ValueError, match=naming(*bounds)):
+                await newer_versions(channel, at.deployment)
+        file = tmp_path / DEPLOYMENT_FILE
+        file.write_bytes(b"a" + b".a" * 20_000 + b" = 1\n")
+        with pytest.raises(ValueError, match=naming("line 1", "20,000", 32)):
+            load_deployment(file)
+        file.write_bytes(b"".join(b"k%d = 1\n" % number for number in range(10_000)))
+        with pytest.raises(ValueError, match="more") as wrong:
+            load_deployment(file)
+        assert len(str(wrong.value)) < 2000
+    assert set(parsing) == {False}  # services ask each other meanwhile
