@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -29,6 +30,7 @@ from pydantic import (
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned, document_hash, verify_signature
 from croupier.protocol.names import Digest, HostName
+from croupier.protocol.shown import check_shown
 from croupier.protocol.toml_file import Address, read_toml
 from croupier.protocol.v1.messages_pb2 import Signature
 
@@ -39,6 +41,7 @@ __all__ = [
     "Deployment",
     "FileSignature",
     "OperatorEntry",
+    "Pem",
     "PrivacyLimit",
     "RetiredIdentity",
     "ServiceEntry",
@@ -51,11 +54,19 @@ __all__ = [
 OPERATOR = "operator"
 DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-_Url = Annotated[str, StringConstraints(pattern=r"^(https://|http://(127\.|localhost))[^\s?#]+$")]
+_Url = Annotated[str, StringConstraints(pattern=r"^(https://|http://(127\.|localhost))[!\x22\x24-\x3e\x40-\x7e]+$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
-_Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\n\r\t]*$")]
-_Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
+Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\r\n -]*$")]
+"""A certificate."""
+
+
+def _displayable(text: str) -> str:
+    check_shown("it", text)
+    return text
+
+
+_Text = Annotated[str, StringConstraints(max_length=200), AfterValidator(_displayable)]
 
 
 def _as_compared(name: str) -> str:
@@ -142,9 +153,9 @@ class ServiceEntry(Strict):
     address: Address
     public_address: Address | None = None
     identity: _Hex32
-    tls_certificate: _Pem
+    tls_certificate: Pem
     pending_identity: _Hex32 | None = None
-    pending_tls_certificate: _Pem | None = None
+    pending_tls_certificate: Pem | None = None
     retired_identities: Annotated[tuple[Annotated[RetiredIdentity, BeforeValidator(_with_dates)], ...], FailFast()] = ()
     organisation: _Text = ""
     administrator: _Text = ""
@@ -285,7 +296,7 @@ class Deployment(Strict):
     name: _Name
     version: Annotated[int, Field(ge=1, lt=2**31)] = 1
     previous: _Hex32 | None = None
-    operator_tls_certificate: _Pem
+    operator_tls_certificate: Pem
     operator: OperatorEntry | None = None
     # The first entry that is wrong ends a list: a file from others may hold 300,000 empty ones.
     services: Annotated[tuple[ServiceEntry, ...], FailFast()]

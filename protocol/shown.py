@@ -1,5 +1,8 @@
 """Text of others that people are shown: a terminal prints it as it is, and nothing around it changes.
 
+It is refused where it enters (`check_shown`: names in a deployment file, wordings, labels), and every writer to a
+terminal replaces it all the same (`sanitize_for_display`, `sanitize_lines`).
+
 A dishonest operator or service could otherwise move the cursor of the person who reads what a round asks for and
 promises, write over it, hide it, or turn its direction around.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["check_shown", "sanitize_for_display"]
+__all__ = ["check_shown", "sanitize_for_display", "sanitize_lines"]
 
 _MOVES = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters
@@ -35,6 +38,11 @@ def check_shown(name: str, text: str) -> None:
             f"{name} is {text!r}, with the character {match[0]!r}; it must have no control characters, ends of lines, "
             "controls of the direction of writing or invisible characters"
         )
+
+
+def sanitize_lines(text: str) -> str:
+    """Returns a text whose lines stay, with U+FFFD for each such character within them."""
+    return "\n".join(_MOVES.sub("\N{REPLACEMENT CHARACTER}", line) for line in text.split("\n"))
 
 
 def sanitize_for_display(document: Any) -> Any:

@@ -29,7 +29,7 @@ _MOST_FAULTS = 20
 
 def _address(text: str) -> str:
     host, _, port = text.rpartition(":")
-    if not (re.fullmatch(r"[^\s:]+", host) and re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+    if not (re.fullmatch(r"[A-Za-z0-9._-]+", host) and re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         raise ValueError(f"it is {text!r}, and must be HOST:PORT with a port in 1..65535")
     return text
 

@@ -8,9 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+
+from croupier.protocol.shown import sanitize_for_display, sanitize_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = [
     "BAD_INPUT",
@@ -38,6 +43,7 @@ __all__ = [
     "progress_bar",
     "progress_of",
     "show",
+    "terminal",
     "text_of",
 ]
 
@@ -125,13 +131,37 @@ _MOST_REASONS = 10
 _NEWEST = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
 
 
+def terminal(**how: Any) -> Console:
+    """Returns where commands write for people, on standard output unless `stderr` is given: no text moves the cursor.
+
+    Commands repeat what files, organisations and services say. Styles are added after each text was sanitised.
+    """
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+    from rich.segment import Segment
+
+    class Sanitized:
+        def __init__(self, renderable: ConsoleRenderable) -> None:
+            self.renderable = renderable
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+            for segment in console.render(self.renderable, options):
+                yield segment if segment.control else Segment(sanitize_lines(segment.text), segment.style)
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [Sanitized(renderable) for renderable in renderables]
+
+    console = Console(**how)
+    console.push_render_hook(Hook())
+    return console
+
+
 def fail(code: int, message: str) -> typer.Exit:
     """Writes a message to standard error, and returns what to raise in order to end with the exit code."""
-    from rich.console import Console
     from rich.text import Text
 
     # Messages contain input as it was typed: "[/x]" in it is not markup.
-    Console(stderr=True, soft_wrap=True).print(Text.assemble(("croupier:", "bold red"), f" {message}"))
+    terminal(stderr=True, soft_wrap=True).print(Text.assemble(("croupier:", "bold red"), f" {message}"))
     return typer.Exit(code)
 
 
@@ -234,9 +264,7 @@ def lines_of(file: typer.FileText) -> list[tuple[int, list[str]]]:
 
 def note(line: str) -> None:
     """Writes a line about what is going on to standard error."""
-    from rich.console import Console
-
-    Console(stderr=True, markup=False, highlight=False).print(line)
+    terminal(stderr=True, markup=False, highlight=False).print(line)
 
 
 @contextmanager
@@ -248,12 +276,11 @@ def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float,
     if transient and not sys.stderr.isatty():
         yield lambda done, total, text: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     description = TextColumn("{task.description}", markup=False)
     shown = (description, BarColumn(), TimeRemainingColumn())
-    bar = Progress(*shown, console=Console(stderr=True), transient=transient)
+    bar = Progress(*shown, console=terminal(stderr=True), transient=transient)
     task = bar.add_task("", total=None)
     begun = transient
     if begun:
@@ -261,7 +288,7 @@ def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float,
 
     def move(done: float, total: float, text: str) -> None:
         nonlocal begun
-        bar.update(task, completed=done, total=total, description=text)
+        bar.update(task, completed=done, total=total, description=sanitize_for_display(text))
         if not begun:
             bar.start()
             begun = True
@@ -292,8 +319,7 @@ def show(as_json: bool, document: Any, *tables: Any) -> None:
         sys.stdout.write(json.dumps(document) + "\n")
         sys.stdout.flush()  # who reads it through a pipe may wait for it while a page is still served
         return
-    from rich.console import Console
-
+    console = terminal(markup=False)
     for table in tables:
         # Text that is wrapped already stays as it is: a command in it can be copied.
-        Console(markup=False).print(table, soft_wrap=bool(getattr(table, "no_wrap", False)))
+        console.print(table, soft_wrap=bool(getattr(table, "no_wrap", False)))

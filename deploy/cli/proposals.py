@@ -66,7 +66,7 @@ def proposal_approve(
     with plain_errors():
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.operator.carry_out import described_actions
-        from croupier.deploy.operator.proposals import approve, read_proposal
+        from croupier.deploy.operator.proposals import approve, read_proposal, write_proposal
 
         deployment, proposal = read_deployment(directory), read_proposal(file)
         if as_json and not yes:
@@ -75,7 +75,8 @@ def proposal_approve(
         if not yes:
             _show(proposal, deployment, as_json)
             typer.confirm("Sign this?", abort=True, err=True)
-        signed = approve(directory, [file], deployment)
+        signed = approve(directory, proposal, deployment)
+        write_proposal(file, signed)
         if yes:
             _show(signed, deployment, as_json)
         if not as_json:
@@ -91,10 +92,11 @@ def proposal_merge(
     """Write the signatures of all copies into the first file."""
     with plain_errors():
         from croupier.deploy.directory import read_deployment
-        from croupier.deploy.operator.proposals import approve
+        from croupier.deploy.operator.proposals import read_copies, write_proposal
 
-        deployment = read_deployment(directory)
-        _show(approve(directory, [file, *copies], deployment, sign=False), deployment, as_json)
+        deployment, merged = read_deployment(directory), read_copies([file, *copies])
+        write_proposal(file, merged)
+        _show(merged, deployment, as_json)
 
 
 def proposal_send(file: File, directory: Directory = HERE, as_json: Json = False) -> None:
@@ -136,7 +138,7 @@ def _show(proposal: ProposalFile, deployment: Deployment, as_json: bool) -> None
     }
     texts: list[str | Text] = []
     for action in actions:
-        texts.append(action.line)
+        texts += [action.line, *([] if as_json else action.details)]
         if action.terms is not None and not as_json:
             from croupier.show.documents import terms_json
             from croupier.show.rounds import proposed_text

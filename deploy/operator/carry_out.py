@@ -21,23 +21,34 @@ from croupier.protocol.approvals import proposal_to_open
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.words import fingerprint_words
 
 __all__ = ["Action", "carry_out", "described_actions"]
 
 
+_MOST_SHOWN = 100
+"""How many keys people are shown one by one: as many as can be compared by eye; words stand for longer lists."""
 _NEWER = "says something that this version of croupier does not know; upgrade, or do not sign it"
 
 
 @dataclass(frozen=True)
 class Action:
-    """What one action of a proposal would do, for people and for programs."""
+    """What one action of a proposal would do, for people and for programs.
+
+    Attributes:
+        line: for people.
+        document: for programs.
+        terms: of the round that is opened; None for another action.
+        details: of keys and tokens: what the operator and the organisations can compare.
+    """
 
     line: str
     document: Mapping[str, object]
     terms: RoundTerms | None = None
+    details: tuple[str, ...] = ()
 
 
 def described_actions(proposal: ProposalFile, deployment: Deployment) -> list[Action]:
@@ -66,19 +77,28 @@ def _described(action: pb.Proposal, deployment: Deployment) -> Action:
     if kind is None:
         raise ValueError(f"an action of the proposal {_NEWER}")
     request = action.register if kind == "register" else action.revoke
-    keys, tokens = [key.hex() for key in request.client_keys], len(request.token_hashes)
+    keys, tokens = [key.hex() for key in request.client_keys], [token.hex() for token in request.token_hashes]
     parts = [f"{len(keys):,} keys"] if keys else []
-    parts += [f"{tokens:,} one-use tokens"] if tokens else []
+    parts += [f"{len(tokens):,} one-use tokens"] if tokens else []
     until = action.register.valid_until_unix_s
     where = f" for survey {action.register.survey_hash.hex()[:16]}…" if action.register.survey_hash else ""
     where += f" until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC" if until else ""
     document = {
         kind: keys,
-        "num_tokens": tokens,
+        "token_hashes": tokens,
+        "words": (words := _words([*keys, *tokens])),
         "survey_hash": action.register.survey_hash.hex(),
         "valid_until_unix_s": until,
     }
-    return Action(f"{kind} {' and '.join(parts)}{where}", document)
+    listed = [*(f"key {key}" for key in keys), *(f"token with the hash {token}" for token in tokens)]
+    more = [f"and {len(listed) - _MOST_SHOWN:,} more, which --json lists"] if len(listed) > _MOST_SHOWN else []
+    details = (*listed[:_MOST_SHOWN], *more, f"their words, which 'croupier proposal show' prints everywhere: {words}")
+    return Action(f"{kind} {' and '.join(parts)}{where}", document, details=details)
+
+
+def _words(keys: Sequence[str]) -> str:
+    """Returns twelve words of a list of keys and hashes, whatever its order."""
+    return fingerprint_words(Digest(hashlib.sha256("\n".join(sorted(keys)).encode()).digest()))
 
 
 async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> list[str]:

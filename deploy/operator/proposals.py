@@ -24,7 +24,16 @@ from croupier.protocol.identity import Identity, Kind, public_key_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import identity_keys
 
-__all__ = ["VALID_S", "Approvals", "Approved", "ProposalFile", "approve", "read_proposal"]
+__all__ = [
+    "VALID_S",
+    "Approvals",
+    "Approved",
+    "ProposalFile",
+    "approve",
+    "read_copies",
+    "read_proposal",
+    "write_proposal",
+]
 
 VALID_S = 7 * 24 * 3600
 """How many seconds a proposal is valid: a week, in which people of every organisation have read and signed it."""
@@ -106,50 +115,54 @@ def read_proposal(file: Path) -> ProposalFile:
     return proposal
 
 
-def approve(
-    directory: Path,
-    files: Sequence[Path],
-    deployment: Deployment,
-    *,
-    sign: bool = True,
-    now: Callable[[], float] = time.time,
-) -> ProposalFile:
-    """Writes the signatures of all copies into the first file, with those of the services whose keys are here.
-
-    Args:
-        directory: of an organisation; each service of the deployment that has its identity there signs.
-        files: copies of one proposal, each with some signatures.
-        deployment: the deployment.
-        sign: whether to sign; else the copies are only brought together.
-        now: returns the time, Unix seconds.
+def read_copies(files: Sequence[Path]) -> ProposalFile:
+    """Returns a proposal with the signatures of all its copies; they are not checked here.
 
     Raises:
-        ValueError: the copies are of different proposals, the proposal is for another deployment or has expired, or no
-            keys are here.
+        ValueError: a file is not a proposal, or the copies are of different ones.
     """
-    first, *copies = [read_proposal(file) for file in files]
+    first, *copies = map(read_proposal, files)
     for file, copy in zip(files[1:], copies, strict=True):
         if copy.actions != first.actions:
             raise ValueError(f"{file} is not the proposal in {files[0]}; approve of one of them")
         first = first.with_approvals(copy.approvals)
-    for proposal in first.proposals():
-        if proposal.deployment != deployment.name:
-            raise ValueError(f"{files[0]} is for deployment {proposal.deployment!r}; this one is {deployment.name!r}")
-    if objection := expiry_objection(first.expires_unix_s, now()):
-        raise ValueError(f"{files[0]} cannot be used: {objection}")
-    if sign:
-        signers = _signers(directory, deployment)
-        if not signers:
-            raise ValueError(
-                f"{directory} has the keys of no service; a proposal is signed where an organisation's service runs"
-            )
-        first = first.with_approvals(
-            Approval(action=number, by=FileSignature.made(signer, bytes.fromhex(action), Kind.PROPOSAL))
-            for signer in signers
-            for number, action in enumerate(first.actions)
-        )
-    files[0].write_text(_text(first), encoding="utf-8")
     return first
+
+
+def approve(
+    directory: Path, proposal: ProposalFile, deployment: Deployment, *, now: Callable[[], float] = time.time
+) -> ProposalFile:
+    """Returns a proposal with the signatures of the services whose keys are here, on the very bytes that were shown.
+
+    Args:
+        directory: of an organisation; each service of the deployment that has its identity there signs.
+        proposal: as its reader was shown it; what lies in a file may have changed meanwhile.
+        deployment: the deployment.
+        now: returns the time, Unix seconds.
+
+    Raises:
+        ValueError: the proposal is for another deployment or has expired, or no keys are here.
+    """
+    for action in proposal.proposals():
+        if action.deployment != deployment.name:
+            raise ValueError(f"the proposal is for deployment {action.deployment!r}; this one is {deployment.name!r}")
+    if objection := expiry_objection(proposal.expires_unix_s, now()):
+        raise ValueError(f"the proposal cannot be used: {objection}")
+    signers = _signers(directory, deployment)
+    if not signers:
+        raise ValueError(
+            f"{directory} has the keys of no service; a proposal is signed where an organisation's service runs"
+        )
+    return proposal.with_approvals(
+        Approval(action=number, by=FileSignature.made(signer, bytes.fromhex(action), Kind.PROPOSAL))
+        for signer in signers
+        for number, action in enumerate(proposal.actions)
+    )
+
+
+def write_proposal(file: Path, proposal: ProposalFile) -> None:
+    """Writes a proposal into a file, in place of what was there."""
+    file.write_text(_text(proposal), encoding="utf-8")
 
 
 def _signers(directory: Path, deployment: Deployment) -> list[Identity]:

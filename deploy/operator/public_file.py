@@ -12,6 +12,7 @@ from croupier.protocol.deployment import (
     OPERATOR,
     FileSignature,
     OperatorEntry,
+    Pem,
     ServiceEntry,
     Strict,
     canonical_json,
@@ -42,7 +43,7 @@ class PublicFile(Strict):
     """
 
     service: ServiceEntry | None = None
-    operator_tls_certificate: str | None = None
+    operator_tls_certificate: Pem | None = None
     operator: OperatorEntry | None = None
     signature: FileSignature | None = None
 

@@ -14,7 +14,15 @@ from croupier.client.submission import new_client_key
 from croupier.deploy.operator.carry_out import carry_out, described_actions
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.overview import approvals_of
-from croupier.deploy.operator.proposals import VALID_S, Approvals, Approved, ProposalFile, approve, read_proposal
+from croupier.deploy.operator.proposals import (
+    VALID_S,
+    Approvals,
+    Approved,
+    ProposalFile,
+    read_copies,
+    read_proposal,
+    write_proposal,
+)
 from croupier.deploy.operator.roster import Enrolled, enrol, enrolled
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.tokens import issue_token_file
@@ -37,7 +45,8 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.service_directory import identity_keys
 from croupier.runtime.steps import StoreStep
 from tests.support import InProcess, in_memory, settings, sign_again
-from tests.support.command_line import croupier
+from tests.support.approvals import approve_file
+from tests.support.command_line import answer, croupier
 from tests.support.messages import naming
 
 
@@ -163,10 +172,10 @@ def test_a_proposal_that_has_expired_is_written_again(tmp_path: Path) -> None:
     first = Approvals(tmp_path, deployment, lambda: now).write([content])
     assert read_proposal(first).expires_unix_s == now + VALID_S
     assert Approvals(tmp_path, deployment, lambda: now + 60).write([content]) == first  # the same, as it was
-    before = approve(tmp_path, [first], deployment, now=lambda: now + VALID_S - 1)
+    before = approve_file(tmp_path, first, deployment, now=lambda: now + VALID_S - 1)
     assert before.approved_by(deployment)
-    with pytest.raises(ValueError, match=naming(first, "2001-09-16 01:46 UTC")):
-        approve(tmp_path, [first], deployment, now=lambda: now + VALID_S)
+    with pytest.raises(ValueError, match=naming("2001-09-16 01:46 UTC")):
+        approve_file(tmp_path, first, deployment, now=lambda: now + VALID_S)
     assert "expired" in croupier("proposal", "send", first, "--dir", tmp_path, expect=2).stderr
     assert Approvals(tmp_path, deployment, lambda: now + VALID_S).write([content]) == first
     assert read_proposal(first).expires_unix_s == now + 2 * VALID_S
@@ -200,14 +209,14 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))
             (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
-            assert approve(both, [file], deployment).approved_by(deployment) == ["Both"]
+            assert approve_file(both, file, deployment).approved_by(deployment) == ["Both"]
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))
-            assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
+            assert approve_file(hop, file, deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
             with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "Org accountant")) as refused:
                 await operator.open_round(settings(), RoundId("asked"))
             assert refused.value.code is Code.BAD_MANIFEST
-            approve(last, [file], deployment)
+            approve_file(last, file, deployment)
             assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
 
 
@@ -224,8 +233,8 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
             for folder in folders:
                 copies.append(folder / file.name)
                 copies[-1].write_bytes(file.read_bytes())
-                approve(folder, copies[-1:], deployment)
-            approve(home, [file, *copies], deployment, sign=False)
+                approve_file(folder, copies[-1], deployment)
+            write_proposal(file, read_copies([file, *copies]))
             return file
 
         def proposed(before: set[Path]) -> Path:
@@ -321,3 +330,34 @@ def test_what_a_version_does_not_know_is_shown_to_nobody_and_not_signed(tmp_path
         action.line
         for action in described_actions(ProposalFile(actions=(known.SerializeToString().hex(),)), deployment)
     ]
+
+
+def test_what_was_shown_is_signed_and_not_what_lies_in_the_file_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reproduction: the file was read again after the answer, and another registration was signed."""
+    deployment = make_deployment(tmp_path, "local", 1)
+    keys = [public_key_of(new_client_key()) for _ in range(2)]
+    shown, other = (
+        Approvals(tmp_path, deployment).write(
+            [proposal_to_register(deployment, pb.RegisterClientsRequest(client_keys=[key]))]
+        )
+        for key in keys
+    )
+    actions = read_proposal(shown).actions
+
+    def exchanged(question: str, **_: object) -> bool:
+        shown.write_bytes(other.read_bytes())
+        return True
+
+    monkeypatch.setattr("typer.confirm", exchanged)
+    said = croupier("proposal", "approve", shown, "--dir", tmp_path).stdout
+    assert keys[0].hex() in "".join(said.split())
+    signed = read_proposal(shown)
+    assert signed.actions == actions
+    assert signed.approved_by(deployment)
+    # The key is shown, and the words of all of them, as at the operator's.
+    (action,) = answer("proposal", "show", shown, "--dir", tmp_path)["actions"]
+    (another,) = answer("proposal", "show", other, "--dir", tmp_path)["actions"]
+    assert action["words"] in " ".join(said.split())
+    assert (action["register"], action["words"] == another["words"]) == ([keys[0].hex()], False)

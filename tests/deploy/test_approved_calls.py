@@ -22,13 +22,14 @@ from croupier.deploy.operator.invitations import (
     reissue,
     revoke_invitations,
 )
-from croupier.deploy.operator.proposals import approve, read_proposal
+from croupier.deploy.operator.proposals import read_proposal
 from croupier.deploy.operator.roster import enrolled
 from croupier.deploy.operator.surveys import kept_rounds, open_survey
 from croupier.deploy.study.versions import start_study
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from tests.support import settings
+from tests.support.approvals import approve_file
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.studies import study_file
@@ -66,7 +67,7 @@ class Deciding:
     async def decided(self, call: Awaitable[object]) -> list[str]:
         """The same, approved of and sent; the keys of all services are in one place here."""
         file = await self.proposes(call)
-        approve(self.home, [file], self.at.deployment)
+        approve_file(self.home, file, self.at.deployment)
         done = await carry_out(self.home, file, self.at.inside.transport)
         assert await carry_out(self.home, file, self.at.inside.transport) == done  # the same command again
         return done
@@ -114,7 +115,7 @@ async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Pat
 async def test_an_opening_that_was_cut_short_goes_on(deciding: Deciding) -> None:
     home, inside, file = deciding.home, deciding.at.inside, SURVEY
     proposal = await deciding.proposes(open_survey(home, file, inside.transport))
-    approve(home, [proposal], deciding.at.deployment)
+    approve_file(home, proposal, deciding.at.deployment)
     await inside.stop("shuffler-1")  # which is opened last
     with pytest.raises(Exception, match="refused"):
         await carry_out(home, proposal, inside.transport)
@@ -133,7 +134,7 @@ async def test_canaries_are_enrolled_together(deciding: Deciding) -> None:
     proposal = await deciding.proposes(send_canaries(home, RoundId("asked"), 3, transport))
     (action,) = read_proposal(proposal).proposals()
     assert len(action.register.client_keys) == 3
-    approve(home, [proposal], at.deployment)
+    approve_file(home, proposal, at.deployment)
     await carry_out(home, proposal, transport)
     assert await send_canaries(home, RoundId("asked"), 3, transport) == 3
     await at.operator.close_round(RoundId("asked"))
