@@ -265,11 +265,11 @@ async def test_a_link_opens_only_what_it_was_made_for(here: Place) -> None:
         await send(page)
         page = await visit(context, here.page_url)
         await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
-    for one in (other, survey):
-        await withdraw_survey(here.at.inside.directory, one, here.at.inside.transport)
+    for opened_here in (other, survey):
+        await withdraw_survey(here.at.inside.directory, opened_here, here.at.inside.transport)
 
 
-async def test_an_earlier_use_and_a_full_quota_are_said_before_the_first_question(here: Place) -> None:
+async def test_an_earlier_use_and_a_full_quota_are_said_at_first(here: Place) -> None:
     survey = await opened(here, "quota", max_batch_size=3)
     used, late = await invited(here, survey, "Ada", "Bob")
     async with here.person() as context:

@@ -34,7 +34,9 @@ def forged_rounds(
             keys.round_id = manifest.round_id
         change(manifest.survey.wave)
         manifest.survey.survey_id = f"{manifest.survey.wave.study.study_id}-w{manifest.survey.wave.number}"
-    stated = [pb.SurveyRound(round_id=one.round_id, terms_hash=stated_terms_hash(one)) for one in manifests]
+    stated = [
+        pb.SurveyRound(round_id=manifest.round_id, terms_hash=stated_terms_hash(manifest)) for manifest in manifests
+    ]
     answers = {}
     for manifest in manifests:
         del manifest.survey.rounds[:]

@@ -180,7 +180,7 @@ async function found(
 /** Returns how many people would halve the error: 4 times as many, and 2 times where all of the noise is that of hops. */
 function halving({numUsers}: Certificate, {manifest}: Terms, texts: Texts): HTMLElement {
   const [few, many] = [2n, 4n].map((times) => texts.number(Number(numUsers * times)));
-  return h("p", {class: "quiet"}, manifest.hopNoise ? texts.say("halve between", {few: few!, many: many!}) : texts.say("halve", {many: many!}));
+  return h("p", {class: "quiet halving"}, manifest.hopNoise ? texts.say("halve between", {few: few!, many: many!}) : texts.say("halve", {many: many!}));
 }
 
 function estimates(publication: Publication, terms: Terms, texts: Texts, languages: string[]): HTMLElement {
@@ -208,8 +208,7 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
     const {shown, isOutside} = placed(estimate, low, high);
     const range = interval && {low: written(interval.low), high: written(interval.high)};
     const looksOutside = isOutside && ![written(shown), `-${written(shown)}`].includes(written(estimate));
-    const outside = looksOutside ? texts.say("outside", {estimate: written(estimate), end: written(shown)}) : "";
-    const said = [range ? texts.say("interval", {level, ...range}) : "", outside].filter(Boolean);
+    const outside = looksOutside && texts.say("outside", {estimate: written(estimate), end: written(shown)});
     // Where the noise is too large the interval is the result: a single number would be taken for one.
     const told = isNoisy && range ? h("span", {class: "quiet range"}, texts.say("from to", range)) : h("span", {class: "chance"}, written(shown));
     return h(
@@ -218,7 +217,8 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
       h("span", {class: "what", dir: "auto"}, label),
       told,
       isNoisy && interval ? bar(share(interval.high), share(interval.low)) : bar(share(estimate)),
-      ...(isNoisy && range ? [] : said).map((text) => h("span", {class: "quiet"}, text)),
+      !isNoisy && range && h("span", {class: "quiet"}, texts.say("interval", {level, ...range})),
+      !isNoisy && outside && h("span", {class: "quiet outside"}, outside),
     );
   });
   const axis = {low: written(low), high: written(high), level};
