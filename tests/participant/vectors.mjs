@@ -124,8 +124,8 @@ for (let drawn = 0; drawn < 1000; drawn += 1) {
 }
 const english = new texts.Texts("en");
 const number = (written) => texts.decimalOf(written);
-assert.deepEqual(["2,5", "2.5", " 7 ", "-0,25", "\u22123", ".5", "7,", "24"].map(number), [2.5, 2.5, 7, -0.25, -3, 0.5, 7, 24]);
-for (const unclear of ["", " ", ",", "2,5,0", "1.000,5", "1,000.5", "1 000", "1e3", "0x10", "2,5 h", "Infinity", "٣", "--1"]) {
+assert.deepEqual(["2,5", "2.5", " 7 ", "-0,25", "\u22123", ".5", "7,", "24", "0.125", "1000,125"].map(number), [2.5, 2.5, 7, -0.25, -3, 0.5, 7, 24, 0.125, 1000.125]);
+for (const unclear of ["", " ", ",", "2,5,0", "1.000,5", "1,000.5", "1,000", "12.345", "1 000", "1e3", "0x10", "2,5 h", "Infinity", "٣", "--1"]) {
   assert.ok(Number.isNaN(number(unclear)), unclear);
 }
 assert.equal(new texts.Texts("de").plain(1234.5), "1234,5");

@@ -24,10 +24,11 @@ export function bestWording<One extends {language: string}>(wordings: One[], wan
 }
 
 /** Returns the decimal number that a person has written, with a comma or a point before the decimals; NaN for anything else,
- * such as thousands in groups. */
+ * such as "1,000", which is one or a thousand, depending on who has written it. */
 export function decimalOf(written: string): number {
   const plain = written.trim().replace("\u2212", "-").replace(",", ".");
-  return /^[+-]?(\d+\.?\d*|\.\d+)$/.test(plain) ? Number(plain) : NaN;
+  const mayBeThousands = /^[+-]?[1-9]\d{0,2}\.\d{3}$/.test(plain);
+  return /^[+-]?(\d+\.?\d*|\.\d+)$/.test(plain) && !mayBeThousands ? Number(plain) : NaN;
 }
 
 /** The sentences of one language, and its ways to write numbers. */
