@@ -76,6 +76,8 @@ UNNAMED = {
     StoreStep.COUNT_ROUNDS,
     StoreStep.READ_STATUS,
     StoreStep.LIST_ROUNDS,
+    StoreStep.READ_LEDGER_START,
+    StoreStep.BEGIN_LEDGER,
     StoreStep.FIND_ROUND_FOR_CLIENT,
     StoreStep.READ_INCLUSION_LIST,
     StoreStep.FIND_OLD_ROUNDS,
