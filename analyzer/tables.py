@@ -297,22 +297,22 @@ class CrossTable:
         The interval adds the distances to the ends of the two intervals as squares, with their correlation where that
         is negative (`analyzer.differences`). The ends are those before they are cut to [0, 1].
         """
-        (one, *reaches), (other, *others) = (self._within(row, column) for row in (first, second))
+        (share, *reaches), (other, *others) = (self._within(row, column) for row in (first, second))
         sums = np.array([self._cell(first, column), self._row(first), self._cell(second, column), self._row(second)])
         gradients = np.zeros((2, 4))
-        for place, share in enumerate((one, other)):
+        for place, value in enumerate((share, other)):
             among = max(float(sums[2 * place + 1] @ self.model.possible), self._least)
-            gradients[place, 2 * place : 2 * place + 2] = np.array([1.0, -share.projected]) / among
+            gradients[place, 2 * place : 2 * place + 2] = np.array([1.0, -value.projected]) / among
         covariances = [gradients @ covariance @ gradients.T for covariance in self.model.covariances(sums)]
-        possible = one.projected - other.projected
+        possible = share.projected - other.projected
         error = math.sqrt(max(float(covariances[0][0, 0] + covariances[0][1, 1] - 2 * covariances[0][0, 1]), 0.0))
         ends = []
         for reach, against, covariance in zip(reaches, others, covariances, strict=True):
             shared = -_correlation(covariance) * reach.longest * against.longest
             low, high = apart(reach, against, 1.0, shared)
             ends.append((min(low, possible), max(high, possible)))
-        sampling = math.hypot(one.sampling_standard_error, other.sampling_standard_error)
-        return Value(one.estimate - other.estimate, possible, error, ends[0], sampling, ends[1])
+        sampling = math.hypot(share.sampling_standard_error, other.sampling_standard_error)
+        return Value(share.estimate - other.estimate, possible, error, ends[0], sampling, ends[1])
 
     def independence(self) -> Independence:
         """Returns a test of independence in the population, with the noise at the independent table that fits best.

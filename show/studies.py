@@ -215,8 +215,8 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
         "ε of a wave",
         "grade",
         title=f"One wave, {plan['people']:,} people",
-        caption="Everybody uses the same budget. Errors: half of a 95 % interval, where the range is 1; population: "
-        "noise and sampling.",
+        caption="Everybody uses the same budget. Errors: half of a 95 % interval, in per cent of the answers' "
+        "range; population: noise and sampling.",
     )
     costs = Table(
         "budget",
@@ -235,8 +235,8 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
                 budget,
                 question["name"],
                 f"{question['local_epsilon']:g}",
-                f"± {question['error_participants']:.3g}",
-                f"± {question['error_population']:.3g}",
+                f"± {100 * question['error_participants']:.3g} %",
+                f"± {100 * question['error_population']:.3g} %",
                 round_up(question["epsilon"], 4),
                 question["grade"],
             )

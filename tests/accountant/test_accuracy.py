@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from croupier import Budgets, margins, plan_for_error
-from croupier.accountant.accuracy import halving
+from croupier.accountant.accuracy import halving, people_for_margin
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.analyzer.estimators import ESTIMATORS
@@ -159,3 +159,15 @@ def test_the_command_solves_for_an_error() -> None:
     assert "--hop-noise is given with --error" in refused(
         "plan", "--error", "0.05", "--epsilon", "0.5", "--hop-noise", "1"
     )
+
+
+@pytest.mark.parametrize("tiers", [[(1.0, 40)], [(0.5, 30), (4.0, 30)]])
+def test_people_for_a_margin_are_enough_and_the_margin_is_checked(tiers: list[tuple[float, int]]) -> None:
+    budgets = Budgets.from_tiers(tiers)
+    people = people_for_margin(budgets, "rr", 0.25)
+    scale = people / budgets.num_users
+    assert margins(Budgets.from_tiers([(e, math.ceil(scale * n)) for e, n in tiers]), "rr").participants < 0.25
+    assert people_for_margin(budgets, "rr", 0.25, variance_of_fakes=50.0) > people
+    for margin in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="margin"):
+            people_for_margin(budgets, "rr", margin)

@@ -96,7 +96,7 @@ def coverage(
         columns = (column.tolist() for column in (estimates, low, high, margins))
         sides.append([reach(each, (a, b), margin, (0.0, 1.0)) for each, a, b, margin in zip(*columns, strict=True)])
     truth = first.truth(population=population) - second.truth(population=population)
-    intervals = (apart(one, other, 1.0) for one, other in zip(*sides, strict=True))
+    intervals = (apart(own, other, 1.0) for own, other in zip(*sides, strict=True))
     return sum(low - 1e-12 <= truth <= high + 1e-12 for low, high in intervals) / rounds
 
 
@@ -110,8 +110,8 @@ def least(rounds: int) -> float:
 def test_a_large_group_against_an_empty_small_one(mechanism: Mechanism, population: bool) -> None:
     """Reproduction: 84 % of "95 %" intervals held the difference of 2,000 people at 50 % and 50 at 0 %."""
     for share in (0, 1):
-        found = coverage(mechanism, Group(LARGE, 0.5), Group(SMALL, share), 4_000, population=population)
-        assert found >= least(4_000)
+        covered = coverage(mechanism, Group(LARGE, 0.5), Group(SMALL, share), 4_000, population=population)
+        assert covered >= least(4_000)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[:2], ids=lambda mechanism: mechanism.kind)
@@ -128,7 +128,7 @@ def test_groups_of_few_people_mixed_budgets_and_hop_noise(mechanism: Mechanism) 
     ids=lambda value: getattr(value, "kind", value),
 )
 def test_differences_cover_over_ten_thousand_rounds(mechanism: Mechanism, hop_noise: bool, population: bool) -> None:
-    found = {
+    covered = {
         (first, second, truths): coverage(
             mechanism,
             Group(first, truths[0]),
@@ -140,4 +140,4 @@ def test_differences_cover_over_ten_thousand_rounds(mechanism: Mechanism, hop_no
         for first, second in itertools.combinations_with_replacement(GROUPS, 2)
         for truths in TRUTHS
     }
-    assert min(found.values()) >= least(10_000)
+    assert min(covered.values()) >= least(10_000)

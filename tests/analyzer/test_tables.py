@@ -182,8 +182,8 @@ def difference_coverage(setting: Setting, rounds: int, *, population: bool) -> f
     covered = 0
     for _ in range(rounds):
         drawn = source.choice(values, setting.n, p=shares) if population else np.repeat(values, people.astype(int))
-        found = table_of(setting, drawn, source).difference(0, 1, 0)
-        low, high = found.population_interval if population else found.confidence_interval
+        difference = table_of(setting, drawn, source).difference(0, 1, 0)
+        low, high = difference.population_interval if population else difference.confidence_interval
         covered += low - 1e-9 <= second - first <= high + 1e-9
     return covered / rounds
 

@@ -36,7 +36,7 @@ def answered(file: Path, *, clamp: bool) -> ComparedQuestion:
     return ComparedQuestion(planned, nothing)
 
 
-def test_values_outside_the_range_are_counted_and_what_is_clamped_is_not_the_truth(tmp_path: Path) -> None:
+def test_values_outside_the_range_are_counted_and_clamped_ones_not_true(tmp_path: Path) -> None:
     """Reproductions: 553 of 600 rows were dropped in silence; the mean of clamped values was called the truth."""
     file = tmp_path / "hours.csv"
     file.write_text("hours\n1\n3\n8\n-2\ninf\nmany\n")

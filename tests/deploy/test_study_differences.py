@@ -70,8 +70,8 @@ def differences(
         for wave, ones in enumerate((here[:, 0] + here[:, 2], here[:, 1] + here[:, 2])):
             hits[wave] += source.binomial(ones, 1 - q) + source.binomial(count - ones, q)
     rows = [rows_of(wave + 1, hits[wave], tiers) for wave in range(2)]
-    found = [differences_between(pair)[0] for pair in zip(*rows, strict=True)]
-    return found, changes[1] - changes[0]
+    changed = [differences_between(pair)[0] for pair in zip(*rows, strict=True)]
+    return changed, changes[1] - changes[0]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def differences(
 )
 def test_the_population_is_not_said_to_have_changed_too_often(tiers: Tiers, changes: Changes) -> None:
     """Reproduction: at 5 %, 13 to 18 % were rejected when the same people answered and answers swapped."""
-    found, _ = differences(tiers, changes, population=True)
-    assert sum((each["population_p_value"] or 0.0) < 0.05 for each in found) / ROUNDS < 0.072
+    changed, _ = differences(tiers, changes, population=True)
+    assert sum((each["population_p_value"] or 0.0) < 0.05 for each in changed) / ROUNDS < 0.072
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_the_population_is_not_said_to_have_changed_too_often(tiers: Tiers, chan
 )
 def test_the_change_of_the_people_who_took_part_is_covered(tiers: Tiers, changes: Changes) -> None:
     """Reproductions: 91 % with budgets 0.5 and 4 when answers swap; 84 % of 100 people at ε = 7."""
-    found, truth = differences(tiers, changes, population=False)
+    changed, truth = differences(tiers, changes, population=False)
     people = sum(count for _, count in tiers)
     left = np.rint(np.array(changes) * people)
     truth = (left[1] - left[0]) / people
-    assert sum(each["low"] - 1e-9 <= truth <= each["high"] + 1e-9 for each in found) / ROUNDS > 0.928
+    assert sum(each["low"] - 1e-9 <= truth <= each["high"] + 1e-9 for each in changed) / ROUNDS > 0.928
 
 
 def test_an_interval_and_its_test_agree() -> None:
-    found, _ = differences([(2.0, 200)], (0.1, 0.25, 0.2, 0.45), population=True, rounds=300)
-    for each in found:
+    changed, _ = differences([(2.0, 200)], (0.1, 0.25, 0.2, 0.45), population=True, rounds=300)
+    for each in changed:
         assert (each["p_value"] < 0.05) == (not each["low"] <= 0 <= each["high"])
         assert -1 <= each["low"] <= each["high"] <= 1
-    assert 10 < sum(each["p_value"] < 0.05 for each in found) < 290
+    assert 10 < sum(each["p_value"] < 0.05 for each in changed) < 290
