@@ -328,7 +328,9 @@ class _Plan:
 
         # The last wave has three categories or more, every other one those of the alphabet or more.
         level = len(settings.alphabet) + 1
-        dearest = max(map(planned, {3, 6, 12, level, 2 * level, 4 * level}), key=lambda wave: wave.epsilon)
+        waves = map(planned, {3, 6, 12, level, 2 * level, 4 * level})
+        # The first wave itself may be dearer: of a round lost tickets count as dishonest people.
+        dearest = max([first.certificate, *waves], key=lambda wave: wave.epsilon)
         if is_round:  # of which only the (epsilon, delta) is known, and compared with its limit
             dearest = Certificate.from_message(dearest.to_message())
         return cls(dearest.epsilon, compose([dearest] * settings.waves, delta=terms.delta))
