@@ -7,6 +7,7 @@ certificates of all waves are put together.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -45,6 +46,11 @@ from croupier.show.views.discovery import DiscoveryView
 __all__ = ["Discovered", "WaveTerms", "discover", "discover_among_participants", "discover_deployed"]
 
 
+LEAST_TO_RETURN = 0.9
+"""The part of the first wave's people whom each later wave of participants needs: with fewer it would cost more than
+was fixed beforehand, and is refused. A tenth fewer people cost about 5 % of epsilon in every discovery."""
+
+
 @dataclass(frozen=True)
 class WaveTerms:
     """What every wave has in common.
@@ -63,13 +69,13 @@ class WaveTerms:
     min_batch_size: int = 100
     hop_noise: float | None = None
 
-    def round_settings(self, question: Question, delta: float) -> RoundSettings:
-        """Returns the settings of the round of a wave, which is certified at this delta."""
+    def round_settings(self, question: Question, delta: float, epsilon_max: float) -> RoundSettings:
+        """Returns the settings of the round of a wave, which is certified at this delta, or else refused."""
         return RoundSettings(
             question,
             (self.local_epsilon,),
             delta=delta,
-            epsilon_max=20.0,
+            epsilon_max=epsilon_max,
             min_batch_size=self.min_batch_size,
             hop_noise=self.hop_noise,
         )
@@ -107,8 +113,8 @@ class Discovered:
     Attributes:
         texts: with the estimated number of their holders, the most frequent first; "abc…" is any longer text.
         levels: the waves.
-        found: a text that this many people hold, or more, was found with probability 1 - `missed`, if they answered;
-            None: no number is enough.
+        found: a text in the alphabet that this many people hold, or more, was found with probability 1 - `missed`, if
+            they answered; None: no number is enough.
         guarantee: of one person over all waves, CERTIFIED where every wave is, with what it assumes; docs/discover.md.
     """
 
@@ -117,11 +123,17 @@ class Discovered:
     found: int | None
     guarantee: Guarantee
 
+    @property
+    def others(self) -> float:
+        """The estimated number of people whose text does not begin with a letter of the alphabet."""
+        return self.levels[0].others if self.levels else 0.0
+
     def document(self) -> DiscoveryView:
         """Returns everything as JSON."""
         return {
             "texts": [{"text": text, "holders": holders} for text, holders in self.texts],
             "found_from": self.found,
+            "others": self.others,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,
             "grade": str(self.guarantee.grade),
@@ -141,7 +153,7 @@ class Discovered:
 
 def discover(
     texts: Sequence[str],
-    settings: DiscoverySettings | None = None,
+    settings: DiscoverySettings,
     *,
     local_epsilon: float = 4.0,
     delta: float = DEFAULT_DELTA,
@@ -153,7 +165,7 @@ def discover(
 
     Args:
         texts: one for each person.
-        settings: what is looked for; None: English letters, and the rest as `DiscoverySettings` has it.
+        settings: what is looked for.
         local_epsilon: of each report, 0 < local_epsilon <= 20.
         delta: of all waves together.
         hop_noise: the epsilon that the fakes of one honest hop guarantee in each wave; None: hops add no fakes.
@@ -163,7 +175,7 @@ def discover(
     Raises:
         ValueError: no texts, or a number out of range.
     """
-    randomness, sought = source or SystemRandom(), settings or DiscoverySettings()
+    randomness = source or SystemRandom()
 
     async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> Answer:
         mechanism = how.question.mechanism
@@ -186,7 +198,7 @@ def discover(
         return Answer(shares, num_reports, certificate, fakes)
 
     terms = WaveTerms(local_epsilon=local_epsilon, delta=delta, hop_noise=hop_noise)
-    waves = _waves(_people(texts), sought, terms, ask, randomness)
+    waves = _waves(_people(texts), settings, terms, ask, randomness)
     try:
         waves.send(None)
     except StopIteration as done:
@@ -279,6 +291,63 @@ def _people(texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(f"person-{number}", text) for number, text in enumerate(texts, 1)]
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What all waves may cost, fixed when the first has been answered and before anything is read from it.
+
+    It follows from the number of people who answered and from settings, and not from what they answered.
+
+    Attributes:
+        wave: what each wave is certified at most, at its delta.
+        together: all waves, by the privacy filter; what the discovery guarantees.
+    """
+
+    wave: float
+    together: Guarantee
+
+    @classmethod
+    def of(cls, first: Answer, settings: DiscoverySettings, terms: WaveTerms, delta: float) -> _Plan:
+        """Returns the cost of as many waves as there may be, each with the dearest number of categories.
+
+        Which number of categories is the dearest need not be exact: what exceeds the plan is refused.
+        """
+        noise = None if terms.hop_noise is None else HopNoise(terms.hop_noise, delta)
+        hops = 1 if first.fakes is None else first.fakes.hops
+        is_round = first.certificate.tiers[0].privacy_profile is None  # read from a message, without its curve
+        people = math.floor(first.reports * LEAST_TO_RETURN) if is_round else first.reports
+
+        def planned(categories: int) -> Certificate:
+            return certify(
+                {terms.local_epsilon: max(1, people)},
+                randomizer_of(KaryResponse(categories, tuple(map(str, range(categories))))),
+                delta=delta,
+                attack=False,
+                hop_noise=noise,
+                hops=hops,
+            )
+
+        # The last wave has three categories or more, every other one those of the alphabet or more.
+        level = len(settings.alphabet) + 1
+        waves = map(planned, {3, 6, 12, level, 2 * level, 4 * level})
+        # The first wave itself may be dearer: of a round lost tickets count as dishonest people.
+        dearest = max([first.certificate, *waves], key=lambda wave: wave.epsilon)
+        if is_round:  # of which only the (epsilon, delta) is known, and compared with its limit
+            dearest = Certificate.from_message(dearest.to_message())
+        return cls(dearest.epsilon, compose([dearest] * settings.waves, delta=terms.delta))
+
+    def check(self, certificates: Sequence[Certificate], delta: float) -> None:
+        """Raises RuntimeError where the waves have cost more than was fixed: the texts are then not told.
+
+        It cannot happen with a deployment, whose accountant refuses a wave that costs more than `wave`.
+        """
+        reached = compose(certificates, delta=delta).epsilon
+        if reached > self.together.epsilon:
+            raise RuntimeError(
+                f"the waves come to epsilon {reached:g}; they may reach {self.together.epsilon:g}, which was fixed "
+                "before the first result: a smaller --local-epsilon costs less"
+            )
+
+
 async def _waves(
     people: Sequence[tuple[str, str]], settings: DiscoverySettings, terms: WaveTerms, ask: Ask, source: RandomSource
 ) -> Discovered:
@@ -287,17 +356,19 @@ async def _waves(
     group = [source.below(settings.waves) if settings.groups else None for _ in people]
     # The filter admits the waves by basic composition, too, for which it sets this share of delta aside.
     delta = terms.delta if settings.groups else 0.99 * float(BASIC_SHARE) * terms.delta / settings.waves
+    plan: _Plan | None = None
     while not discovery.over:
         names, wave = discovery.categories(), len(discovery.levels)
         asked = [person for person, own in zip(people, group, strict=True) if own in (None, wave)]
         if not asked:
             break
-        how = terms.round_settings(Question(terms.name, KaryResponse(len(names), names)), delta)
-        answer = await ask(wave + 1, how, asked)
+        question = Question(terms.name, KaryResponse(len(names), names))
+        answer = await ask(wave + 1, terms.round_settings(question, delta, 20.0 if plan is None else plan.wave), asked)
         certificates.append(answer.certificate)
+        if not settings.groups:
+            plan = plan or _Plan.of(answer, settings, terms, delta)
         discovery.learn(answer.shares, answer.reports, answer.fakes)
-    if settings.groups:
-        together = of_disjoint_groups(certificates, settings.waves)
-    else:
-        together = compose(certificates, delta=terms.delta)
+    if plan is not None:
+        plan.check(certificates, terms.delta)
+    together = of_disjoint_groups(certificates, settings.waves) if plan is None else plan.together
     return Discovered(tuple(discovery.texts), tuple(discovery.levels), discovery.found, together)

@@ -24,7 +24,6 @@ from croupier.protocol.mechanisms.kary_response import OPEN
 
 __all__ = ["Discovery", "DiscoverySettings", "Level", "holders_found", "threshold"]
 
-_ENGLISH = "abcdefghijklmnopqrstuvwxyz"
 _NEGLECTED = 1e-15
 """Probability that is cut off at either end of a binomial law, and added to every tail."""
 _ROUNDING = 1 + 1e-9
@@ -39,7 +38,8 @@ class DiscoverySettings:
     """What is looked for.
 
     Attributes:
-        alphabet: the letters that texts may consist of, 2 .. 1000 different ones; other texts count as others.
+        alphabet: the letters that texts may consist of, 2 .. 1000 different ones; texts with any other letter, such as
+            a capital, count as others, and nothing is promised about them.
         longest: letters of the longest text that is told from longer ones, 1 .. 64.
         fewest: a text that fewer people hold is listed with probability at most `false_listed`, at least 1.
         false_listed: β, of all such texts together, 1e-9 .. 0.5.
@@ -50,7 +50,7 @@ class DiscoverySettings:
         ValueError: at construction, with the field, its value and its range.
     """
 
-    alphabet: str = _ENGLISH
+    alphabet: str
     longest: int = 10
     fewest: int = 1
     false_listed: float = 0.05
@@ -170,6 +170,8 @@ class Level:
             no number is enough.
         kept: the beginnings that go on.
         listed: the texts that ended here, with the estimated number of people who hold them.
+        others: the estimated number of people whose text begins with none of the beginnings that were asked about; in
+            the first wave, with no letter of the alphabet.
     """
 
     categories: int
@@ -178,6 +180,7 @@ class Level:
     found: int | None
     kept: tuple[str, ...]
     listed: tuple[tuple[str, float], ...]
+    others: float
 
 
 class Discovery:
@@ -239,7 +242,7 @@ class Discovery:
         kept = () if last else tuple(name[: -len(OPEN)] for name in passed if name.endswith(OPEN))
         scale = reports * (settings.waves if settings.groups else 1)
         holders = tuple((name, share_of[name] * scale) for name in listed)
-        self.levels.append(Level(k, reports, least, sure, kept, holders))
+        self.levels.append(Level(k, reports, least, sure, kept, holders, max(0.0, share_of[OPEN] * scale)))
         self._kept = kept
         return self.levels[-1]
 
@@ -251,7 +254,10 @@ class Discovery:
 
     @property
     def found(self) -> int | None:
-        """A text of this many people or more was found with probability 1 - `missed`; None: no number is enough."""
+        """A text in the alphabet of this many people or more was found with probability 1 - `missed`.
+
+        None: no number is enough.
+        """
         needed = [level.found for level in self.levels]
         if not needed or None in needed:
             return None

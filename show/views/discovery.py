@@ -27,10 +27,14 @@ class WaveView(TypedDict):
 
 
 class DiscoveryView(TypedDict):
-    """A discovery, the most frequent text first; epsilon and delta are of one person over all waves."""
+    """A discovery, the most frequent text first; epsilon and delta are of one person over all waves.
+
+    others: the estimated number of people whose text does not begin with a letter of the alphabet.
+    """
 
     texts: list[DiscoveredTextView]
     found_from: int | None
+    others: float
     epsilon: float
     delta: float
     grade: str

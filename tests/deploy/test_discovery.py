@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import Counter
@@ -21,6 +22,7 @@ from croupier.analyzer.estimates import Fakes
 from croupier.client.rounds import accept_manifest
 from croupier.client.submission import Participant
 from croupier.deploy.cli import app
+from croupier.deploy.local import discovering
 from croupier.deploy.local.discovering import Discovered, WaveTerms, discover_among_participants, discover_deployed
 from croupier.deploy.local.rounds import players
 from croupier.deploy.operator.rounds import Operator
@@ -38,6 +40,7 @@ from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.rounds import table
 
+ENGLISH = "abcdefghijklmnopqrstuvwxyz"
 SMALL = DiscoverySettings(alphabet="ab", longest=2)
 
 
@@ -161,7 +164,7 @@ def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool, hop_noise
 
 def test_a_small_discovery_finds_what_many_hold() -> None:
     texts = ["tea"] * 900 + ["coffee"] * 600 + ["Ω"] * 100
-    result = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=6.0)
+    result = croupier.discover(texts, DiscoverySettings(ENGLISH, longest=4), local_epsilon=6.0)
     assert {text for text, _ in result.texts} == {"tea", "coff…"}
     assert dict(result.texts)["tea"] == pytest.approx(900, rel=0.2)
     assert result.guarantee.grade is Grade.CERTIFIED
@@ -169,7 +172,7 @@ def test_a_small_discovery_finds_what_many_hold() -> None:
     assert result.guarantee.delta == 1e-6
     assert result.levels[0].categories == 27
     assert result.guarantee.assumptions[-1] == state(Assumption.TOTAL_BEFOREHAND)
-    alone = croupier.discover(texts, DiscoverySettings(longest=4, groups=True), local_epsilon=6.0)
+    alone = croupier.discover(texts, DiscoverySettings(ENGLISH, longest=4, groups=True), local_epsilon=6.0)
     assert 0 < alone.guarantee.epsilon <= 6.0
     assert alone.guarantee.assumptions[-1] == state(Assumption.DISJOINT_GROUPS, groups=5)
 
@@ -177,7 +180,7 @@ def test_a_small_discovery_finds_what_many_hold() -> None:
 def test_one_honest_hop_guarantees_the_waves_together() -> None:
     """Five waves of ε = 0.2 by the fakes of a hop, where the reports of so few people hide nothing."""
     texts = ["tea"] * 300 + ["coffee"] * 200
-    result = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=8.0, hop_noise=0.2)
+    result = croupier.discover(texts, DiscoverySettings(ENGLISH, longest=4), local_epsilon=8.0, hop_noise=0.2)
     assert {text for text, _ in result.texts} == {"tea", "coff…"}
     assert 0.9 < result.guarantee.epsilon <= 1.0 + 1e-9
     assert Assumption.ONE_HONEST_HOP in [assumption.code for assumption in result.guarantee.assumptions]
@@ -197,14 +200,14 @@ def test_one_honest_hop_guarantees_the_waves_together() -> None:
 )
 def test_what_cannot_be_looked_for_is_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DiscoverySettings(**fields)  # type: ignore[arg-type]
+        DiscoverySettings(**{"alphabet": ENGLISH, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("groups", [False, True])
 def test_words_of_a_hundred_thousand_people_are_found(groups: bool) -> None:
     texts = words(100_000, seed=5)
     held = Counter(texts)
-    settings = DiscoverySettings(longest=6, groups=groups)
+    settings = DiscoverySettings(ENGLISH, longest=6, groups=groups)
     result = croupier.discover(texts, settings, local_epsilon=6.0)
     listed = {text for text, _ in result.texts if not text.endswith("…")}
     assert result.found is not None
@@ -225,7 +228,9 @@ async def test_two_thousand_people_find_words_through_a_deployment(tmp_path: Pat
         Operator(inside.directory, inside.transport) as operator,
         players(operator, tmp_path, pool) as play,
     ):
-        result = await discover_deployed(play, texts, DiscoverySettings(longest=3), WaveTerms(local_epsilon=7.0))
+        result = await discover_deployed(
+            play, texts, DiscoverySettings(ENGLISH, longest=3), WaveTerms(local_epsilon=7.0)
+        )
     pool.close()
     assert "the" in [text for text, _ in result.texts]
     assert [level.reports for level in result.levels] == [2000] * 4
@@ -321,7 +326,7 @@ async def test_groups_are_refused_where_no_client_draws_one(tmp_path: Path) -> N
     async with table(tmp_path, 1) as at:
         with pytest.raises(ValueError, match=naming("groups", "a client draws no wave")):
             await discover_among_participants(
-                at.operator, at.inside.directory, DiscoverySettings(groups=True), WaveTerms()
+                at.operator, at.inside.directory, DiscoverySettings(ENGLISH, groups=True), WaveTerms()
             )
         assert not (at.inside.directory / "operator/discoveries").exists()
 
@@ -329,7 +334,8 @@ async def test_groups_are_refused_where_no_client_draws_one(tmp_path: Path) -> N
 def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> None:
     file = tmp_path / "drinks.csv"
     file.write_text("drink\n" + "tea\n" * 900 + "cup\n" * 100)
-    options = ["--simulate", "--csv", str(file), "--value-column", "drink", "--longest", "3", "--local-epsilon", "6"]
+    options = ["--simulate", "--csv", str(file), "--value-column", "drink", "--local-epsilon", "6"]
+    options += ["--alphabet", ENGLISH, "--longest", "3"]
     done = CliRunner().invoke(app, ["discover", *options])
     assert done.exit_code == 0, done.output
     assert "tea" in done.stdout
@@ -337,6 +343,41 @@ def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> No
     grouped = CliRunner().invoke(app, ["discover", *options, "--groups", "--hop-noise", "1"])
     said = " ".join(grouped.stdout.split())
     assert "every person's own device draws one of 4 groups before the first result" in said
-    nothing = CliRunner().invoke(app, ["discover", "--longest", "3"])
+    nothing = CliRunner().invoke(app, ["discover", "--alphabet", ENGLISH, "--longest", "3"])
     assert nothing.exit_code == 2
     assert "csv" in nothing.output
+
+
+def test_texts_with_other_letters_are_counted_and_nothing_is_promised_of_them(tmp_path: Path) -> None:
+    """Four texts of 200 people each were left out in silence, beside "a text of at least 13 people is listed"."""
+    file = tmp_path / "drinks.csv"
+    file.write_text(
+        "drink\n" + "".join(f"{text}\n" * 200 for text in ("tea", "Tea", "Äpfel", "お茶", "茶")), encoding="utf-8"
+    )
+    options = ["--simulate", "--csv", str(file), "--value-column", "drink", "--local-epsilon", "8", "--longest", "3"]
+    assert CliRunner().invoke(app, ["discover", *options]).exit_code == 2  # no alphabet is assumed
+    done = CliRunner().invoke(app, ["discover", *options, "--alphabet", ENGLISH, "--json"])
+    document = json.loads(done.stdout)
+    assert [text["text"] for text in document["texts"]] == ["tea"]
+    assert document["others"] == pytest.approx(800, abs=60)
+    said = " ".join(CliRunner().invoke(app, ["discover", *options, "--alphabet", ENGLISH]).stdout.split())
+    assert "A text in the alphabet of at least" in said
+    assert "begin with a letter that is not in the alphabet" in said
+
+
+def test_what_all_waves_may_cost_follows_from_nothing_that_people_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was composed of the waves that had been asked, whose categories follow from results, and was CERTIFIED."""
+    settings = DiscoverySettings("abc", longest=2)
+    found = [croupier.discover([text] * 300, settings, local_epsilon=5.0) for text in ("x", "ab", "cc")]
+    assert {len(result.levels) for result in found} != {3}  # another number of waves
+    (epsilon,) = {result.guarantee.epsilon for result in found}
+    assert state(Assumption.TOTAL_BEFOREHAND) in found[0].guarantee.assumptions
+    assert dict(found[0].guarantee.method[-1].parameters)["rounds"] == 3
+    asked = [level.categories for result in found for level in result.levels]
+    dearest = max(croupier.certify({5.0: 300}, f"krr(k={k})", delta=1e-6 / 13, attack=False).epsilon for k in asked)
+    assert dearest < epsilon
+
+    too_small = discovering._Plan(0.1, replace(found[0].guarantee, epsilon=0.1))
+    monkeypatch.setattr("croupier.deploy.local.discovering._Plan.of", lambda *_: too_small)
+    with pytest.raises(RuntimeError, match=naming("0.1", "before the first result")):
+        croupier.discover(["ab"] * 300, settings, local_epsilon=5.0)

@@ -29,9 +29,9 @@ def add_commands(app: typer.Typer) -> None:
 class SoughtOptions:
     """Options of 'discover': what is looked for."""
 
-    alphabet: Annotated[str, typer.Option(help="The letters of the texts; others count as others.")] = (
-        "abcdefghijklmnopqrstuvwxyz"
-    )
+    alphabet: Annotated[
+        str, typer.Option(help="The letters of the texts: a text with any other, such as a capital, is never listed.")
+    ]
     longest: Annotated[int, typer.Option(help="Letters of the longest text, 1..64; a wave for each, and one more.")] = (
         10
     )
@@ -157,11 +157,16 @@ def _lines(discovered: Discovered, sought: SoughtOptions) -> list[str]:
     sure = (
         f"No number of people is enough for a text to be listed with probability {1 - sought.missed:g}."
         if discovered.found is None
-        else f"A text of at least {discovered.found:,} people is listed with probability {1 - sought.missed:g} or more."
+        else f"A text in the alphabet of at least {discovered.found:,} people is listed with probability "
+        f"{1 - sought.missed:g} or more."
+    )
+    others = (
+        f"The texts of about {discovered.others:,.0f} people (estimated) begin with a letter that is not in the "
+        "alphabet: nothing is said about them."
     )
     few = f"A text of fewer than {sought.fewest:,} people is listed with probability {sought.false_listed:g} at most."
     cost = (
         f"One person, all waves: ε = {round_up(guarantee.epsilon, 4)} {guarantee.grade} "
         f"at δ = {round_up(guarantee.delta)}."
     )
-    return [sure, few, cost, f"Assumed beside what each wave assumes: {guarantee.assumptions[-1]}."]
+    return [sure, others, few, cost, f"Assumed beside what each wave assumes: {guarantee.assumptions[-1]}."]
