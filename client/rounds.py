@@ -20,6 +20,7 @@ from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.protocol.versions import another_with_this_number
 
 __all__ = [
     "accept_manifest",
@@ -59,6 +60,13 @@ async def fetch_round(
     stub = stubs.ShufflerStub(channel)
     request = rpc.GetRoundRequest(round_id=round_id)
     answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=patience_s)
+    stated = answer.deployment
+    if another_with_this_number(stated.number, stated.fingerprint, deployment):
+        raise SignatureError(
+            f"hop 1 goes by another version {stated.number} of the deployment file, with the fingerprint "
+            f"{stated.fingerprint.hex()[:16]}…, and {deployment.fingerprint.hex()[:16]}… is here: ask several "
+            "organisations for theirs"
+        )
     terms = accept_manifest(answer.manifest, deployment)
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from croupier.protocol.deployment import Deployment, ServiceEntry
 
-__all__ = ["check_continues", "differences", "follow", "without_consent"]
+__all__ = ["another_with_this_number", "check_continues", "differences", "follow", "without_consent"]
 
 
 def check_continues(newer: Deployment, older: Deployment) -> None:
@@ -55,6 +55,14 @@ def _check_identities(entry: ServiceEntry, before: ServiceEntry) -> None:
                 f"the retired identity {retired_identity.identity[:8]}… of {entry.name} is gone or is believed "
                 "for longer: what has been retired stays as it is"
             )
+
+
+def another_with_this_number(number: int, fingerprint: bytes, deployment: Deployment) -> bool:
+    """Returns whether a service goes by another version with the number of the one in hand.
+
+    Where one organisation has signed two, each complete, a participant could be led to one and services to the other.
+    """
+    return number == deployment.version and fingerprint != deployment.fingerprint
 
 
 def without_consent(newer: Deployment, older: Deployment) -> list[str]:

@@ -17,6 +17,7 @@ from croupier.protocol.identity import Identity, Pinned
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.waiting import WaitingRounds
@@ -55,6 +56,11 @@ class Peers:
         if name is None or name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
         return name
+
+    @property
+    def version_in_force(self) -> rpc.VersionInForce:
+        """The number and fingerprint of the deployment file that this service goes by."""
+        return rpc.VersionInForce(number=self.deployment.version, fingerprint=self.deployment.fingerprint)
 
     def require_approval(
         self, proposal: bytes, approvals: Sequence[pb.Signature], expires_unix_s: int

@@ -320,6 +320,7 @@ class RoundControl:
             now_unix_ms=int(self._clock.now() * 1000),
             free_bytes=self._store.free_bytes(),
             noise_spent=noise_spent,
+            deployment=self._peers.version_in_force,
         )
 
 

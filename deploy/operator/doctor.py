@@ -35,6 +35,7 @@ from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from croupier.protocol.errors import Code, CroupierError, refusal_of
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.protocol.versions import another_with_this_number
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
 from croupier.show.documents import noise_json
@@ -73,6 +74,7 @@ CHECKS: Mapping[str, Check] = {
     "public port": Check("does each service that clients call answer them, and is it ready?", _OPERATOR),
     "clock": Check(f"every service's clock with the one in the middle: at most {_CLOCK_S:g} s", _OPERATOR),
     "version": Check("every service's with this machine's, and with `minimum_version`", _OPERATOR),
+    "deployment file": Check("is the version that each service goes by the one that is here?", _OPERATOR),
     "disk": Check(f"at least {_FREE_BYTES >> 30} GiB free where the store is", _EVERYWHERE),
     "noise limit": Check("is a shuffler's `noise_limit` (docs/hop-noise.md) enough for one more round?", _OPERATOR),
     "certificate": Check(f"valid for {_DAYS_LEFT} more days", _ANYWHERE),
@@ -273,6 +275,7 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
             if status.now_unix_ms:  # an older version does not say it
                 offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
             results.append(check_version(entry.name, status.version, version("croupier"), deployment.minimum_version))
+            results.append(_deployment_file(entry.name, status.deployment, deployment))
             if status.HasField("noise_spent"):
                 results.append(_noise_limit(entry.name, noise_json(status.noise_spent)))
             if status.HasField("free_bytes"):
@@ -335,6 +338,23 @@ def check_version(service: str, theirs: str, ours: str, minimum: str = "") -> Ch
         return CheckResult("version", service, True, theirs)
     remedy = "bring all services and this machine to one version: 'croupier docs backup#upgrade'"
     return CheckResult("version", service, False, f"{theirs or 'an older one'}, and {ours} here", remedy)
+
+
+def _deployment_file(service: str, stated: rpc.VersionInForce, deployment: Deployment) -> CheckResult:
+    """Compares the deployment file that a service goes by with the one that is here."""
+    said = f"version {stated.number}, fingerprint {stated.fingerprint.hex()[:16]}…"
+    if stated.fingerprint == deployment.fingerprint:
+        return CheckResult("deployment file", service, True, said)
+    said += f"; here version {deployment.version}, {deployment.fingerprint.hex()[:16]}…"
+    if another_with_this_number(stated.number, stated.fingerprint, deployment):
+        remedy = "an organisation has signed two files with one number: open nothing, compare the words of all files "
+        return CheckResult(
+            "deployment file", service, False, said, remedy + "('croupier deployment fingerprint'), and agree on one"
+        )
+    remedy = (
+        "a newer version is fetched within a minute; if this stays, bring the newest deployment.toml there, or here"
+    )
+    return CheckResult("deployment file", service, False, said, remedy)
 
 
 def _noise_limit(service: str, noise: NoiseSpentView) -> CheckResult:

@@ -312,6 +312,30 @@ class NoiseSpent(_message.Message):
 Global___NoiseSpent: _TypeAlias = NoiseSpent  # noqa: Y015
 
 @_typing.final
+class VersionInForce(_message.Message):
+    """The version of the deployment file that a service goes by: two files with one number are two deployments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    fingerprint: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        fingerprint: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VersionInForce: _TypeAlias = VersionInForce  # noqa: Y015
+
+@_typing.final
 class StatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -347,6 +371,7 @@ class StatusResponse(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
     NOISE_SPENT_FIELD_NUMBER: _builtins.int
+    DEPLOYMENT_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
     """For measurements of a local deployment: the process id, and the largest resident memory of the
@@ -376,6 +401,8 @@ class StatusResponse(_message.Message):
     def noise_spent(self) -> Global___NoiseSpent:
         """A hop's own ledger; see NoiseSpent."""
 
+    @_builtins.property
+    def deployment(self) -> Global___VersionInForce: ...
     def __init__(
         self,
         *,
@@ -391,10 +418,11 @@ class StatusResponse(_message.Message):
         free_bytes: _builtins.int | None = ...,
         ledger: Global___LedgerState | None = ...,
         noise_spent: Global___NoiseSpent | None = ...,
+        deployment: Global___VersionInForce | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "ledger", b"ledger", "noise_spent", b"noise_spent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "deployment", b"deployment", "free_bytes", b"free_bytes", "ledger", b"ledger", "noise_spent", b"noise_spent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "ledger", b"ledger", "noise_spent", b"noise_spent", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "deployment", b"deployment", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "ledger", b"ledger", "noise_spent", b"noise_spent", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
     _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015
@@ -474,20 +502,26 @@ class GetRoundResponse(_message.Message):
 
     MANIFEST_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    DEPLOYMENT_FIELD_NUMBER: _builtins.int
     state: _messages_pb2.RoundState.ValueType
     @_builtins.property
     def manifest(self) -> _messages_pb2.Signed:
         """Signed Manifest."""
+
+    @_builtins.property
+    def deployment(self) -> Global___VersionInForce:
+        """Of hop 1: a client with another file of this number does not answer."""
 
     def __init__(
         self,
         *,
         manifest: _messages_pb2.Signed | None = ...,
         state: _messages_pb2.RoundState.ValueType = ...,
+        deployment: Global___VersionInForce | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "manifest", b"manifest", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

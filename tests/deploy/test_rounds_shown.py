@@ -375,7 +375,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
             service.model_copy(update={"identity": other}) if service.role == "analyzer" else service
             for service in ours.services
         ]
-        at.operator.deployment = ours.model_copy(update={"services": tuple(entries)})
+        at.operator.deployment = ours.model_copy(update={"services": tuple(entries), "version": 2})
         (row,) = (await overview(at.operator, known))["rounds"]
         assert row["terms"] is None
         assert "signature" in row["problems"]["terms"]

@@ -102,7 +102,7 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         device.mkdir()
         deployment = read_deployment(here.inside.directory)
         nowhere = (service.model_copy(update={"public_address": "127.0.0.1:1"}) for service in deployment.services)
-        write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere)}))
+        write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere), "version": 2}))
         sign_again(device, here.inside.directory)
         shown = (await run("round", "show")).stdout
         assert terms.round_id in shown
