@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -43,11 +42,6 @@ def modules() -> list[str]:
             if "croupier.protocol.v1" not in module_info.name and not module_info.name.endswith("__main__")
         ]
     return names
-
-
-def test_names_of_tests_are_short() -> None:
-    text = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
-    assert [name for name in re.findall(r"def (test_\w+)", text) if len(name) >= 70] == []
 
 
 def test_files_of_tests_that_pages_name_exist() -> None:
@@ -198,15 +192,11 @@ class Read(NamedTuple):
     """Its texts, without docstrings."""
     private: list[str]
     """Private attributes of others that it reads or sets, also by their names."""
-    parameters: dict[str, int]
-    """How many parameters each function has, without self and cls."""
-    variables: list[str]
-    """The name of each variable and parameter, as often as it is bound."""
 
 
 @cache
 def read(file: Path) -> Read:
-    contents, described = Read([], [], [], {}, []), set()
+    contents, described = Read([], [], []), set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             package = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
@@ -219,13 +209,6 @@ def read(file: Path) -> Read:
             described.add(node.value)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in described:
             contents.texts.append(node.value)
-        elif isinstance(node, Function):
-            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-            contents.parameters[node.name] = len([name for name in names if name not in ("self", "cls")])
-        elif isinstance(node, ast.arg):
-            contents.variables.append(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            contents.variables.append(node.id)
         contents.private.extend(name for name in names_of_others(node) if is_private(name))
     return contents
 
@@ -322,67 +305,3 @@ def test_tests_reach_into_private_names_only_where_a_crash_is_played() -> None:
     tests = ROOT / "tests"
     private = {str(file.relative_to(tests)): read(file).private for file in tests.rglob("*.py")}
     assert {file: names for file, names in private.items() if names and not file.startswith(PLAYS_CRASHES)} == NOT_OURS
-
-
-def test_no_function_has_more_than_nine_parameters() -> None:
-    """Commands take option groups as dataclasses, library functions as a typed dictionary of keyword arguments."""
-    files = [file for room in (*ROOMS, "lab") for file in (ROOT / room).rglob("*.py")]
-    written = [file for file in files if not file.is_relative_to(ROOT / "protocol" / "v1")]
-    long_signatures = {
-        f"{file.relative_to(ROOT)}: {name}": count
-        for file in written
-        for name, count in read(file).parameters.items()
-        if count > 9
-    }
-    assert long_signatures == {}
-
-
-VAGUE_NAMES = {"one", "found", "some", "only", "of"}
-"""Names of variables that say nothing of what they hold."""
-MOST_VAGUE_NAMES = {"the product": 3, "tests": 0}
-"""How many variables still have such a name. May become smaller only."""
-
-
-def test_no_variable_is_added_whose_name_says_nothing() -> None:
-    for place, rooms in (("the product", (*ROOMS, "lab")), ("tests", ("tests",))):
-        files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
-        count = {
-            str(file.relative_to(ROOT)): sum(name in VAGUE_NAMES for name in read(file).variables) for file in files
-        }
-        assert sum(count.values()) <= MOST_VAGUE_NAMES[place], Counter(count).most_common(10)
-
-
-CATALOGUES = ("protocol/test_errors.py", "protocol/test_statements.py", "deploy/test_rewording.py")
-"""Where sentences are checked: that every code has its text, which names the values and the range."""
-MOST_SENTENCES = 190
-"""May become smaller only: a test that repeats a sentence of the product breaks when the sentence is improved.
-
-Tests assert types, codes, and the values that a message names (`tests.support.messages`).
-"""
-IN_A_ROW = 4
-"""As many words of a sentence make it that sentence; fewer are also in others."""
-
-
-def runs_of_words(text: str) -> Iterator[tuple[str, ...]]:
-    """Yields all words that are in a row in a text, with nothing but spaces between them."""
-    for part in re.split(r"[^A-Za-z' ]+", text):
-        words = part.split()
-        yield from (tuple(words[at : at + IN_A_ROW]) for at in range(len(words) - IN_A_ROW + 1))
-
-
-def runs(file: Path) -> Iterator[tuple[str, ...]]:
-    for text in read(file).texts:
-        yield from runs_of_words(text)
-
-
-def test_tests_repeat_no_more_sentences_of_the_product_than_they_did() -> None:
-    tests = ROOT / "tests"
-    written = {run for room in (*ROOMS, "lab") for file in (ROOT / room).rglob("*.py") for run in runs(file)}
-    files = [file for file in tests.rglob("*.py") if not str(file.relative_to(tests)).startswith(CATALOGUES)]
-    counts = Counter(
-        {
-            str(file.relative_to(ROOT)): sum(not written.isdisjoint(runs_of_words(text)) for text in read(file).texts)
-            for file in files
-        }
-    )
-    assert counts.total() <= MOST_SENTENCES, counts.most_common(20)

@@ -292,7 +292,7 @@ def _people(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class WavePlan:
     """What all waves may cost, fixed when the first has been answered and before anything is read from it.
 
     It follows from the number of people who answered and from settings, and not from what they answered.
@@ -306,7 +306,7 @@ class _Plan:
     together: Guarantee
 
     @classmethod
-    def of(cls, first: Answer, settings: DiscoverySettings, terms: WaveTerms, delta: float) -> _Plan:
+    def of(cls, first: Answer, settings: DiscoverySettings, terms: WaveTerms, delta: float) -> WavePlan:
         """Returns the cost of as many waves as there may be, each with the dearest number of categories.
 
         Which number of categories is the dearest need not be exact: what exceeds the plan is refused.
@@ -356,7 +356,7 @@ async def _waves(
     group = [source.below(settings.waves) if settings.groups else None for _ in people]
     # The filter admits the waves by basic composition, too, for which it sets this share of delta aside.
     delta = terms.delta if settings.groups else 0.99 * float(BASIC_SHARE) * terms.delta / settings.waves
-    plan: _Plan | None = None
+    plan: WavePlan | None = None
     while not discovery.over:
         names, wave = discovery.categories(), len(discovery.levels)
         asked = [person for person, own in zip(people, group, strict=True) if own in (None, wave)]
@@ -366,7 +366,7 @@ async def _waves(
         answer = await ask(wave + 1, terms.round_settings(question, delta, 20.0 if plan is None else plan.wave), asked)
         certificates.append(answer.certificate)
         if not settings.groups:
-            plan = plan or _Plan.of(answer, settings, terms, delta)
+            plan = plan or WavePlan.of(answer, settings, terms, delta)
         discovery.learn(answer.shares, answer.reports, answer.fakes)
     if plan is not None:
         plan.check(certificates, terms.delta)

@@ -289,7 +289,7 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
     ("names", "objection"),
     [
         (("A", "A ", "B", "C"), "'A' and 'A ' look alike"),
-        (("A", "a\u200b", "B", "C"), "look alike"),
+        (("A", "a\u200b", "B", "C"), "invisible characters"),
         (("A", "", "B", "C"), "shuffler-2 names no organisation"),
         (("A", "A", "A", "A"), "approvals is 2, but 1 organisations run services"),
     ],

@@ -62,6 +62,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "participant-page",
         "report",
         "demo",
+        "docs",
         "quantile",
         "discover",
         "bench",

@@ -377,7 +377,7 @@ def test_what_all_waves_may_cost_follows_from_nothing_that_people_answer(monkeyp
     dearest = max(croupier.certify({5.0: 300}, f"krr(k={k})", delta=1e-6 / 13, attack=False).epsilon for k in asked)
     assert dearest < epsilon
 
-    too_small = discovering._Plan(0.1, replace(found[0].guarantee, epsilon=0.1))
-    monkeypatch.setattr("croupier.deploy.local.discovering._Plan.of", lambda *_: too_small)
+    too_small = discovering.WavePlan(0.1, replace(found[0].guarantee, epsilon=0.1))
+    monkeypatch.setattr("croupier.deploy.local.discovering.WavePlan.of", lambda *_: too_small)
     with pytest.raises(RuntimeError, match=naming("0.1", "before the first result")):
         croupier.discover(["ab"] * 300, settings, local_epsilon=5.0)

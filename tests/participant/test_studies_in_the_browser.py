@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 
 from croupier.client.rounds import fetch_terms
 from croupier.deploy.operator.surveys import kept_rounds, open_survey
-from croupier.deploy.study.versions import StudyVersion, describe_study
+from croupier.deploy.study.versions import StudyVersion, describe_study, start_study
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.forged import forged_rounds, shows
@@ -55,7 +55,7 @@ async def answer_all(page: Page, *, consents: bool) -> None:
 
 
 async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path: Path) -> None:
-    version = describe_study(study_file("diary", calendar=CALENDAR), here.at.deployment)
+    version = start_study(here.at.inside.directory, study_file("diary", calendar=CALENDAR))
     first = await opened(here, version, 1)
     (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
@@ -88,7 +88,7 @@ async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path:
 
 
 async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path) -> None:
-    version = describe_study(study_file("changed", calendar=CALENDAR), here.at.deployment)
+    version = start_study(here.at.inside.directory, study_file("changed", calendar=CALENDAR))
     first = await opened(here, version, 1)
     (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
@@ -112,7 +112,7 @@ async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tm
     After an answer the page refuses it; before one it asks for consent again.
     """
     name = f"again-{permanent}"
-    version = describe_study(study_file(name, calendar=CALENDAR, permanent=permanent), here.at.deployment)
+    version = start_study(here.at.inside.directory, study_file(name, calendar=CALENDAR, permanent=permanent))
     first = await opened(here, version, 1)
     (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
     rounds = kept_rounds(here.at.inside.directory, first.survey_id)
@@ -147,7 +147,7 @@ async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tm
 
 async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path) -> None:
     """A version with another limit, signed by all: the page asks nothing and sends nothing."""
-    version = describe_study(study_file("promised", calendar=CALENDAR), here.at.deployment)
+    version = start_study(here.at.inside.directory, study_file("promised", calendar=CALENDAR))
     first = await opened(here, version, 1)
     (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
 
@@ -175,7 +175,7 @@ async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path)
 
 async def test_another_link_is_another_person_only_if_they_say_so(here: Place, tmp_path: Path) -> None:
     """A new link is no new draw: what was sent and spent is kept by study; another person consents by themselves."""
-    version = describe_study(study_file("links", calendar=CALENDAR, permanent=True), here.at.deployment)
+    version = start_study(here.at.inside.directory, study_file("links", calendar=CALENDAR, permanent=True))
     first = await opened(here, version, 1)
     ada, again, bob = await links_of(here.at, first, tmp_path / "links", "ada", "again", "bob", gateway=here.url)
     async with here.person() as context:
@@ -223,7 +223,7 @@ async def test_a_study_is_left_by_its_whole_name(here: Place, tmp_path: Path) ->
     async with here.person() as context:
         page = await context.new_page()
         for name in ("constructor", "near"):
-            version = describe_study(study_file(name, calendar=CALENDAR, permanent=True), here.at.deployment)
+            version = start_study(here.at.inside.directory, study_file(name, calendar=CALENDAR, permanent=True))
             (link,) = await links_of(here.at, await opened(here, version, 1), tmp_path / name, "ada", gateway=here.url)
             await page.goto("about:blank")
             await page.goto(link)
@@ -247,7 +247,7 @@ KEPT = """async () => {
 async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, tmp_path: Path) -> None:
     """An unchanged answer costs nothing more, another one its budget again, and leaving destroys what is kept."""
     file = study_file("kept", calendar=CALENDAR, permanent=True, left_out="random")
-    version = describe_study(file, here.at.deployment)
+    version = start_study(here.at.inside.directory, file)
     first = await opened(here, version, 1)
     (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
