@@ -185,6 +185,7 @@ class Approvals:
     """The proposals in the operator's directory."""
 
     def __init__(self, directory: Path, deployment: Deployment, now: Callable[[], float] = time.time) -> None:
+        self._directory = directory
         self._folder = directory / OPERATOR / "proposals"
         self._deployment = deployment
         self._now = now
@@ -216,7 +217,7 @@ class Approvals:
             Code.NOT_APPROVED,
             f"{len(have)} have; this deployment needs {self._deployment.approvals}. Send {file} to them; each signs it "
             f"with 'croupier proposal approve'. Bring the signatures together with 'croupier proposal merge {file} "
-            f"COPY...', then: croupier proposal send {file}",
+            f"COPY... --dir {self._directory}', then: croupier proposal send {file} --dir {self._directory}",
         )
 
     def _known(self) -> Mapping[bytes, list[Approved]]:
