@@ -21,7 +21,7 @@ from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, pri
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
+from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import CertificateView
 
@@ -128,6 +128,17 @@ class Certificate:
     def rounds_certified(self) -> int | PermanentSeries:
         """What `certify` is to be given as rounds, to certify anything else of the same releases."""
         return self.rounds if self.series is None else self.series
+
+    @property
+    def notes(self) -> tuple[Statement[Note], ...]:
+        """What a reader has to know beside the numbers: a delta that protects nobody, tiers that are not amplified."""
+        local = [tier for tier in self.tiers if tier.epsilon >= tier.local_epsilon * self.rounds]
+        notes = []
+        if Fraction(self.delta) * self.num_users >= 1:
+            notes.append(state(Note.LARGE_DELTA, delta=self.delta, people=self.num_users))
+        if local:
+            notes.append(state(Note.TIERS_NOT_AMPLIFIED, tiers=len(local), of=len(self.tiers)))
+        return tuple(notes)
 
     def check_not_refuted(self) -> None:
         """Raises ValueError where the attack beside the certificate shows that what it says is not true."""

@@ -20,12 +20,13 @@ from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.chords import Chords, crossing
 from croupier.accountant.ranges import check_delta, check_epsilon, outside
+from croupier.accountant.recertification import at_other, can_be_repeated
 from croupier.accountant.release import Conditions, RoundConditions, SettledConditions
 from croupier.accountant.results import LowerBound
-from croupier.protocol.codes import Assumption
+from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement
+from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "CertifiedProfile",
@@ -97,8 +98,10 @@ class CertifiedProfile:
     """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it.
 
     `curve(epsilon)` is a delta, `curve.epsilon(delta)` an epsilon, both CERTIFIED under the assumptions of the points'
-    certificates: the divergence is convex in e^epsilon and does not increase, so that it is below the chords between
-    points that it is below. At e^epsilon = 0 it is 1; from the local budget on it is at most the local delta.
+    certificates. Outside of the points they are certified when asked for, where the certificates hold all that this
+    takes; else `notes` says so. Between them the divergence is convex in e^epsilon and does not increase, so that it is
+    below the chords between points that it is below. At e^epsilon = 0 it is 1; from the local budget on it is at most
+    the local delta.
 
     `between` holds further certified (epsilon, delta) under the same assumptions, so close that chords are at most
     about 5 % above `certify`. It is empty where the deltas were given: such a curve is certified, but may be far above
@@ -117,7 +120,12 @@ class CertifiedProfile:
     def __call__(self, epsilon: float) -> float:
         """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
         check_epsilon(epsilon)
-        return min(1.0, self._chords.above(epsilon))
+        value = self._chord(epsilon)
+        ends = self.points[0], self.points[-1]
+        if value == 0 or ends[0].epsilon <= epsilon <= ends[1].epsilon:
+            return value
+        again = at_other(ends[int(epsilon > ends[1].epsilon)].certificate, epsilon=float(epsilon))
+        return value if again is None else min(value, again.delta)
 
     def __str__(self) -> str:
         """One line for people: every point, rounded to the sound side, with its grade."""
@@ -127,6 +135,17 @@ class CertifiedProfile:
         )
         return f"{self.randomizer}: {points}"
 
+    @property
+    def notes(self) -> tuple[Statement[Note], ...]:
+        """That the curve is far too large outside its points, where it cannot be certified again there."""
+        if can_be_repeated(self.points[0].certificate):
+            return ()
+        least, most = self.points[-1].certificate.delta, self.points[0].certificate.delta
+        return (state(Note.CURVE_RANGE, least=least, most=most),)
+
+    def _chord(self, epsilon: float) -> float:
+        return min(1.0, self._chords.above(epsilon))
+
     def epsilon(self, delta: float) -> float:
         """The least epsilon at which the curve is at most delta, rounded up to the next float but a few.
 
@@ -134,14 +153,18 @@ class CertifiedProfile:
         """
         check_delta(delta)
         low, high = 0.0, float(self._chords.epsilons[-1])
-        if self(high) > delta:
-            raise outside("delta", delta, f"at least {self(high)!r}, the least of the curve")
-        if self(low) <= delta:
+        if self._chord(high) > delta:
+            raise outside("delta", delta, f"at least {self._chord(high)!r}, the least of the curve")
+        if self._chord(low) <= delta:
             return low
         while high - low > 4 * UNIT * high:
             middle = (low + high) / 2
-            low, high = (low, middle) if self(middle) <= delta else (middle, high)
-        return high
+            low, high = (low, middle) if self._chord(middle) <= delta else (middle, high)
+        ends = self.points[0].certificate, self.points[-1].certificate
+        if ends[1].delta <= delta <= ends[0].delta:
+            return high
+        again = at_other(ends[int(delta < ends[1].delta)], delta=float(delta))
+        return high if again is None or again.delta > delta else min(high, again.epsilon)
 
     def compare(self, other: CertifiedProfile) -> tuple[CurveSpan, ...]:
         """Which of the two curves, this one ("first") or the other ("second"), is lower where, from epsilon = 0 on.
@@ -152,7 +175,7 @@ class CertifiedProfile:
         ends = sorted({0.0, *self._chords.epsilons, *other._chords.epsilons})
         cuts = {*ends, math.inf}
         for left, right in itertools.pairwise(ends):  # chords on both sides: they cross at most once
-            before, after = self(left) - other(left), self(right) - other(right)
+            before, after = self._chord(left) - other._chord(left), self._chord(right) - other._chord(right)
             if before * after < 0:
                 cuts.add(crossing(left, right, before / (before - after)))
         spans: list[CurveSpan] = []
@@ -160,7 +183,7 @@ class CertifiedProfile:
         for left, right in itertools.pairwise(places):
             middle = right if math.isfinite(right) else left
             middle = (left + middle) / 2
-            mine, theirs = self(middle), other(middle)
+            mine, theirs = self._chord(middle), other._chord(middle)
             lower: Literal["first", "second", "neither"] = "first" if mine < theirs else "second"
             if math.isclose(mine, theirs, rel_tol=1e-9):
                 lower = "neither"
@@ -221,14 +244,14 @@ def certified_line(profile: CertifiedProfile) -> list[tuple[float, float]]:
     """
     first, last = profile.points[0].epsilon, profile.points[-1].epsilon
     nodes = [first, *(epsilon for epsilon in profile._chords.epsilons if first < epsilon < last), last]
-    line = [(first, profile(first))]
+    line = [(first, profile._chord(first))]
     for left, right in itertools.pairwise(nodes):
         step = (right - left) / DRAWN
         # The chord falls by `drop` e^(epsilon - right) for each unit of epsilon.
-        drop = (profile(left) - profile(right)) / -math.expm1(left - right) if right > left else 0.0
+        drop = (profile._chord(left) - profile._chord(right)) / -math.expm1(left - right) if right > left else 0.0
         for part in range(DRAWN):
             start, end = left + part * step, right - (DRAWN - 1 - part) * step
-            above, below = profile(start), profile(end)
+            above, below = profile._chord(start), profile._chord(end)
             if not above > below > 0:
                 line.append((end, below))
                 continue

@@ -22,9 +22,10 @@ from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.privacy_filter import delta_for_basic, last_cut, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_target_delta, is_number, outside
+from croupier.accountant.recertification import at_other
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.round_cost import RoundCost, curve_points
-from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.codes import Assumption, Method, Note, Step
 from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
@@ -71,6 +72,10 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         fixed_terms: the caller knows that which releases there are, and who takes part in each with which budget, was
             fixed before the first result. Then privacy losses compose, to less; the guarantee says what it assumes.
 
+    A certificate at a larger delta than this one is certified again for it, from its own budgets; where it does not
+    hold all that this takes (`recertification.can_be_repeated`), the guarantee holds, may be far too large, and says
+    so in its notes.
+
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. With fixed terms:
     privacy loss distributions or basic composition, whichever gives less; of deltas that add up to delta as they are
     written, in decimals, the guarantee is at their sum, rounded up, which may be above delta by its last digit.
@@ -80,7 +85,27 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
     """
     check_target_delta(delta)
-    certificates = _once_each_series(_checked(certificates))
+    stated = _once_each_series(_checked(certificates))
+    each = delta / sum(certificate.rounds for certificate in stated)
+    larger = {id(c): c for c in stated if c.delta > delta}
+    renewed = {key: at_other(c, delta=each * c.rounds) for key, c in larger.items()}
+    again = [renewed.get(id(certificate)) or certificate for certificate in stated]
+    ways = [
+        total
+        for ones in ([stated, again] if any(renewed.values()) else [stated])
+        if (total := _composed(ones, delta, fixed_terms=fixed_terms)) is not None
+    ]
+    if not ways:
+        costs = [_cost(c, last_cut(len(again), delta)) for c in again]
+        enough = math.fsum(c.delta for c in again) if fixed_terms else delta_for_basic(costs)
+        raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
+    least = min(ways, key=lambda total: (total.epsilon, total.delta))
+    kept = [c.delta for key, c in larger.items() if not renewed[key]]
+    return replace(least, notes=(state(Note.LARGER_DELTA, delta=delta, certified=max(kept)),)) if kept else least
+
+
+def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms: bool) -> Guarantee | None:
+    """Returns what these certificates come to; None without a bound. See `compose`."""
     different = {id(certificate): certificate for certificate in certificates}  # equal ones may differ in their curves
     several = Counter(id(certificate) for certificate in certificates)
     rounds = [
@@ -101,8 +126,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     else:
         assumptions[state(Assumption.TOTAL_BEFOREHAND)] = None
     if not totals:
-        enough = math.fsum(c.delta for c in certificates) if fixed_terms else delta_for_basic([*costs.elements()])
-        raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
+        return None
     epsilon, way, at = min(totals)
     methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)

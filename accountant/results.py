@@ -52,13 +52,14 @@ def _check_statements(name: str, codes: type[Code], statements: object) -> None:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta) with its grade, how it was proved, and what it assumes. Neighbours: replace-one."""
+    """(epsilon, delta) with its grade, proof, assumptions, and what else to know. Neighbours: replace-one."""
 
     epsilon: float
     delta: float
     grade: Grade
     method: Proof
     assumptions: tuple[Statement[Assumption], ...] = ()
+    notes: tuple[Statement[Note], ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
@@ -68,6 +69,7 @@ class Guarantee:
             raise outside("grade", self.grade, f"one of {', '.join(Grade)}")
         _check_statements("method", Method, self.method)
         _check_statements("assumptions", Assumption, self.assumptions)
+        _check_statements("notes", Note, self.notes)
         if not self.method:
             raise ValueError("method is empty; it must say how this number was proved")
 

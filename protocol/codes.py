@@ -175,6 +175,10 @@ class Note(StrEnum):
     FORMULA_INVALID = "formula-invalid"
     IGNORES_SHOWN_BUDGETS = "ignores-shown-budgets"
     IGNORES_DISHONEST = "ignores-dishonest"
+    LARGER_DELTA = "larger-delta"
+    CURVE_RANGE = "curve-range"
+    LARGE_DELTA = "large-delta"
+    TIERS_NOT_AMPLIFIED = "tiers-not-amplified"
     NOTED_BY_EARLIER_VERSION = "noted-by-earlier-version"
 
 
@@ -321,6 +325,10 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Note.TOO_FEW_TO_ESTIMATE: {"reports": int, "least": int},
     Note.FORMULA_INVALID: {"why": str},
     Note.IGNORES_DISHONEST: {"dishonest": int},
+    Note.LARGER_DELTA: {"delta": float, "certified": float},
+    Note.CURVE_RANGE: {"least": float, "most": float},
+    Note.LARGE_DELTA: {"delta": float, "people": int},
+    Note.TIERS_NOT_AMPLIFIED: {"tiers": int, "of": int},
     RefusalReason.TOO_FEW_REPORTS: {"reports": int, "least": int},
     RefusalReason.TOO_FEW_BUDGETS: {"budgets": int, "least": int},
     RefusalReason.TOO_MANY_WITHOUT_TICKET: {"reports": int, "most": int},

@@ -322,6 +322,18 @@ TEXTS: dict[Code, str] = {
     Note.FORMULA_INVALID: "{why}",
     Note.IGNORES_SHOWN_BUDGETS: "it does not allow for this: a report shows its tier",
     Note.IGNORES_DISHONEST: "it does not allow for this: {dishonest} of the others may be dishonest",
+    Note.LARGER_DELTA: (
+        "at δ = {delta:up6} this ε may be far too large: it is from certificates for δ up to {certified:up6} that "
+        "could not be certified again; certify the releases for the smaller δ"
+    ),
+    Note.CURVE_RANGE: (
+        "this curve is certified from δ = {least:up6} to {most:up6}; outside of that it holds, and may be far too large"
+    ),
+    Note.LARGE_DELTA: (
+        "δ = {delta:up6} is not below one in the number of people, {people}. Whatever ε is, such a δ permits "
+        "publishing one person's answer in full; choose a far smaller δ"
+    ),
+    Note.TIERS_NOT_AMPLIFIED: "{tiers} of {of} tiers are certified no less than their local budget",
     Note.NOTED_BY_EARLIER_VERSION: (
         "an earlier version of croupier has made this result, and wrote its notes as sentences, which this version "
         "does not read: that version shows them"

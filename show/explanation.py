@@ -13,13 +13,13 @@ from typing import Any, cast
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
-from croupier.accountant.certification import certify
 from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.planner import standard_error
+from croupier.accountant.recertification import certify_again, hop_noise_of
 from croupier.accountant.results import Grade, TierCertificate
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
@@ -301,16 +301,6 @@ def _if_one_hop_is_honest(certificate: Certificate) -> tuple[Section, ...]:
     return (Section("If one server is honest", paragraphs),)
 
 
-def hop_noise_of(certificate: Certificate) -> tuple[HopNoise | None, int]:
-    """Returns the hop noise that a certificate was made with, and of how many hops; (None, 1) without hop noise."""
-    hop = certificate.one_honest_hop
-    for assumption in () if hop is None else hop.assumptions:
-        if assumption.code is Assumption.ONE_HONEST_HOP:
-            stated = dict(assumption.parameters)
-            return HopNoise(float(stated["epsilon"]), float(stated["delta"])), int(stated["hops"])
-    return None, 1
-
-
 def _if_everyone_else_colludes(
     certificate: Certificate, document: Mapping[str, Any], left: Promise, randomizer: Randomizer | None
 ) -> Section:
@@ -456,21 +446,8 @@ def _again(
     dishonest: int | None = None,
     noise: HopNoise | None = None,
 ) -> Certificate:
-    stated, hops = hop_noise_of(certificate)
-    return certify(
-        Budgets.from_tiers(tiers),
-        randomizer,
-        delta=certificate.delta,
-        dishonest=certificate.dishonest if dishonest is None else dishonest,
-        linkage=certificate.linkage,
-        rounds=certificate.rounds_certified,
-        attack=False,
-        adaptive_order=_states(certificate, Assumption.ADAPTIVE_ORDER),
-        hop_noise=noise or stated,
-        hops=hops,
-        counted_by=certificate.budget_privacy,
-        seconds=SECONDS,
-    )
+    budgets = Budgets.from_tiers(tiers)
+    return certify_again(certificate, randomizer, budgets=budgets, dishonest=dishonest, noise=noise, seconds=SECONDS)
 
 
 def _what_it_costs(

@@ -9,7 +9,9 @@ from fractions import Fraction
 
 from rich.text import Text
 
-from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.codes import Note
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import state
 from croupier.show.views.text import SectionView
 
 __all__ = ["GLUE", "delta_too_large", "sections_text", "tier_budget", "wrapped"]
@@ -24,10 +26,7 @@ def delta_too_large(delta: float, num_users: int) -> str:
     """Returns a warning about a delta of one in the number of people, or more; "" for a smaller one."""
     if Fraction(delta) * num_users < 1:
         return ""
-    return (
-        f"Beware: δ = {round_up(delta)} is not below one in the number of people, {round_down(1 / num_users, 3)}. "
-        "Whatever ε is, such a δ permits publishing one person's answer in full; choose a far smaller δ."
-    )
+    return f"Beware: {state(Note.LARGE_DELTA, delta=delta, people=num_users)}."
 
 
 def tier_budget(local_epsilon: float, local_delta: float, *, up_to: bool) -> str:

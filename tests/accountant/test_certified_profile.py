@@ -187,3 +187,12 @@ def test_a_curve_is_certified_where_e_to_the_epsilon_is_no_float() -> None:
     assert curve(900.0) == 0.0
     lower = croupier.privacy_profile({1.0: 20, 450.0: 1}, "rr", deltas=[1e-2, 1e-5], rounds=2)
     assert {span.lower for span in curve.compare(lower)} >= {"first", "second"}
+
+
+def test_outside_its_points_the_curve_is_certified_again() -> None:
+    curve = croupier.privacy_profile({1.0: 1000}, "rr", deltas=[1e-4, 1e-5])
+    for delta in (1e-2, 1e-9):
+        exact = croupier.certify({1.0: 1000}, "rr", delta=delta, attack=False).epsilon
+        assert curve.epsilon(delta) == exact  # Reproduction: three times as much at 1e-9, along the chord to ε = 1.
+        assert curve(exact) <= delta * (1 + 1e-6)
+    assert not curve.notes

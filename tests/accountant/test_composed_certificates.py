@@ -13,6 +13,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
 from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.numerics.decimals import sum_above
+from croupier.protocol.codes import Note
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import joined
 from tests.support.messages import naming
@@ -181,3 +182,21 @@ def test_tables_are_added_up_as_what_they_show() -> None:
     alone = certify(Budgets.from_tiers([(0.1, 3)]), table, delta=1e-9, attack=False)
     assert alone.everyone_else_colludes.epsilon > 0.1
     assert compose([alone] * 2, delta=1e-8).epsilon >= 2 * min(alone.epsilon, alone.everyone_else_colludes.epsilon)
+
+
+@pytest.mark.parametrize("fixed_terms", [False, True])
+def test_a_smaller_delta_than_the_certificates_is_certified_for(fixed_terms: bool) -> None:
+    # Reproduction: two rounds at 1e-12 came to ten times what certify gives for them.
+    certificate = certify({1.0: 1000}, "rr", delta=1e-6, attack=False)
+    exact = certify({1.0: 1000}, "rr", delta=1e-12, rounds=2, attack=False)
+    composed = compose([certificate] * 2, delta=1e-12, fixed_terms=fixed_terms)
+    assert exact.epsilon * (1 - 1e-9) <= composed.epsilon <= 1.15 * exact.epsilon
+    assert not composed.notes
+
+
+def test_what_cannot_be_certified_for_a_smaller_delta_says_so() -> None:
+    certificate = certify({1.0: 1000}, "rr", delta=1e-6, attack=False)
+    grouped = replace(certificate, tiers=tuple(replace(tier, grouped=True) for tier in certificate.tiers))
+    composed = compose([grouped], delta=1e-9)
+    assert [note.code for note in composed.notes] == [Note.LARGER_DELTA]
+    assert composed.epsilon >= certify({1.0: 1000}, "rr", delta=1e-9, attack=False).epsilon

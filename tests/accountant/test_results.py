@@ -23,6 +23,7 @@ import croupier
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
 from croupier.accountant.answers import LOCAL
 from croupier.accountant.numerics.decimals import as_decimal, difference
+from croupier.protocol.codes import Note
 from croupier.protocol.rounding import round_down, round_up
 from tests.support.messages import naming
 from tests.support.statements import parameters
@@ -267,3 +268,12 @@ def test_floats_are_what_was_written() -> None:
     assert abs(as_decimal(2**-0.5) - Fraction(2**-0.5)) <= Fraction(2**-0.5) / 2**53
     assert (difference(0.8, 0.7), difference(0.3, 0.2), difference(0.1, 0.3)) == (0.1, 0.1, -0.2)
     assert round_up(difference(0.8, 0.7), 3) == "0.1"
+
+
+def test_a_certificate_notes_what_protects_nobody() -> None:
+    # Reproduction: only the command line said so.
+    large = certify([1.0] * 3, "rr", delta=0.5, attack=False)
+    assert Note.LARGE_DELTA in [note.code for note in large.notes]
+    alone = certify([1.0], "rr", delta=1e-6, attack=False)
+    assert [note.code for note in alone.notes] == [Note.TIERS_NOT_AMPLIFIED]
+    assert not certify([1.0] * 1000, "rr", delta=1e-6, attack=False).notes
