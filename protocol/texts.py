@@ -330,7 +330,7 @@ TEXTS: dict[Code, str] = {
         "this curve is certified from δ = {least:up6} to {most:up6}; outside of that it holds, and may be far too large"
     ),
     Note.LARGE_DELTA: (
-        "δ = {delta:up6} is not below one in the number of people, {people}. Whatever ε is, such a δ permits "
+        "δ = {delta:up6} is not below 1/{people}, for {people} people. Whatever ε is, such a δ permits "
         "publishing one person's answer in full; choose a far smaller δ"
     ),
     Note.TIERS_NOT_AMPLIFIED: "{tiers} of {of} tiers are certified no less than their local budget",

@@ -307,7 +307,7 @@ async def test_a_wave_that_too_few_have_answered_stays_open_for_the_same_call(tm
             await at.submit(terms, [Participant(parse(text), 7.0) for text in texts])
 
         async def five_answer_at_first(terms: RoundTerms, closes_unix_s: float) -> None:
-            # A second wave is asked where the noise has listed a letter that nobody's text begins with.
+            # A second wave is asked where the noise has listed a letter with which no text begins.
             await answer(terms, DRINKS if (waves / "wave-2.manifest").exists() else DRINKS[:5])
 
         async def run() -> Discovered:
