@@ -193,6 +193,6 @@ def test_outside_its_points_the_curve_is_certified_again() -> None:
     curve = croupier.privacy_profile({1.0: 1000}, "rr", deltas=[1e-4, 1e-5])
     for delta in (1e-2, 1e-9):
         exact = croupier.certify({1.0: 1000}, "rr", delta=delta, attack=False).epsilon
-        assert curve.epsilon(delta) == exact  # Reproduction: three times as much at 1e-9, along the chord to ε = 1.
+        assert curve.epsilon(delta) == exact  # Reproduction: it was read along the chord to ε = 1.
         assert curve(exact) <= delta * (1 + 1e-6)
     assert not curve.notes

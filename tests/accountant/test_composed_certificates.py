@@ -186,7 +186,7 @@ def test_tables_are_added_up_as_what_they_show() -> None:
 
 @pytest.mark.parametrize("fixed_terms", [False, True])
 def test_a_smaller_delta_than_the_certificates_is_certified_for(fixed_terms: bool) -> None:
-    # Reproduction: two rounds at 1e-12 came to ten times what certify gives for them.
+    # Reproduction: two rounds at 1e-12 came to several times what certify gives for them.
     certificate = certify({1.0: 1000}, "rr", delta=1e-6, attack=False)
     exact = certify({1.0: 1000}, "rr", delta=1e-12, rounds=2, attack=False)
     composed = compose([certificate] * 2, delta=1e-12, fixed_terms=fixed_terms)
