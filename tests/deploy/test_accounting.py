@@ -330,7 +330,7 @@ def test_beside_a_delta_the_attack_is_one_on_delta(budgets: Path) -> None:
 
 def test_a_delta_that_guarantees_nothing_is_not_shown_without_a_word(budgets: Path) -> None:
     shown = " ".join(run("certify", budgets, "--delta", "0.5").split())
-    assert re.search(naming("δ = 0.5", "0.001"), shown)
+    assert re.search(naming("δ = 0.5", "1,000 people"), shown)
     assert "Beware" not in run("certify", budgets, "--delta", "1e-6")
     assert "Beware: δ = 0.5" in " ".join(run("audit", budgets, "--delta", "0.5", "--seconds", 0).split())
     assert "Beware: δ = 0.5" in " ".join(run("plan", "--users", 9, "--epsilon", 0.1, "--delta", 0.5).split())
