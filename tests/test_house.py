@@ -52,12 +52,13 @@ def test_files_of_tests_that_pages_name_exist() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_a_client_loads_no_numeric_library() -> None:
+def test_a_client_and_an_organisation_that_approves_load_no_numeric_library() -> None:
     program = (
         "import sys, croupier.client.one_answer, croupier.client.submission, croupier.client.verification;"
         "import croupier.client.rounds, croupier.client.randomizers;"
         "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
-        "import croupier.deploy.cli;"
+        "import croupier.deploy.cli, croupier.deploy.operator.carry_out, croupier.deploy.operator.invitations;"
+        "import croupier.show.documents, croupier.show.rounds;"
         "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

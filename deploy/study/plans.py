@@ -25,7 +25,7 @@ from croupier.accountant.composed_certificates import Release, compose, compose_
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.results import Guarantee
-from croupier.deploy.operator.surveys import survey_terms
+from croupier.deploy.operator.survey_plans import survey_terms
 from croupier.deploy.study.file import StudyFile
 from croupier.deploy.study.versions import describe_study
 from croupier.protocol.deployment import Deployment

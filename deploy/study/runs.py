@@ -19,13 +19,8 @@ import grpc.aio
 from croupier.client.rounds import fetch_signed_result, read_publication
 from croupier.deploy.operator.keys import alone, replace_secret
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.surveys import (
-    LimitReachedError,
-    close_survey,
-    kept_survey,
-    open_survey,
-    withdraw_survey,
-)
+from croupier.deploy.operator.survey_plans import LimitReachedError, open_survey
+from croupier.deploy.operator.surveys import close_survey, kept_survey, withdraw_survey
 from croupier.deploy.study.journal import StudyJournal, WaveRecord
 from croupier.deploy.study.versions import StudyVersion, kept_versions, studies_folder, version_of_wave
 from croupier.net.transport import TLS, Transport

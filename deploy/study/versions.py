@@ -13,7 +13,7 @@ from pathlib import Path
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import alone, make_collector_key, write_secret
 from croupier.deploy.operator.studies import described_versions, kept_studies, studies_folder
-from croupier.deploy.operator.surveys import OfStudy, survey_terms, with_budgets
+from croupier.deploy.operator.survey_plans import OfStudy, survey_terms, with_budgets
 from croupier.deploy.study.file import StudyFile
 from croupier.deploy.study.journal import read_journal, wave_records
 from croupier.protocol.collector import read_collector_key

@@ -25,7 +25,9 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.operator.invitations import People, invite_people, num_answered
 from croupier.deploy.operator.survey_file import SurveyFile
-from croupier.deploy.operator.surveys import close_survey, open_survey, survey_results
+from croupier.deploy.operator.survey_plans import open_survey
+from croupier.deploy.operator.survey_results import survey_results
+from croupier.deploy.operator.surveys import close_survey
 
 __all__ = ["SurveyMeasured", "measure_survey", "survey_lines"]
 

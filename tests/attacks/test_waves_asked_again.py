@@ -15,7 +15,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger
 from croupier.deploy.operator.round_settings import RoundSettings, check_settings, terms_of
-from croupier.deploy.operator.surveys import OfStudy, plan_survey
+from croupier.deploy.operator.survey_plans import OfStudy, plan_survey
 from croupier.deploy.study.versions import StudyVersion, describe_study
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal, refusal_of

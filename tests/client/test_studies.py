@@ -14,7 +14,8 @@ from croupier import AsyncClient, Limits
 from croupier.client.joined import WaveRecord, read_joined
 from croupier.client.studies import Answers, Follower, answer_open_waves, find_study, follow, join
 from croupier.client.submission import Participant, prepare_one
-from croupier.deploy.operator.surveys import close_survey, kept_survey, open_survey
+from croupier.deploy.operator.survey_plans import open_survey
+from croupier.deploy.operator.surveys import close_survey, kept_survey
 from croupier.deploy.study.versions import StudyVersion, describe_study
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId

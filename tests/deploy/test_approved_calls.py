@@ -24,7 +24,8 @@ from croupier.deploy.operator.invitations import (
 )
 from croupier.deploy.operator.proposals import read_proposal
 from croupier.deploy.operator.roster import enrolled
-from croupier.deploy.operator.surveys import kept_rounds, open_survey
+from croupier.deploy.operator.survey_plans import open_survey
+from croupier.deploy.operator.surveys import kept_rounds
 from croupier.deploy.study.versions import start_study
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId

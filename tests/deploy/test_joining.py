@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.client.key_file import read_private_key
-from croupier.deploy.operator.surveys import open_survey
+from croupier.deploy.operator.survey_plans import open_survey
 from croupier.deploy.study.versions import start_study
 from croupier.protocol.identity import public_key_of
 from tests.support import in_process

@@ -23,7 +23,8 @@ from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.reports import check_report_file, collect
 from croupier.deploy.operator.results import kept_result
 from croupier.deploy.operator.survey_file import read_survey_file
-from croupier.deploy.operator.surveys import close_survey, open_survey
+from croupier.deploy.operator.survey_plans import open_survey
+from croupier.deploy.operator.surveys import close_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse

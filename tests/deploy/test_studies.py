@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.operator.surveys import plan_survey
+from croupier.deploy.operator.survey_plans import plan_survey
 from croupier.deploy.study.file import read_study_file
 from croupier.deploy.study.versions import describe_study, kept_studies, kept_versions, start_study
 from tests.support.command_line import answer, croupier

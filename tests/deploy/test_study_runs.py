@@ -20,7 +20,8 @@ import pytest
 from croupier.accountant.results import Grade
 from croupier.client.submission import Participant
 from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.operator.surveys import kept_rounds, plan_survey
+from croupier.deploy.operator.survey_plans import plan_survey
+from croupier.deploy.operator.surveys import kept_rounds
 from croupier.deploy.study.journal import StudyJournal, read_journal, wave_records
 from croupier.deploy.study.metrics import GAUGES, StudyMetrics, waves_borne
 from croupier.deploy.study.results import study_state, study_view

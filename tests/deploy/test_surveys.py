@@ -23,18 +23,15 @@ from croupier.client.submission import Participant
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.survey_file import SurveyFile, read_survey_file
-from croupier.deploy.operator.surveys import (
-    close_survey,
+from croupier.deploy.operator.survey_plans import (
     forecast_closing,
     forecast_survey,
-    kept_rounds,
-    kept_survey,
     open_survey,
     plan_survey,
-    survey_results,
     with_budgets,
-    withdraw_survey,
 )
+from croupier.deploy.operator.survey_results import survey_results
+from croupier.deploy.operator.surveys import close_survey, kept_rounds, kept_survey, withdraw_survey
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise

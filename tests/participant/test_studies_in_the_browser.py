@@ -11,7 +11,8 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from croupier.client.rounds import fetch_terms
-from croupier.deploy.operator.surveys import kept_rounds, open_survey
+from croupier.deploy.operator.survey_plans import open_survey
+from croupier.deploy.operator.surveys import kept_rounds
 from croupier.deploy.study.versions import StudyVersion, describe_study, start_study
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from croupier.deploy.operator.invitations import People, invite_people
 from croupier.deploy.operator.survey_file import SurveyFile
-from croupier.deploy.operator.surveys import open_survey
+from croupier.deploy.operator.survey_plans import open_survey
 from croupier.protocol.surveys import Survey
 from tests.support.rounds import Table
 

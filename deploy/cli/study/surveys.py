@@ -26,7 +26,7 @@ from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.survey_file import Lines, SurveyFile, Value
-    from croupier.deploy.operator.surveys import SurveyResults
+    from croupier.deploy.operator.survey_results import SurveyResults
     from croupier.protocol.surveys import Survey
     from croupier.show.forecasts import SurveyForecastView
     from croupier.show.views.surveys import SurveyResultsView, SurveyView
@@ -59,7 +59,7 @@ def survey_new(
     """Ask what to ask, and write it into a new file."""
     with plain_errors():
         from croupier.deploy.operator.survey_file import read_survey_file, written
-        from croupier.deploy.operator.surveys import with_budgets
+        from croupier.deploy.operator.survey_plans import with_budgets
         from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         values, questions = ask_survey(file)
@@ -149,7 +149,7 @@ def survey_forecast(
 def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[SurveyForecastView]:
     import asyncio
 
-    from croupier.deploy.operator.surveys import forecast_survey
+    from croupier.deploy.operator.survey_plans import forecast_survey
     from croupier.show.forecasts import survey_forecast_json
 
     forecasts = asyncio.run(forecast_survey(directory, file, expected))
@@ -177,7 +177,8 @@ def survey_open(
         import asyncio
 
         from croupier.deploy.operator.survey_file import read_survey_file
-        from croupier.deploy.operator.surveys import open_survey, survey_folder
+        from croupier.deploy.operator.survey_plans import open_survey
+        from croupier.deploy.operator.surveys import survey_folder
         from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         asked = read_survey_file(file)
@@ -278,7 +279,7 @@ def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
     """Says what closing would come to; returns whether a question would be held."""
     import asyncio
 
-    from croupier.deploy.operator.surveys import forecast_closing
+    from croupier.deploy.operator.survey_plans import forecast_closing
     from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
 
     said = asyncio.run(forecast_closing(directory, survey))
@@ -333,7 +334,7 @@ def survey_results(
         import asyncio
 
         from croupier.deploy.directory import client_transport
-        from croupier.deploy.operator.surveys import survey_results as results_of
+        from croupier.deploy.operator.survey_results import survey_results as results_of
 
         results = asyncio.run(results_of(directory, survey_id, wait_s, client_transport(gateway), note))
         document = _results_json(results)
