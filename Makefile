@@ -20,7 +20,7 @@ help:
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation and how it is written"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make paper   the paper of the exchange bound as HTML and PDF, in docs/paper"
-	@echo "make protos  regenerate protocol/v1 from proto/, and the JSON schema of certificates"
+	@echo "make protos  regenerate croupier/protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
 	@echo "make node    the JavaScript clients of examples/node and web/ on the vectors and a deployment (needs Node and npm)"
@@ -44,13 +44,13 @@ train: $(VENV)/.installed-sgd
 	$(BIN)/croupier train $(ARGS)
 
 bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
-	$(BIN)/croupier lab bench-accountant
+	$(BIN)/croupier research bench-accountant
 	$(BIN)/croupier bench --times 3
-	$(BIN)/croupier lab bench-cluster
-	$(BIN)/croupier lab bench-load
-	$(BIN)/croupier lab bench-stores $(if $(POSTGRESQL),--postgresql $(POSTGRESQL))
-	$(BIN)/croupier lab capacity
-	$(BIN)/croupier lab bench-report
+	$(BIN)/croupier research bench-cluster
+	$(BIN)/croupier research bench-load
+	$(BIN)/croupier research bench-stores $(if $(POSTGRESQL),--postgresql $(POSTGRESQL))
+	$(BIN)/croupier research capacity
+	$(BIN)/croupier research bench-report
 
 # The groups of tests in the order that tests/conftest.py gives them, the longest first.
 WORKERS ?= 4
@@ -100,13 +100,13 @@ check-architecture:
 	$(BIN)/lint-imports
 check-drift:
 	PYTHON=$(BIN)/python sh proto/generate.sh --check
-	$(BIN)/croupier lab pages --check
+	$(BIN)/croupier research pages --check
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 paper: $(VENV)/.installed-paper
-	$(BIN)/croupier lab paper-build
+	$(BIN)/croupier research paper-build
 
 protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh

@@ -11,7 +11,14 @@ deployment.
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+if not (Path(__file__).parent / "accountant").is_dir():
+    raise ImportError(
+        "this checkout has no symbolic links: croupier/accountant is not a folder. Run 'git config core.symlinks true' "
+        "and 'git checkout -- croupier', or install the wheel"
+    )
 
 from croupier import accountant
 

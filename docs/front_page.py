@@ -2,7 +2,7 @@
 
 They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
 here. Anything else that they link to is not on the site, and the build, which allows no warning, says so. The JSON
-schema of certificates is on the site, too, and `lab.reference` makes what pages leave to the program.
+schema of certificates is on the site, too, and `research.reference` makes what pages leave to the program.
 """
 
 import re
@@ -12,7 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from lab.reference import with_generated
+from research.reference import with_generated
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -20,7 +20,7 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
-SCHEMA = "protocol/certificate.schema.json"
+SCHEMA = "croupier/protocol/certificate.schema.json"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

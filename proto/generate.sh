@@ -1,5 +1,5 @@
 #!/bin/sh
-# Generate protocol/v1 from proto/croupier/protocol/v1, and the JSON schema of certificates; with --check, only say
+# Generate croupier/protocol/v1 from proto/croupier/protocol/v1, and the JSON schema of certificates; with --check, only say
 # whether the committed files are what would be made.
 # protoc names a Python module by the path of its .proto file: under proto/ that is the path of the package.
 set -eu
@@ -14,17 +14,17 @@ PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
   --grpc_python_out="$out" --mypy_grpc_out="quiet:$out" proto/croupier/protocol/v1/services.proto
 made="$out/croupier/protocol/v1"
 if [ "${1:-}" != "--check" ]; then
-  cp "$made"/* protocol/v1/
+  cp "$made"/* croupier/protocol/v1/
   "$PYTHON" -m croupier.protocol.certificates > "$out/schema.json"
-  cp "$out/schema.json" protocol/certificate.schema.json
+  cp "$out/schema.json" croupier/protocol/certificate.schema.json
   exit 0
 fi
-"$PYTHON" -m croupier.protocol.certificates | cmp -s - protocol/certificate.schema.json ||
-  { echo "proto drift: protocol/certificate.schema.json; run 'make protos'" >&2; exit 1; }
+"$PYTHON" -m croupier.protocol.certificates | cmp -s - croupier/protocol/certificate.schema.json ||
+  { echo "proto drift: croupier/protocol/certificate.schema.json; run 'make protos'" >&2; exit 1; }
 for file in "$made"/*; do
-  cmp -s "$file" "protocol/v1/$(basename "$file")" || { echo "proto drift: protocol/v1/$(basename "$file"); run 'make protos'" >&2; exit 1; }
+  cmp -s "$file" "croupier/protocol/v1/$(basename "$file")" || { echo "proto drift: croupier/protocol/v1/$(basename "$file"); run 'make protos'" >&2; exit 1; }
 done
-for kept in protocol/v1/*_pb2*.py*; do
+for kept in croupier/protocol/v1/*_pb2*.py*; do
   [ -e "$made/$(basename "$kept")" ] || { echo "proto drift: $kept has no .proto any more" >&2; exit 1; }
 done
 echo "generated code matches proto/"

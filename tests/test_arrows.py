@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BELOW_THE_COMMAND_LINE = (
-    *("protocol", "net", "runtime", "shuffler", "accountant", "analyzer", "show", "client", "training"),
+    *(f"croupier/{room}" for room in ("protocol", "net", "runtime", "show", "training")),
+    *("shuffler", "accountant", "analyzer", "client"),
     *(f"deploy/{room}" for room in ("console", "gateway", "local", "node", "operator", "render")),
 )
 

@@ -28,7 +28,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 
 pytestmark = pytest.mark.xdist_group("house")  # every file is read once
 ROOT = Path(__file__).parents[1]
-IMPORTED = ("croupier", "lab")
+IMPORTED = ("croupier", "research")
 
 
 def modules() -> list[str]:
@@ -91,7 +91,7 @@ def test_tests_that_are_named_as_long_exist() -> None:
 
 def test_ci_has_every_python_all_rooms_and_the_oldest_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(project["tool"]["slipcover"]["source"]) == {"croupier", *ROOMS}
+    assert set(project["tool"]["slipcover"]["source"]) == {"croupier", *ROLES}
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
     runs_on = jobs["check-and-test"]["strategy"]["matrix"]["include"]
     assert {job["python"] for job in runs_on} >= {"3.11", "3.12", "3.13", "3.14"}
@@ -130,7 +130,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def methods() -> dict[tuple[str, str], list[tuple[str, Function]]]:
     """Every method of the services, with its file, by the names of its class and of itself."""
     places: dict[tuple[str, str], list[tuple[str, Function]]] = {}
-    for package in ("net", "runtime", "shuffler", "accountant", "analyzer", "deploy/node"):
+    for package in ("croupier/net", "croupier/runtime", "shuffler", "accountant", "analyzer", "deploy/node"):
         for file in (ROOT / package).rglob("*.py"):
             walked = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
             for definition in (node for node in walked if isinstance(node, ast.ClassDef)):
@@ -231,17 +231,15 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in PUBLIC_ANYWAY
 
 
-ROOMS = sorted(
-    folder.name for folder in (ROOT / "croupier").iterdir() if folder.is_dir() and folder.name != "__pycache__"
-)
-"""The subpackages. In a checkout they are links to folders at the root, which Python also finds by their bare names."""
+ROLES = sorted(folder.name for folder in (ROOT / "croupier").iterdir() if folder.is_symlink())
+"""The subpackages that are links to folders at the root, which Python also finds by their bare names."""
 
 
-def test_the_rooms_are_imported_from_croupier_only() -> None:
+def test_the_roles_are_imported_from_croupier_only() -> None:
     """A module that is imported by two names is there twice: its classes differ, and `except` misses its errors."""
-    assert {"accountant", "analyzer", "client", "deploy", "protocol", "runtime", "shuffler"} <= set(ROOMS)
+    assert ROLES == ["accountant", "analyzer", "client", "deploy", "shuffler"]
     violations = []
-    for folder in ("croupier", *ROOMS, "lab", "tests", "examples", "notebooks", "docs"):
+    for folder in ("croupier", *ROLES, "research", "tests", "examples", "notebooks", "docs"):
         for file in sorted(
             file_found for file_found in (ROOT / folder).rglob("*.py*") if file_found.suffix in (".py", ".pyi")
         ):
@@ -249,7 +247,7 @@ def test_the_rooms_are_imported_from_croupier_only() -> None:
             for program in (text for text in read(file).texts if "import" in text):  # that tests start
                 names += re.findall(r"from +([\w.]+) +import", program)
                 names += re.split(r" *, *", ",".join(re.findall(r"import +([\w.]+(?: *, *[\w.]+)*) *(?:;|$)", program)))
-            violations += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in ROOMS]
+            violations += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in ROLES]
     assert violations == []
 
 
@@ -258,7 +256,7 @@ def test_no_module_is_there_twice() -> None:
     program = (
         "import importlib, sys\n"
         f"for name in {modules()!r}: importlib.import_module(name)\n"
-        f"print([name for name in sys.modules if name.split('.')[0] in {list(ROOMS)!r}])\n"
+        f"print([name for name in sys.modules if name.split('.')[0] in {list(ROLES)!r}])\n"
         "print('sqlalchemy.dialects.postgresql' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`croupier experiment` and `croupier lab`: the maintainers' tools, which are in a checkout and not in a wheel."""
+"""`croupier experiment` and `croupier research`: the maintainers' tools, which are in a checkout and not in a wheel."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from croupier.deploy.cli.console import BAD_INPUT, MEASURE, fail
 __all__ = ["add_commands"]
 
 _ROOT = Path(__file__).resolve().parents[2]
-"""The root of a checkout, where lab/ lies beside deploy/; in an installed package it does not."""
+"""The root of a checkout, where research/ lies beside deploy/; in an installed package it does not."""
 _GROUPS = {
-    "experiment": ("lab.experiment_commands", "Repeat the papers' figures and tables; needs a checkout."),
-    "lab": ("lab.commands", "For maintainers: measurements and the documentation's tables; needs a checkout."),
+    "experiment": ("research.experiment_commands", "Repeat the papers' figures and tables; needs a checkout."),
+    "research": (
+        "research.commands",
+        "Measurements and the tables of the documentation; needs a checkout.",
+    ),
 }
 """Where the commands of a group are, and what is said about the group where they are not."""
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Adds the groups `experiment` and `lab`, or else commands that say how to get them."""
-    in_checkout = (_ROOT / "lab" / "__init__.py").is_file()
+    """Adds the groups `experiment` and `research`, or else commands that say how to get them."""
+    in_checkout = (_ROOT / "research" / "__init__.py").is_file()
     if in_checkout and str(_ROOT) not in sys.path:
         sys.path.append(str(_ROOT))
     for name, (module, purpose) in _GROUPS.items():

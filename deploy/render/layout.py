@@ -1,7 +1,7 @@
 """One description of a deployment: which service runs on which host, at which ports, within which limits.
 
 Units and compose files are rendered from it, for a given deployment (`croupier init`) and for the examples
-that are committed (`lab.committed`), so that they cannot contradict each other.
+that are committed (`research.committed`), so that they cannot contradict each other.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from lab.reference import attacks, with_generated
+from research.reference import attacks, with_generated
 
 HERE = Path(__file__).parent
 PAGES = HERE.parents[1] / "docs"

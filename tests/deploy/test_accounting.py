@@ -16,7 +16,7 @@ from croupier.deploy.cli import app
 from croupier.protocol.codes import Assumption, Method, Step
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.show.explanation import explain
-from lab.bench.certificates import TIMED_CASES, time_case
+from research.bench.certificates import TIMED_CASES, time_case
 from tests.support.accounting import draw_points_only
 from tests.support.messages import naming
 from tests.support.sheets import write_book
@@ -271,7 +271,7 @@ def test_plan_says_where_the_most_that_a_client_accepts_is_the_limit() -> None:
 
 def test_tightness_writes_its_table(tmp_path: Path) -> None:
     out = tmp_path / "tightness.md"
-    (row,) = answer("lab", "tightness", "--seconds", 0, "--cases", 1, "--out", out)["rows"]
+    (row,) = answer("research", "tightness", "--seconds", 0, "--cases", 1, "--out", out)["rows"]
     assert 1 <= row["ratio"] < 1.02
     assert round_up(row["certified"]) in out.read_text()
 

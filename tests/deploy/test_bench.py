@@ -20,9 +20,9 @@ from croupier.deploy.local.throughput import (
     seconds_left,
 )
 from croupier.protocol.errors import Code, Refusal
-from lab.bench import stores
-from lab.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
-from lab.bench.survey import survey_lines
+from research.bench import stores
+from research.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
+from research.bench.survey import survey_lines
 from tests.support.command_line import answer
 from tests.support.messages import naming
 
@@ -111,7 +111,7 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
 def test_everybody_who_answers_a_simulated_survey_is_counted(tmp_path: Path) -> None:
     """With processes, because what it measures is a deployment as operators start it, with a gateway before it."""
     sizes = ("--people", "10", "--questions", "2", "--hops", "1")
-    result = answer("lab", "bench-survey", *sizes, "--out", tmp_path)
+    result = answer("research", "bench-survey", *sizes, "--out", tmp_path)
     assert (result["answered"], result["counted"]) == (10, [10, 10])
     assert len(result["errors"]) == len(result["standard_errors"]) == 10
     within = sum(abs(e) <= 6 * s for e, s in zip(result["errors"], result["standard_errors"], strict=True))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from croupier.show.documents import part_of_page
-from lab.bench.capacity import Feed, Machine, PerUser, capacity_lines, costs_per_user, feed_of, needs
-from lab.bench.cluster import scaling_lines
+from research.bench.capacity import Feed, Machine, PerUser, capacity_lines, costs_per_user, feed_of, needs
+from research.bench.cluster import scaling_lines
 from tests.support.command_line import answer, refused
 from tests.support.messages import naming
 
@@ -104,10 +104,10 @@ def test_the_page_shows_what_the_function_says_of_the_measurements(tmp_path: Pat
     assert curve == "\n" + "\n".join(scaling_lines(json.loads(cluster.read_text())))
     page = tmp_path / "page.md"
     page.write_text("# A page\n<!-- capacity -->\nold\n<!-- end of capacity -->\nand more\n")
-    said = answer("lab", "capacity", "--bench", bench, "--cluster", cluster, "--page", page)
+    said = answer("research", "capacity", "--bench", bench, "--cluster", cluster, "--page", page)
     assert page.read_text() == f"# A page\n<!-- capacity -->{inside}<!-- end of capacity -->\nand more\n"
     assert {row["users"] for row in said["rows"]} == {10**8, 10**9}
     assert {row["service"] for row in said["rows"]} == set(costs)
     page.write_text("# Another\n")
-    options = ("lab", "capacity", "--bench", bench, "--cluster", cluster, "--page", page)
+    options = ("research", "capacity", "--bench", bench, "--cluster", cluster, "--page", page)
     assert "must have <!-- capacity -->" in refused(*options)

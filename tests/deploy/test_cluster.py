@@ -23,7 +23,7 @@ from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.deploy.operator.keys import make_cluster_keys
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.cluster import Cluster
-from lab.bench.cluster import envelopes_of, open_on
+from research.bench.cluster import envelopes_of, open_on
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, refused
@@ -90,15 +90,15 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
 def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.bench.cluster.EMPTY_JOBS", 20)
+    monkeypatch.setattr("research.bench.cluster.EMPTY_JOBS", 20)
     work, envelopes = envelopes_of(1500)
     costs = asyncio.run(open_on(cluster, work, envelopes))
     own = costs["items_per_s"], costs["workers_cpu_s_per_item"], costs["own_cpu_s_per_item"], costs["own_cpu_s_per_job"]
     assert min(own) > 0  # the scheduler's CPU time has steps of 10 ms
     assert costs["workers_cpu_s_per_item"] > costs["own_cpu_s_per_item"]
-    assert re.search(naming("least 1"), refused("lab", "bench-cluster", "--workers", "2,0"))
-    assert "at least 1000" in refused("lab", "bench-cluster", "--items", "10")
-    assert "whole numbers" in refused("lab", "bench-cluster", "--workers", "many")
+    assert re.search(naming("least 1"), refused("research", "bench-cluster", "--workers", "2,0"))
+    assert "at least 1000" in refused("research", "bench-cluster", "--items", "10")
+    assert "whole numbers" in refused("research", "bench-cluster", "--workers", "many")
 
 
 def test_no_process_of_a_cluster_may_leave_a_core_file(cluster: LocalCluster) -> None:

@@ -68,7 +68,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "bench",
         "train",
         "experiment",
-        "lab",
+        "research",
     }
     rounds = {"forecast", "propose", "approve", "open", "list", "show", "close", "withdraw", "result"}
     assert set(command("round").commands) == rounds
@@ -89,7 +89,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "paper-results",
         "paper-build",
     }
-    assert set(command("lab").commands) == others | benches
+    assert set(command("research").commands) == others | benches
 
 
 def test_a_shell_completes_commands() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from croupier.show.documents import part_of_page, write_json
-from lab.bench.comparison import add_run, compare, comparison_lines, machine, page_parts
+from research.bench.comparison import add_run, compare, comparison_lines, machine, page_parts
 from tests.support.command_line import answer, croupier, refused
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,7 +46,7 @@ def test_a_run_is_added_once_and_runs_of_another_machine_are_dropped() -> None:
 
 def test_the_command_names_what_became_worse_and_keeps_a_run(tmp_path: Path) -> None:
     out, kept, page = tmp_path / "out", tmp_path / "kept", tmp_path / "page.md"
-    where = ("lab", "bench-report", "--out", out, "--kept", kept, "--page", page)
+    where = ("research", "bench-report", "--out", out, "--kept", kept, "--page", page)
     assert "nothing" in refused(*where)
     page.write_text("# A page\n<!-- measured -->\n<!-- end of measured -->\n")
 

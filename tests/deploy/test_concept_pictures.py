@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import croupier
-from lab.concept_pictures import LOCAL_EPSILON, PEOPLE, write_pictures
+from research.concept_pictures import LOCAL_EPSILON, PEOPLE, write_pictures
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -13,10 +13,10 @@ import pytest
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.plots import plot_experiment
 from croupier.show.views.experiments import FindingsView
-from lab.experiments.catalogue import FIGURES, chosen
-from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
-from lab.experiments.measures.histograms import BOXES, read_checkins
-from lab.experiments.runner import run_figures
+from research.experiments.catalogue import FIGURES, chosen
+from research.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
+from research.experiments.measures.histograms import BOXES, read_checkins
+from research.experiments.runner import run_figures
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming
 

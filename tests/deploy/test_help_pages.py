@@ -15,7 +15,7 @@ from croupier.deploy.cli import app
 from croupier.deploy.cli.help_pages import EXAMPLES, GROUPS, MANY_OPTIONS
 from tests.support.command_line import croupier
 
-MAINTAINERS = ("lab", "experiment")
+MAINTAINERS = ("research", "experiment")
 """Groups that are in a checkout alone; their commands have no example."""
 
 

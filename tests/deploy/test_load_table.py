@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.bench.load import SHARES, LoadRow, load_lines, measure_load
+from research.bench.load import SHARES, LoadRow, load_lines, measure_load
 from tests.support.messages import naming
 
 

@@ -16,15 +16,15 @@ from tests.support.walks import ROOT, walked
 STOPS = (
     "client/async_client.py",
     "client/one_answer.py",
-    "protocol/questions.py",
-    "protocol/onion.py",
+    "croupier/protocol/questions.py",
+    "croupier/protocol/onion.py",
     "client/tickets.py",
     "accountant/service/tickets.py",
     "client/submission.py",
     "shuffler/submissions.py",
     "shuffler/batch_mixer.py",
-    "runtime/lane_sender.py",
-    "runtime/lane_receiver.py",
+    "croupier/runtime/lane_sender.py",
+    "croupier/runtime/lane_receiver.py",
     "accountant/service/ticket_keys.py",
     "analyzer/held_reports.py",
     "client/rounds.py",
@@ -57,11 +57,11 @@ def test_a_call_that_comes_back_is_noticed() -> None:
         exec(compile(text, str(ROOT / place), "exec"), names)
         return names
 
-    low = written("net/low.py", "def run(work): work()")
+    low = written("croupier/net/low.py", "def run(work): work()")
     high = written("client/high.py", "def back(): pass\ndef plain(run): run(lambda: None)\ndef yoyo(run): run(back)")
     with walked() as walk:
         high["plain"](low["run"])
-    assert (walk.files, walk.returns) == (["client/high.py", "net/low.py"], set())
+    assert (walk.files, walk.returns) == (["client/high.py", "croupier/net/low.py"], set())
     with walked() as walk:
         high["yoyo"](low["run"])
-    assert walk.returns == {"net/low.py:run -> client/high.py:back"}
+    assert walk.returns == {"croupier/net/low.py:run -> client/high.py:back"}

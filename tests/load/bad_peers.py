@@ -26,7 +26,7 @@ from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from lab.bench import load
+from research.bench import load
 from tests.support.http2 import calling
 
 __all__ = ["BadPeer", "bad_peers", "relay"]

@@ -41,7 +41,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from lab.bench.load import relay
+from research.bench.load import relay
 from tests.support.http2 import Caller
 
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each channel

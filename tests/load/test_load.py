@@ -23,7 +23,7 @@ from croupier.net.transport import public_channel
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from lab.bench.load import simulated_clients
+from research.bench.load import simulated_clients
 from tests.load.bad_peers import bad_peers, relay
 from tests.support import settings
 from tests.support.clients import seal_all_of, submissions_of
@@ -68,7 +68,7 @@ async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path:
 
 @pytest.mark.asyncio
 async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tmp_path: Path) -> None:
-    """The bench in small: `croupier lab bench-load`. A third of the bad peers is silent, slow, or gone."""
+    """The bench in small: `croupier research bench-load`. A third of the bad peers is silent, slow, or gone."""
     async with table(tmp_path, 1, over_tls=True) as at:
         terms = await at.operator.open_round(settings())
         sealed = await seal_all_of(at.operator, terms, [Participant(number % 2, 1.0) for number in range(300)])

@@ -30,8 +30,8 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.errors import Code
 from croupier.protocol.rounding import round_up
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
-from lab.paper import SOURCE, paper_digest
-from lab.reference import commands_tables, errors_table, metrics_table
+from research.paper import SOURCE, paper_digest
+from research.reference import commands_tables, errors_table, metrics_table
 from tests.support import sign_again
 
 ROOT = Path(__file__).parents[2]

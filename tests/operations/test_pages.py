@@ -9,9 +9,9 @@ import pytest
 
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.v1 import messages_pb2 as pb
-from lab.pages import changes, write_pages, written_again
-from lab.protocol_reference import calls_table, enum_table, message_tables
-from lab.reference import settings_table
+from research.pages import changes, write_pages, written_again
+from research.protocol_reference import calls_table, enum_table, message_tables
+from research.reference import settings_table
 from tests.support.messages import naming
 
 

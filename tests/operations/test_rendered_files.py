@@ -24,7 +24,7 @@ from croupier.deploy.operator.init import initialise
 from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.render.layout import Layout
 from croupier.runtime.service_directory import load_settings
-from lab.committed import EXAMPLE, committed_files, write_committed
+from research.committed import EXAMPLE, committed_files, write_committed
 
 ROOT = Path(__file__).parents[2]
 RELEASE: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "release"))
@@ -35,7 +35,7 @@ WRITTEN = "croupier-join@.service"
 
 
 def test_the_committed_files_are_what_is_rendered(tmp_path: Path) -> None:
-    """`croupier lab deployment-files` makes them."""
+    """`croupier research deployment-files` makes them."""
     for path, text in committed_files().items():
         assert (ROOT / path).read_text() == text, f"{path} is not what is rendered"
     rendered = set(committed_files())

@@ -88,8 +88,8 @@ def test_a_source_distribution_makes_a_wheel_with_the_address_of_either(tmp_path
     assert urls_of_wheel(has_not, tmp_path / "3", CROUPIER_PROJECT_URL=SOURCE) == URLS
 
 
-FOLDERS = ("client", "protocol", "deploy", "accountant", "lab")
-FILES = ("runtime", "shuffler", "analyzer", "training", "show", "net", "proto", "tests")
+FOLDERS = ("client", "deploy", "accountant", "research")
+FILES = ("shuffler", "analyzer", "proto", "tests")
 TRAP = "raise ImportError(f'{__name__} was imported by its bare name')\n"
 USES_THE_LIBRARY = """
 import importlib.metadata, sys
@@ -103,7 +103,7 @@ with croupier.connect("d", directory="device") as client:
 assert command.load().__module__ == "croupier.deploy.cli"
 """
 IMPORTS_ROOMS = """
-for room in ("accountant", "client", "runtime", "deploy", "lab"):
+for room in ("accountant", "client", "shuffler", "deploy", "research"):
     try:
         __import__(room)
     except ModuleNotFoundError:
@@ -126,16 +126,19 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def test_a_wheel_has_one_package_with_every_file_of_it(wheel: Path, tmp_path: Path) -> None:
-    """The rooms' folders lie beside croupier/ in a checkout, and are reached through links in it."""
+    """The folders of the roles lie beside croupier/ in a checkout, and are reached through links in it."""
     with zipfile.ZipFile(wheel) as file:
         assert {name.split("/")[0] for name in file.namelist()} == {
             "croupier",
             f"croupier-{importlib.metadata.version('croupier')}.dist-info",
         }
-    expected = {f"croupier/{file.name}" for file in (ROOT / "croupier").iterdir() if file.is_file()}
-    for room in (folder for folder in (ROOT / "croupier").iterdir() if folder.is_symlink()):
-        files = (file for file in room.resolve().rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        expected |= {f"croupier/{file.relative_to(ROOT)}" for file in files}
+    roles = [ROOT / folder.name for folder in (ROOT / "croupier").iterdir() if folder.is_symlink()]
+    files = [file for folder in (ROOT / "croupier", *roles) for file in folder.rglob("*")]
+    expected = {
+        f"croupier/{file.relative_to(ROOT)}".replace("croupier/croupier/", "croupier/")
+        for file in files
+        if file.is_file() and "__pycache__" not in file.parts
+    }
     expected |= {f"croupier/protocol/v1/{name}.proto" for name in ("messages", "services")}
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "design").glob("*.md")]
     expected |= {f"croupier/{page.relative_to(ROOT)}" for page in pages}
@@ -189,7 +192,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
     assert "At three in the morning" in command("docs", "runbook")
     (traps / "people.csv").write_text("epsilon,count\n1,1000\n")
     assert "CERTIFIED" in command("certify", "people.csv", "--delta", "1e-6")
-    for group in ("lab", "experiment"):
+    for group in ("research", "experiment"):
         said = command(group, "run", "--quick", expect=2)
         assert re.search(naming(f"'croupier {group}'"), said)
     command("up", "--dir", "d", "--hops", "1")
@@ -202,4 +205,4 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
         command("down", "--dir", "d")
     elsewhere = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     missing = run([python, "-c", IMPORTS_ROOMS], elsewhere, tmp_path).stdout.split()
-    assert missing == ["accountant", "client", "runtime", "deploy", "lab"]
+    assert missing == ["accountant", "client", "shuffler", "deploy", "research"]

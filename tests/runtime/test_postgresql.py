@@ -25,7 +25,7 @@ from croupier.runtime.database import Timeouts
 from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
-from lab.bench.stores import kinds_of, measure_stores, store_lines
+from research.bench.stores import kinds_of, measure_stores, store_lines
 from tests.support.messages import naming
 from tests.support.postgresql import Server
 

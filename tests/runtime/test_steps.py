@@ -9,7 +9,7 @@ from pathlib import Path
 from croupier.runtime.steps import StoreStep
 
 _ROOT = Path(__file__).parents[2]
-_ROOMS = ("runtime", "shuffler", "analyzer", "accountant/service")
+_ROOMS = ("croupier/runtime", "shuffler", "analyzer", "accountant/service")
 
 
 def files() -> Iterator[tuple[Path, ast.Module]]:

@@ -151,7 +151,7 @@ def test_the_same_command_twice_is_one_training(
 @pytest.mark.xdist_group("training processes")
 def test_both_modes_are_measured_with_the_same_numbers() -> None:
     done = CliRunner().invoke(
-        app, ["lab", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json"]
+        app, ["research", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json"]
     )
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)

@@ -1,5 +1,5 @@
 // One version of the deployment file: which services there are, and which keys are believed in which round. It is read
-// from the statement that the services sign (protocol/deployment.py); which version follows another one, versions.ts says.
+// from the statement that the services sign (croupier/protocol/deployment.py); which version follows another one, versions.ts says.
 import {type Bytes, context, fromHex, hex, sha256, utf8} from "./bytes.js";
 import {check} from "./refusals.js";
 

@@ -15,7 +15,7 @@ export class NeedsProgram extends Error {
   override name = "NeedsProgram";
 }
 
-/** A service refused a call, or could not be reached; `code` is one of protocol/errors.py, or UNREACHABLE. */
+/** A service refused a call, or could not be reached; `code` is one of croupier/protocol/errors.py, or UNREACHABLE. */
 export class Refused extends Error {
   override name = "Refused";
   constructor(

@@ -1,4 +1,4 @@
-// Texts of others that people are shown: protocol/shown.py and protocol/wordings.py, character by character.
+// Texts of others that people are shown: croupier/protocol/shown.py and croupier/protocol/wordings.py, character by character.
 import {byteLength} from "./bytes.js";
 import type {Question, SurveyWording, Wording} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";

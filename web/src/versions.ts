@@ -1,5 +1,5 @@
 // Versions of the deployment file, as the gateway shows them: each names the one before by its fingerprint, and is
-// followed only if every service of the one before has signed it (protocol/versions.py).
+// followed only if every service of the one before has signed it (croupier/protocol/versions.py).
 import {concat, context, fromHex, utf8} from "./bytes.js";
 import {chain, type Deployment, fieldsOf, KEY, NAME, readStatement, type Service, text} from "./deployment.js";
 import {isBy} from "./documents.js";

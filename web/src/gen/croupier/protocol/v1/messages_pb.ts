@@ -375,7 +375,7 @@ export const LaplaceSchema: GenMessage<Laplace> = /*@__PURE__*/
   messageDesc(file_croupier_protocol_v1_messages, 10);
 
 /**
- * As Laplace, with discrete Gaussian noise, whose scale is `gaussian_sigma_steps` in protocol/calibration.py.
+ * As Laplace, with discrete Gaussian noise, whose scale is `gaussian_sigma_steps` in croupier/protocol/calibration.py.
  *
  * @generated from message croupier.protocol.v1.Gaussian
  */
@@ -1166,7 +1166,7 @@ export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
   /**
    * Unique within the deployment, for ever: 1 .. 128 bytes, which may be "/" or "..", and displayable: no control
    * characters, ends of lines (U+2028 and U+2029 are some), controls of the direction of writing (U+061C, U+200E,
-   * U+200F, U+202A-202E, U+2066-2069) or other invisible characters (protocol/shown.py lists them; U+200C, U+200D and
+   * U+200F, U+202A-202E, U+2066-2069) or other invisible characters (croupier/protocol/shown.py lists them; U+200C, U+200D and
    * variation selectors are allowed), which could hide what is shown around them. A client that asked for a round by
    * its name refuses another name.
    *
