@@ -31,7 +31,7 @@ _ELSEWHERE = {
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
     "Discovered": "croupier.deploy.local.discovering",
-    "DiscoverySettings": "croupier.deploy.study.discovery",
+    "DiscoverySettings": "croupier.study.discovery",
     "Explanation": "croupier.show.explanation",
     "FoundQuantile": "croupier.deploy.local.quantiles",
     "Inclusion": "croupier.client.results",

@@ -10,7 +10,6 @@ from croupier.deploy.local.quantiles import search_quantile as search_quantile
 from croupier.deploy.local.simulation import SimulatedQuestion as SimulatedQuestion
 from croupier.deploy.local.simulation import Simulation as Simulation
 from croupier.deploy.local.simulation import simulate as simulate
-from croupier.deploy.study.discovery import DiscoverySettings as DiscoverySettings
 from croupier.protocol.codes import Assumption as Assumption
 from croupier.protocol.codes import Method as Method
 from croupier.protocol.codes import Note as Note
@@ -29,6 +28,7 @@ from croupier.protocol.errors import UnreachableError as UnreachableError
 from croupier.protocol.statements import Statement as Statement
 from croupier.show.explanation import Explanation as Explanation
 from croupier.show.explanation import explain as explain
+from croupier.study.discovery import DiscoverySettings as DiscoverySettings
 
 from .client.async_client import AsyncClient as AsyncClient
 from .client.async_client import AsyncClientRound as AsyncClientRound

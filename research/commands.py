@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from croupier.deploy.cli.console import MEASURE, Hops, Json, note, plain_errors, show
+from croupier.cli.console import MEASURE, Hops, Json, note, plain_errors, show
 
 __all__ = ["add_commands"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from croupier.deploy.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
-from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
+from croupier.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from croupier.runtime.cluster import Cluster

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import typer.main
 
-from croupier.deploy.cli import app
-from croupier.deploy.cli.console import ExitCode
-from croupier.deploy.cli.help_pages import EXAMPLES
-from croupier.deploy.operator.doctor import CHECKS
+from croupier.cli import app
+from croupier.cli.console import ExitCode
+from croupier.cli.help_pages import EXAMPLES
+from croupier.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise

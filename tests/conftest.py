@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 from hypothesis import HealthCheck, settings
 
-from croupier.deploy.operator.keys import PORTS_VARIABLE
+from croupier.operator.keys import PORTS_VARIABLE
 from tests.support.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
 

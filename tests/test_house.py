@@ -57,7 +57,7 @@ def test_a_client_and_an_organisation_that_approves_load_no_numeric_library() ->
         "import sys, croupier.client.one_answer, croupier.client.submission, croupier.client.verification;"
         "import croupier.client.rounds, croupier.client.randomizers;"
         "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
-        "import croupier.deploy.cli, croupier.deploy.operator.carry_out, croupier.deploy.operator.invitations;"
+        "import croupier.cli, croupier.operator.carry_out, croupier.operator.invitations;"
         "import croupier.show.documents, croupier.show.rounds;"
         "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
     )

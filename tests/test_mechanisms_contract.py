@@ -19,8 +19,8 @@ from croupier.accountant.mechanisms.registry import randomizer_from_name, random
 from croupier.accountant.planner import standard_error
 from croupier.accountant.results import Grade
 from croupier.analyzer.estimators import ESTIMATORS, decoder, estimate
+from croupier.cli.rounds import round_open
 from croupier.client.randomizers import RANDOMIZERS, randomize
-from croupier.deploy.cli.rounds import round_open
 from croupier.protocol.mechanisms import (
     MECHANISMS,
     MultipleChoice,

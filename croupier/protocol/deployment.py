@@ -1,7 +1,7 @@
 """The public deployment file, from which everybody starts; a service's own files are `runtime.service_directory`'s.
 
 The deployment file (TOML) names every service, where it listens, and pins its identity and TLS certificate. It is
-all that a client needs in order to trust a round. `deploy.operator.keys` writes it. Every service has signed it; which
+all that a client needs in order to trust a round. `operator.keys` writes it. Every service has signed it; which
 version of it follows another one, `protocol.versions` says.
 """
 

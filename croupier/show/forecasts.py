@@ -133,7 +133,7 @@ def survey_forecast_json(
     refusal: str,
     scales: Mapping[str, tuple[float, str]],
 ) -> SurveyForecastView:
-    """Returns the forecast of a survey; see `deploy.operator.surveys.SurveyForecast`.
+    """Returns the forecast of a survey; see `operator.surveys.SurveyForecast`.
 
     scales: by question, the length of the range of a number and its unit; not of shares.
     """

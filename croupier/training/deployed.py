@@ -26,9 +26,9 @@ from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import FleetReport, run_fleet
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal

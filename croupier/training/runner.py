@@ -26,7 +26,7 @@ import torch
 from croupier.client.gradients import Loss
 from croupier.deploy.local.budget_groups import BudgetGroup, parse_budget_groups
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.deploy.operator.keys import make_cluster_keys
+from croupier.operator.keys import make_cluster_keys
 
 __all__ = ["LocalCluster", "local_cluster"]
 
@@ -22,7 +22,7 @@ def end():
     os.kill(os.getpid(), signal.SIGTERM)
 
 threading.Thread(target=end, daemon=True).start()
-from croupier.deploy.cli import main
+from croupier.cli import main
 main()
 """
 """The command line, until the pipe that is its input is closed: it ends with us, however we end."""

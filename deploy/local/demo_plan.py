@@ -9,7 +9,7 @@ from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.demo_questions import DemoQuestion
 from croupier.deploy.local.population import Participants, PopulationFile, Rows, read_groups, read_population
-from croupier.deploy.operator.round_settings import RoundSettings, check_settings
+from croupier.operator.round_settings import RoundSettings, check_settings
 
 __all__ = ["DemoPlan", "PlannedRound", "plan_demo"]
 

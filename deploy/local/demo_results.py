@@ -12,7 +12,7 @@ from croupier.accountant.results import Guarantee
 from croupier.deploy.local.demo_plan import PlannedRound
 from croupier.deploy.local.population import Participants, Rows
 from croupier.deploy.local.rounds import RoundOutcome
-from croupier.deploy.operator.ledger import spent_in
+from croupier.operator.ledger import spent_in
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import IntervalMechanism
 from croupier.protocol.names import RoundId

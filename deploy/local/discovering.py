@@ -1,6 +1,6 @@
 """A discovery of frequent texts: simulated, or with a deployment's rounds, among people played here or participants.
 
-What a wave asks, and what is kept of it, is `deploy.study.discovery`'s. Here every wave is answered, and the
+What a wave asks, and what is kept of it, is `study.discovery`'s. Here every wave is answered, and the
 certificates of all waves are put together.
 """
 
@@ -27,10 +27,8 @@ from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
 from croupier.client.submission import Participant
 from croupier.deploy.local.rounds import Play
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.study.discovery import Discovery, DiscoverySettings, Level
-from croupier.deploy.study.discovery_waves import KeptWaves, WaitUntil
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.histograms import values_of
 from croupier.protocol.hop_noise import HopNoise
@@ -42,6 +40,8 @@ from croupier.protocol.statements import joined, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.noise import truncated_laplace
 from croupier.show.views.discovery import DiscoveryView
+from croupier.study.discovery import Discovery, DiscoverySettings, Level
+from croupier.study.discovery_waves import KeptWaves, WaitUntil
 
 __all__ = ["Discovered", "WaveTerms", "discover", "discover_among_participants", "discover_deployed"]
 
@@ -251,7 +251,7 @@ async def discover_among_participants(
 
     Args:
         operator: opens and closes the rounds.
-        directory: of the deployment, in which the waves are kept (`deploy.study.discovery_waves`).
+        directory: of the deployment, in which the waves are kept (`study.discovery_waves`).
         settings: what is looked for; everybody is asked in every wave.
         terms: of every wave.
         answer_for_s: how long each wave is open, in seconds.

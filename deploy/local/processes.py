@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.keys import free_addresses, make_deployment, signed_here
 from croupier.deploy.version_files import write_deployment
+from croupier.operator.keys import free_addresses, make_deployment, signed_here
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, PrivacyLimit
 from croupier.runtime.service_directory import SETTINGS_FILE
 

@@ -16,8 +16,8 @@ from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.quantile_search import QuantileEstimate, QuantileSearch, QuantileStep
 from croupier.client.submission import Participant
 from croupier.deploy.local.rounds import Play, RoundOutcome, players
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms

@@ -125,4 +125,4 @@ def _command(case: TimedCase, folder: Path) -> list[str]:
         else:
             file.write("epsilon,count,delta\n")
             file.writelines(",".join(map(repr, (*tier, 0.0)[:3])) + "\n" for tier in case.tiers)
-    return ["-m", "croupier.deploy.cli", "certify", str(budgets), "--delta", "1e-6", "--json", *case.options.split()]
+    return ["-m", "croupier.cli", "certify", str(budgets), "--delta", "1e-6", "--json", *case.options.split()]

@@ -19,8 +19,8 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.rounds import Play, players
 from croupier.deploy.local.throughput import processor_s
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -31,10 +31,10 @@ from croupier.client.tickets import get_tickets
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
 from croupier.deploy.local.throughput import processor_s
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
 from croupier.net.retrying import retrying
 from croupier.net.transport import public_channel
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms

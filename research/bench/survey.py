@@ -23,11 +23,11 @@ from croupier.client.async_client import AsyncClient
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.operator.invitations import People, invite_people, num_answered
-from croupier.deploy.operator.survey_file import SurveyFile
-from croupier.deploy.operator.survey_plans import open_survey
-from croupier.deploy.operator.survey_results import survey_results
-from croupier.deploy.operator.surveys import close_survey
+from croupier.operator.invitations import People, invite_people, num_answered
+from croupier.operator.survey_file import SurveyFile
+from croupier.operator.survey_plans import open_survey
+from croupier.operator.survey_results import survey_results
+from croupier.operator.surveys import close_survey
 
 __all__ = ["SurveyMeasured", "measure_survey", "survey_lines"]
 
@@ -72,7 +72,7 @@ def _file(people: int, questions: int, budget: float) -> SurveyFile:
 
 @contextmanager
 def _gateway(directory: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--dir", str(directory), "--json"]
+    command = [sys.executable, "-m", "croupier.cli", "gateway", "--dir", str(directory), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

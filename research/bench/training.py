@@ -17,7 +17,7 @@ from typing import TypedDict
 import torch
 
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.runtime.workers import WorkerPool
 from croupier.training.config import StepRule
 from croupier.training.datasets import load_dataset, with_features

@@ -34,7 +34,7 @@ _SOURCES = Sources(
             "research.bench",
             "research.experiments.measures",
             "croupier.deploy.local",
-            "croupier.deploy.operator",
+            "croupier.operator",
             "croupier.training",
         ),
     ),

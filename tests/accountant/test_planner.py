@@ -18,7 +18,7 @@ from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneB
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.planner import TOLERANCE, Goal, resized, standard_error
 from croupier.accountant.ranges import Linkage
-from croupier.deploy.cli import app
+from croupier.cli import app
 from croupier.protocol.rounding import round_down
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.messages import naming

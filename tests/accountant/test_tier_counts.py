@@ -296,8 +296,8 @@ def test_the_ledger_adds_up_what_certificates_tell_of_a_budget() -> None:
 
 
 def test_what_certificates_tell_of_a_budget_is_in_a_backup(tmp_path: Path) -> None:
-    from croupier.deploy.operator.keys import make_deployment
-    from croupier.deploy.operator.ledger import backup_ledger, budgets_told, restore_ledger
+    from croupier.operator.keys import make_deployment
+    from croupier.operator.ledger import backup_ledger, budgets_told, restore_ledger
     from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
     from croupier.runtime.schema import bring_up_to_date
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import grpc.aio
 
 from croupier.analyzer.service import AnalyzerService
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Laplace

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from croupier.client.submission import new_client_key
-from croupier.deploy.operator.carry_out import carry_out, described_actions
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.overview import approvals_of
-from croupier.deploy.operator.proposals import (
+from croupier.operator.carry_out import carry_out, described_actions
+from croupier.operator.keys import make_deployment
+from croupier.operator.overview import approvals_of
+from croupier.operator.proposals import (
     VALID_S,
     Approvals,
     Approved,
@@ -23,9 +23,9 @@ from croupier.deploy.operator.proposals import (
     read_proposal,
     write_proposal,
 )
-from croupier.deploy.operator.roster import Enrolled, enrol, enrolled
-from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.tokens import issue_token_file
+from croupier.operator.roster import Enrolled, enrol, enrolled
+from croupier.operator.rounds import Operator
+from croupier.operator.tokens import issue_token_file
 from croupier.protocol.approvals import (
     MOST_VALID_S,
     approving_organisations,

@@ -22,7 +22,7 @@ from croupier.accountant.service.tickets import BudgetsFound
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant, Sealed
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms

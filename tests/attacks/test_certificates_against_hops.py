@@ -26,7 +26,7 @@ from croupier import Budgets, certify
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.service import AnalyzerService
 from croupier.client.submission import Sealed, seal_one
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion, decode_budget

@@ -18,9 +18,9 @@ from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.analyzer.service import AnalyzerService
 from croupier.client.submission import Participant
 from croupier.client.verification import certified_chain, missing_at_hop
-from croupier.deploy.operator import canaries, tokens
-from croupier.deploy.operator.canaries import check_canaries, send_canaries
-from croupier.deploy.operator.tokens import issue_token_file
+from croupier.operator import canaries, tokens
+from croupier.operator.canaries import check_canaries, send_canaries
+from croupier.operator.tokens import issue_token_file
 from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal

@@ -20,7 +20,7 @@ from croupier.accountant.service.round_certificate import certify_round
 from croupier.accountant.service.service import AccountantService
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound, TicketCheck
 from croupier.analyzer.held_reports import HeldReports
-from croupier.deploy.operator.round_settings import RoundSettings, draft_manifest
+from croupier.operator.round_settings import RoundSettings, draft_manifest
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms

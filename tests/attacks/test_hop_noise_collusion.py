@@ -20,7 +20,7 @@ from scipy.stats import beta
 from croupier import certify
 from croupier.accountant.service.service import AccountantService
 from croupier.analyzer.service import AnalyzerService
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise

@@ -16,8 +16,8 @@ from croupier.client.async_client import AsyncClient
 from croupier.client.submission import new_client_key
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.gateway.app import make_app
-from croupier.deploy.operator.canaries import send_canaries
-from croupier.deploy.operator.invitations import new_invitations, num_answered, reissue, revoke_invitations
+from croupier.operator.canaries import send_canaries
+from croupier.operator.invitations import new_invitations, num_answered, reissue, revoke_invitations
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation

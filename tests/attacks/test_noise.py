@@ -16,7 +16,7 @@ import pytest
 
 import croupier.client.submission
 from croupier.client.randomizers import randomize
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation

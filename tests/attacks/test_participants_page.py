@@ -16,9 +16,9 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, Route, expect
 
 from croupier.client.surveys import fetch_survey
-from croupier.deploy.operator.keys import make_deployment, signed_here
-from croupier.deploy.operator.survey_plans import plan_survey
 from croupier.deploy.page.participants import deployment_document, versions_document
+from croupier.operator.keys import make_deployment, signed_here
+from croupier.operator.survey_plans import plan_survey
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Refusal

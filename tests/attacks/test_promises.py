@@ -22,8 +22,8 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.client.tickets import get_tickets
 from croupier.deploy.local.clients import client_of
-from croupier.deploy.operator.roster import enrolling
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.roster import enrolling
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import EnvelopeError, OtherPersonError

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.ledger import spent
+from croupier.operator.keys import make_deployment
+from croupier.operator.ledger import spent
 from croupier.runtime.store import Store
 from tests.attacks.reading import POLICY_NOBODY_MEETS, fine_settings
 from tests.support.arena import arena
@@ -57,8 +57,8 @@ async def test_no_block_of_the_disk_has_a_destroyed_key(tmp_path: Path, monkeypa
 _DIES_BEFORE_IT_ERASES = """
 import asyncio, os, signal, sys
 from croupier.protocol.envelope import KeyPair
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.ledger import spent
+from croupier.operator.keys import make_deployment
+from croupier.operator.ledger import spent
 from croupier.runtime.store import Store
 store = Store(sys.argv[1], bytes(32))
 def prepare(tx):

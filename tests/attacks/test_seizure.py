@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from croupier.analyzer.service import AnalyzerService
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms

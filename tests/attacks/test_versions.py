@@ -11,8 +11,8 @@ import pytest
 from croupier.client.async_client import AsyncClient
 from croupier.client.versions import newer_versions
 from croupier.deploy.node.versions import VersionLog, VersionWatch
-from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.version_files import deployment_text, write_deployment
+from croupier.operator.keys import make_deployment, signed_here
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.toml_file import parse_toml
 from croupier.protocol.v1 import services_pb2 as rpc

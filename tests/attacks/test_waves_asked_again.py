@@ -13,10 +13,9 @@ import pytest
 
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant
-from croupier.deploy.operator.ledger import backup_ledger, restore_ledger
-from croupier.deploy.operator.round_settings import RoundSettings, check_settings, terms_of
-from croupier.deploy.operator.survey_plans import OfStudy, plan_survey
-from croupier.deploy.study.versions import StudyVersion, describe_study
+from croupier.operator.ledger import backup_ledger, restore_ledger
+from croupier.operator.round_settings import RoundSettings, check_settings, terms_of
+from croupier.operator.survey_plans import OfStudy, plan_survey
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms, canonical
@@ -26,6 +25,7 @@ from croupier.protocol.surveys import SurveyRound, stated_terms_hash
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.rows.studies import StudyRows
+from croupier.study.versions import StudyVersion, describe_study
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.statements import codes, parameters

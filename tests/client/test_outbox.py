@@ -17,10 +17,10 @@ import sqlalchemy
 import typer
 from sqlalchemy.exc import IntegrityError
 
+from croupier.cli.console import plain_errors
 from croupier.client.limits import Limits, SpentHere
 from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.submission import Prepared, Sealed
-from croupier.deploy.cli.console import plain_errors
 from croupier.protocol.errors import LimitError, OtherPersonError
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, encode_budget

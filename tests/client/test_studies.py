@@ -14,14 +14,14 @@ from croupier import AsyncClient, Limits
 from croupier.client.joined import WaveRecord, read_joined
 from croupier.client.studies import Answers, Follower, answer_open_waves, find_study, follow, join
 from croupier.client.submission import Participant, prepare_one
-from croupier.deploy.operator.survey_plans import open_survey
-from croupier.deploy.operator.surveys import close_survey, kept_survey
-from croupier.deploy.study.versions import StudyVersion, describe_study
+from croupier.operator.survey_plans import open_survey
+from croupier.operator.surveys import close_survey, kept_survey
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.studies import Study, StudyPromises
 from croupier.show.promises import study_lines
+from croupier.study.versions import StudyVersion, describe_study
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.studies import study_file

@@ -18,7 +18,7 @@ from playwright.async_api import Browser, async_playwright
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.demo_questions import SURVEY, SURVEY_QUESTIONS
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from tests.support.console import served
 from tests.support.rounds import Table, table
 

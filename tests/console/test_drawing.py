@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from croupier.accountant import privacy_profile
-from croupier.deploy.console import drawing
-from croupier.deploy.console.drawing import bars, curve, strips
+from croupier.console import drawing
+from croupier.console.drawing import bars, curve, strips
 from croupier.show.views.questions import TermsView
 from croupier.show.views.results import Precision
 

@@ -26,14 +26,14 @@ from cryptography.x509.oid import NameOID
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
-from croupier.deploy import console
-from croupier.deploy.console.app import make_app
-from croupier.deploy.console.guard import Guard, Listening
-from croupier.deploy.console.server import serve
-from croupier.deploy.console.source import Source
+from croupier import console
+from croupier.console.app import make_app
+from croupier.console.guard import Guard, Listening
+from croupier.console.server import serve
+from croupier.console.source import Source
 from croupier.deploy.node.extras import missing_library
-from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.page.participants import page_hash
+from croupier.operator.keys import make_deployment
 from tests.support.command_line import croupier, running
 from tests.support.messages import naming
 
@@ -180,7 +180,7 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
     command: list[str | Path] = [
         sys.executable,
         "-m",
-        "croupier.deploy.cli",
+        "croupier.cli",
         "console",
         "--json",
         "--dir",

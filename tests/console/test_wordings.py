@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.console.app import make_app
-from croupier.deploy.console.guard import Listening
-from croupier.deploy.console.source import Source
+from croupier.console.app import make_app
+from croupier.console.guard import Listening
+from croupier.console.source import Source
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording

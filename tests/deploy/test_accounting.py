@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.cli import app
 from croupier.client.thresholds import MAX_LOCAL_EPSILON
-from croupier.deploy.cli import app
 from croupier.protocol.codes import Assumption, Method, Step
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.show.explanation import explain

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from croupier.client.surveys import fetch_survey
-from croupier.deploy.operator.canaries import check_canaries, send_canaries
-from croupier.deploy.operator.carry_out import carry_out
-from croupier.deploy.operator.invitations import (
+from croupier.operator.canaries import check_canaries, send_canaries
+from croupier.operator.carry_out import carry_out
+from croupier.operator.invitations import (
     People,
     invite_people,
     invited_people,
@@ -22,13 +22,13 @@ from croupier.deploy.operator.invitations import (
     reissue,
     revoke_invitations,
 )
-from croupier.deploy.operator.proposals import read_proposal
-from croupier.deploy.operator.roster import enrolled
-from croupier.deploy.operator.survey_plans import open_survey
-from croupier.deploy.operator.surveys import kept_rounds
-from croupier.deploy.study.versions import start_study
+from croupier.operator.proposals import read_proposal
+from croupier.operator.roster import enrolled
+from croupier.operator.survey_plans import open_survey
+from croupier.operator.surveys import kept_rounds
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
+from croupier.study.versions import start_study
 from tests.support import settings
 from tests.support.approvals import approve_file
 from tests.support.messages import naming

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.deploy.cli.forecasts import EXACT_COUNTS, ForecastOptions
-from croupier.deploy.operator.forecasts import fit
-from croupier.deploy.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
-from croupier.deploy.operator.survey_file import SurveyFile
+from croupier.cli.forecasts import EXACT_COUNTS, ForecastOptions
+from croupier.operator.forecasts import fit
+from croupier.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
+from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.show.documents import terms_json
 from croupier.show.rounds import terms_text

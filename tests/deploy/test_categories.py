@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.cli.round_options import QuestionOptions
-from croupier.deploy.operator.survey_file import read_survey_file
-from croupier.deploy.operator.wordings import read_categories
+from croupier.cli.round_options import QuestionOptions
+from croupier.operator.survey_file import read_survey_file
+from croupier.operator.wordings import read_categories
 from croupier.protocol.mechanisms import KaryResponse
 from tests.support.messages import naming
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from croupier.deploy.local.cluster import LocalCluster, local_cluster
-from croupier.deploy.operator.keys import make_cluster_keys
+from croupier.operator.keys import make_cluster_keys
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.cluster import Cluster
 from research.bench.cluster import envelopes_of, open_on

@@ -10,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 import croupier as library
-from croupier.deploy.cli import app
+from croupier.cli import app
 from tests.support.command_line import croupier
 from tests.support.messages import naming
 

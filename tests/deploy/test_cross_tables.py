@@ -10,8 +10,8 @@ from rich.console import Console
 from croupier.client.submission import Participant
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo_questions import questions_on
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.survey_file import read_survey_file
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.survey_file import read_survey_file
 from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question

@@ -19,15 +19,13 @@ from wordfreq import top_n_list, word_frequency
 import croupier
 from croupier.accountant.results import Grade
 from croupier.analyzer.estimates import Fakes
+from croupier.cli import app
 from croupier.client.rounds import accept_manifest
 from croupier.client.submission import Participant
-from croupier.deploy.cli import app
 from croupier.deploy.local import discovering
 from croupier.deploy.local.discovering import Discovered, WaveTerms, discover_among_participants, discover_deployed
 from croupier.deploy.local.rounds import players
-from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.study.discovery import Discovery, DiscoverySettings, holders_found, threshold
-from croupier.deploy.study.journal import Step, StudyJournal
+from croupier.operator.rounds import Operator
 from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
@@ -36,6 +34,8 @@ from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.noise import truncated_laplace
+from croupier.study.discovery import Discovery, DiscoverySettings, holders_found, threshold
+from croupier.study.journal import Step, StudyJournal
 from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.rounds import table

@@ -16,10 +16,10 @@ import pytest
 from croupier.client.rounds import fetch_terms
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
-from croupier.deploy.operator.doctor import CHECKS, CheckResult, check_version, examine
-from croupier.deploy.operator.keys import make_deployment, write_keys
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
+from croupier.operator.doctor import CHECKS, CheckResult, check_version, examine
+from croupier.operator.keys import make_deployment, write_keys
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.names import StorageKey
 from croupier.runtime.clock import Clock, SystemClock
@@ -134,7 +134,7 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         assert "croupier@analyzer" in findings["port", "analyzer"].remedy
         assert "'croupier up'" in findings["port", "analyzer"].remedy  # it is on loopback
 
-        monkeypatch.setattr("croupier.deploy.operator.doctor.version", lambda _: "9.9")
+        monkeypatch.setattr("croupier.operator.doctor.version", lambda _: "9.9")
         versions = [finding for finding in await wrong(inside) if finding.check == "version"]
         assert {finding.service for finding in versions} == {"shuffler-1", "shuffler-2"}
         assert all(finding.says.endswith("and 9.9 here") for finding in versions)

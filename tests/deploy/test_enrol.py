@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from croupier.cli import app
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
-from croupier.deploy.cli import app
 from croupier.deploy.local.users import run_fleet
-from croupier.deploy.operator.keys import make_client_key, make_deployment
-from croupier.deploy.operator.roster import Enrolled, enrol, enrolled, read_keys
-from croupier.deploy.operator.tokens import revoke
+from croupier.operator.keys import make_client_key, make_deployment
+from croupier.operator.roster import Enrolled, enrol, enrolled, read_keys
+from croupier.operator.tokens import revoke
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc

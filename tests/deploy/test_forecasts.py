@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from croupier.client.submission import Participant, send
-from croupier.deploy.console.app import make_app
-from croupier.deploy.console.guard import Listening
-from croupier.deploy.console.source import Source
-from croupier.deploy.operator.forecasts import fit, largest_budget
-from croupier.deploy.operator.overview import overview
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
+from croupier.console.app import make_app
+from croupier.console.guard import Listening
+from croupier.console.source import Source
+from croupier.operator.forecasts import fit, largest_budget
+from croupier.operator.overview import overview
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
 from croupier.protocol.names import RoundId
@@ -192,7 +192,7 @@ def test_what_is_left_is_a_number_for_prometheus() -> None:
 
 
 def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path) -> None:
-    from croupier.deploy.operator.keys import make_deployment
+    from croupier.operator.keys import make_deployment
 
     make_deployment(tmp_path, "local", 1)
     assert re.search(naming("[privacy_limit]"), refused("ledger", "--forecast", "--dir", tmp_path))
@@ -215,7 +215,7 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
 def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
     from croupier.accountant.service.account import Account
     from croupier.accountant.service.account import answer as accountant_says
-    from croupier.deploy.operator.round_settings import check_settings
+    from croupier.operator.round_settings import check_settings
 
     terms = check_settings(asked(RandomizedResponse(), (0.5, 1.5), min_batch_size=100))
     alone, late = (

@@ -11,8 +11,8 @@ import pytest
 import typer.main
 from typer.core import TyperOption
 
-from croupier.deploy.cli import app
-from croupier.deploy.cli.help_pages import EXAMPLES, GROUPS, MANY_OPTIONS
+from croupier.cli import app
+from croupier.cli.help_pages import EXAMPLES, GROUPS, MANY_OPTIONS
 from tests.support.command_line import croupier
 
 MAINTAINERS = ("research", "experiment")

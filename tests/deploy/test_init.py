@@ -14,9 +14,9 @@ from cryptography import x509
 from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
-from croupier.deploy.operator.doctor import examine
-from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.render.layout import Layout, Place, called_by
+from croupier.operator.doctor import examine
+from croupier.operator.keys import free_addresses
 from croupier.runtime.service_directory import load_settings
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.command_line import answer, croupier

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from croupier.client.surveys import fetch_survey
-from croupier.deploy.operator.invitation_cards import write_links
-from croupier.deploy.operator.invitations import (
+from croupier.operator.invitation_cards import write_links
+from croupier.operator.invitations import (
     People,
     invite,
     invite_people,
@@ -22,7 +22,7 @@ from croupier.deploy.operator.invitations import (
     revoke_invitations,
     who_has_not_answered,
 )
-from croupier.deploy.operator.roster import enrolled, read_keys
+from croupier.operator.roster import enrolled, read_keys
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
@@ -176,7 +176,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     async def ask(*arguments: str | Path, expect: int = 0) -> Any:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
 
-    from croupier.deploy.operator.survey_file import written
+    from croupier.operator.survey_file import written
 
     file.write_text(written({"name": "w", "title": "T", "consent": "C", "budgets": [1, 2]}, questions))
     gateway = ("--gateway", "https://gateway.example")

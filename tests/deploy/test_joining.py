@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from croupier.client.key_file import read_private_key
-from croupier.deploy.operator.survey_plans import open_survey
-from croupier.deploy.study.versions import start_study
+from croupier.operator.survey_plans import open_survey
 from croupier.protocol.identity import public_key_of
+from croupier.study.versions import start_study
 from tests.support import in_process
 from tests.support.command_line import answer, croupier
 from tests.support.studies import study_file

@@ -16,13 +16,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from croupier.deploy.cli import app
-from croupier.deploy.cli.console import plain_errors, progress_bar, show
-from croupier.deploy.cli.round_options import QuestionOptions
+from croupier.cli import app
+from croupier.cli.console import plain_errors, progress_bar, show
+from croupier.cli.round_options import QuestionOptions
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.keys import make_deployment
+from croupier.operator.rounds import Operator
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.mechanisms import KaryResponse, Laplace
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -373,7 +373,7 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
 ) -> None:
     for name in (
         "croupier.deploy.listening",
-        "croupier.deploy.console.server",
+        "croupier.console.server",
         "croupier.deploy.gateway.server",
     ):  # they are imported again
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -385,7 +385,7 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
     """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
-    program = "import sys; sys.modules['torch'] = None; from croupier.deploy.cli import main; main()"
+    program = "import sys; sys.modules['torch'] = None; from croupier.cli import main; main()"
     command = [sys.executable, "-c", program, "train", "--simulate", "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from croupier.deploy.cli.option_groups import with_option_groups
-from croupier.deploy.cli.training import TrainingOptions
+from croupier.cli.option_groups import with_option_groups
+from croupier.cli.training import TrainingOptions
 from croupier.training.config import TrainingConfig
 
 

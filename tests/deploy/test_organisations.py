@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator import organisations
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.organisations import assemble, shared
-from croupier.deploy.operator.public_file import read_public_file
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
+from croupier.operator import organisations
+from croupier.operator.keys import make_deployment
+from croupier.operator.organisations import assemble, shared
+from croupier.operator.public_file import read_public_file
 from croupier.protocol import words
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment, read_unchecked
 from croupier.protocol.names import Digest

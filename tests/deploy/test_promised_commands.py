@@ -14,11 +14,11 @@ import grpc.aio
 import pytest
 
 from croupier.accountant.guessing import right_at_most
+from croupier.cli import deployment
 from croupier.client.rounds import fetch_signed_result, fetch_terms
 from croupier.client.submission import Participant, send
-from croupier.deploy.cli import deployment
-from croupier.deploy.operator.results import open_published
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.results import open_published
+from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.names import PublicKey, RoundId

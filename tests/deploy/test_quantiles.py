@@ -14,7 +14,7 @@ from croupier.analyzer.quantile_search import QuantileSearch
 from croupier.client.submission import Participant
 from croupier.deploy.local.quantiles import drawn_groups, search_with
 from croupier.deploy.local.rounds import RoundOutcome
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.mechanisms import RandomizedResponse
 from croupier.protocol.questions import Question

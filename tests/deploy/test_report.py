@@ -20,11 +20,11 @@ from playwright.async_api import async_playwright
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.surveys import fetch_survey
-from croupier.deploy.operator.reports import check_report_file, collect
-from croupier.deploy.operator.results import kept_result
-from croupier.deploy.operator.survey_file import read_survey_file
-from croupier.deploy.operator.survey_plans import open_survey
-from croupier.deploy.operator.surveys import close_survey
+from croupier.operator.reports import check_report_file, collect
+from croupier.operator.results import kept_result
+from croupier.operator.survey_file import read_survey_file
+from croupier.operator.survey_plans import open_survey
+from croupier.operator.surveys import close_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
@@ -302,7 +302,7 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
                 return terms
             return replace(terms, survey=replace(terms.survey, left_out="missing"))
 
-        monkeypatch.setattr("croupier.deploy.operator.reports.parse_terms", with_another_survey)
+        monkeypatch.setattr("croupier.operator.reports.parse_terms", with_another_survey)
         with pytest.raises(ValueError, match="the rounds are not of one survey"):
             await collect(["work-2026"], where, 60.0, how, None, said.append)
     assert (report.survey, report.fixed_terms, report.deployment) == (survey, True, "local")

@@ -22,8 +22,8 @@ from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_certificate import after_sequential, certify_round
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.accountant.spending import Entry, Limit
+from croupier.cli import app
 from croupier.client.rounds import fetch_signed_result
-from croupier.deploy.cli import app
 from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport

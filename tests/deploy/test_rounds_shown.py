@@ -13,10 +13,10 @@ import pytest
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
-from croupier.deploy.console.source import Source
-from croupier.deploy.operator.keys import signed_by, signed_here
-from croupier.deploy.operator.overview import TermsCache, overview, watch, why_terms_unknown
+from croupier.console.source import Source
 from croupier.deploy.version_files import write_deployment
+from croupier.operator.keys import signed_by, signed_here
+from croupier.operator.overview import TermsCache, overview, watch, why_terms_unknown
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity

@@ -13,9 +13,9 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import Release, compose, compose_releases
 from croupier.accountant.results import Grade
-from croupier.deploy.study.file import StudyFile
-from croupier.deploy.study.plans import plan_study
 from croupier.show.study_results import StudyRowView, differences_between, study_csv
+from croupier.study.file import StudyFile
+from croupier.study.plans import plan_study
 from tests.support.messages import naming
 from tests.support.studies import study_file
 

@@ -21,17 +21,17 @@ from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.spending import Entry
 from croupier.client.submission import Participant
 from croupier.client.surveys import fetch_survey
-from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.operator.survey_file import SurveyFile, read_survey_file
-from croupier.deploy.operator.survey_plans import (
+from croupier.operator.rounds import Operator
+from croupier.operator.survey_file import SurveyFile, read_survey_file
+from croupier.operator.survey_plans import (
     forecast_closing,
     forecast_survey,
     open_survey,
     plan_survey,
     with_budgets,
 )
-from croupier.deploy.operator.survey_results import survey_results
-from croupier.deploy.operator.surveys import close_survey, kept_rounds, kept_survey, withdraw_survey
+from croupier.operator.survey_results import survey_results
+from croupier.operator.surveys import close_survey, kept_rounds, kept_survey, withdraw_survey
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise

@@ -16,9 +16,9 @@ from croupier.analyzer.quantile_search import QuantileSearch
 from croupier.client.submission import Participant
 from croupier.deploy.local.quantiles import search_with
 from croupier.deploy.local.rounds import RoundOutcome
-from croupier.deploy.operator.quantiles import check_search_is_new, keep_search, kept_search, kept_searches
-from croupier.deploy.operator.reports import collect
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.quantiles import check_search_is_new, keep_search, kept_search, kept_searches
+from croupier.operator.reports import collect
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question

@@ -9,9 +9,9 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from croupier.deploy.cli.console import fail, note, show, terminal
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.public_file import PublicFile
+from croupier.cli.console import fail, note, show, terminal
+from croupier.operator.keys import make_deployment
+from croupier.operator.public_file import PublicFile
 from croupier.protocol.deployment import Deployment
 from tests.support.command_line import croupier
 

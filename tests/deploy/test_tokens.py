@@ -10,8 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from croupier.deploy.operator import tokens
-from croupier.deploy.operator.keys import write_secret
+from croupier.operator import tokens
+from croupier.operator.keys import write_secret
 
 KEPT = [bytes([number]) * 32 for number in range(4)]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.cli.round_options import QuestionOptions
-from croupier.deploy.operator.wordings import read_wordings, wordings_of
+from croupier.cli.round_options import QuestionOptions
+from croupier.operator.wordings import read_wordings, wordings_of
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording

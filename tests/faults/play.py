@@ -13,9 +13,9 @@ import grpc.aio
 
 from croupier.client.rounds import read_publication
 from croupier.client.submission import new_client_key
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
 from croupier.net.retrying import retrying
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
-from croupier.deploy.operator.keys import make_deployment
+from croupier.operator.keys import make_deployment
 from croupier.protocol.names import StorageKey
 from croupier.runtime import lane_sender
 from croupier.runtime.rows import shredding

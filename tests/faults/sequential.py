@@ -22,7 +22,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.sequential import SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant
 from croupier.deploy.local.users import run_fleet
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Refusal, SignatureError
 from croupier.protocol.identity import sign_answer
 from croupier.protocol.names import Digest, PrivateKey

@@ -18,7 +18,7 @@ import grpc.aio
 import pytest
 
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment
+from croupier.operator.keys import make_deployment
 from croupier.runtime import round_engine
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator import rotation
 from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
+from croupier.operator import rotation
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
 from croupier.runtime.clock import Clock, SystemClock
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen

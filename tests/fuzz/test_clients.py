@@ -26,8 +26,8 @@ from croupier.client.rounds import fetch_round, read_publication
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, Sealed, new_client_key, send
 from croupier.client.verification import missing_at_hop
-from croupier.deploy.operator.keys import make_deployment
 from croupier.net.http_channel import HttpAnswer, failure_of
+from croupier.operator.keys import make_deployment
 from croupier.protocol.codes import Method
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError

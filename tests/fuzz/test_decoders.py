@@ -25,7 +25,7 @@ from croupier.client.rounds import accept_manifest, read_publication
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.population import PopulationFile, guess_question, read_population
-from croupier.deploy.operator.keys import make_deployment
+from croupier.operator.keys import make_deployment
 from croupier.protocol.batches import digest, read_commitments, unpack
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal

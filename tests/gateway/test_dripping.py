@@ -16,8 +16,8 @@ import grpc.aio
 import pytest
 
 import croupier
-from croupier.deploy.operator.keys import make_deployment
 from croupier.net.http_channel import exchange
+from croupier.operator.keys import make_deployment
 from tests.support.messages import naming
 
 BEGINS = {

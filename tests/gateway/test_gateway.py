@@ -26,11 +26,11 @@ from croupier.deploy.gateway.app import make_app
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
 from croupier.deploy.node.probe import is_ready
-from croupier.deploy.operator.keys import make_cluster_keys, make_deployment
 from croupier.deploy.version_files import write_deployment
 from croupier.net.http_channel import HTTP_STATUS, HttpChannel
 from croupier.net.limits import BUDGET_BYTES
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.operator.keys import make_cluster_keys, make_deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import PublicKey
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -329,7 +329,7 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
     assert re.search(naming("0.0.0.0 would"), refused("--listen", "0.0.0.0:0"))
     for origin in ("*", "survey.example", f"{PAGE}/", "https://"):
         assert re.search(naming("https://survey.example"), refused("--allow-origin", origin))
-    program = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
+    program = [sys.executable, "-m", "croupier.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
     with running(*program, "--dir", tmp_path / "public") as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]

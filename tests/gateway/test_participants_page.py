@@ -19,15 +19,15 @@ import pytest
 from croupier.client.submission import Participant
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
-from croupier.deploy.operator.invitations import People, invite
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.roster import enrolled
-from croupier.deploy.operator.rotation import activate, rotate
 from croupier.deploy.page import participants
 from croupier.deploy.page.participants import page_hash, versions_document
 from croupier.deploy.version_files import VERSIONS
 from croupier.net.http_channel import HttpAnswer
 from croupier.net.transport import TLS
+from croupier.operator.invitations import People, invite
+from croupier.operator.keys import make_deployment
+from croupier.operator.roster import enrolled
+from croupier.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.identity import Kind, document_hash, public_key_of
 from croupier.protocol.names import PrivateKey, RoundId

@@ -10,9 +10,9 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from croupier.deploy.operator.forecasts import forecast_now, forecast_opening, is_granted
-from croupier.deploy.operator.results import signed_result
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.forecasts import forecast_now, forecast_opening, is_granted
+from croupier.operator.results import signed_result
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms

@@ -14,10 +14,10 @@ import pytest
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.client.results import RoundResult
 from croupier.client.submission import Participant
-from croupier.deploy.console.drawing import histogram, strips
-from croupier.deploy.operator.doctor import examine
-from croupier.deploy.operator.ledger_stores import hop_ledgers
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.console.drawing import histogram, strips
+from croupier.operator.doctor import examine
+from croupier.operator.ledger_stores import hop_ledgers
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms

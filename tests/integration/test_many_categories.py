@@ -8,8 +8,8 @@ import pytest
 
 from croupier.client.results import RoundResult
 from croupier.client.submission import Participant
-from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Refusal
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question

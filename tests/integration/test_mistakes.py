@@ -16,8 +16,8 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.keys import free_addresses, make_deployment
 from croupier.deploy.version_files import write_deployment
+from croupier.operator.keys import free_addresses, make_deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

@@ -59,7 +59,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def watched(*arguments: str | Path, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Yields the address of the page that a command serves, and ends the command with Ctrl-C."""
-    with running(sys.executable, "-m", "croupier.deploy.cli", *arguments, env={**os.environ, **more}) as process:
+    with running(sys.executable, "-m", "croupier.cli", *arguments, env={**os.environ, **more}) as process:
         assert process.stderr is not None
         said: list[str] = []
         while not said or not said[-1].startswith("page: "):

@@ -22,7 +22,7 @@ from croupier.accountant.spending import ANY_TIER
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
 from croupier.client.verification import certified_chain, missing_at_hop
-from croupier.deploy.operator.ledger import spent
+from croupier.operator.ledger import spent
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError

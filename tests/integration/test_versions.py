@@ -12,9 +12,9 @@ from croupier.client.async_client import AsyncClient
 from croupier.client.versions import newer_versions
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.node.versions import VersionWatch
-from croupier.deploy.operator.keys import signed_here
-from croupier.deploy.operator.rotation import activate, rotate
 from croupier.deploy.version_files import VERSIONS, install, write_deployment
+from croupier.operator.keys import signed_here
+from croupier.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.runtime.service_directory import load_secrets
 from tests.support import InProcess, in_memory, settings

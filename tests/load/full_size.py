@@ -24,12 +24,12 @@ from typing import Any
 import grpc.aio
 
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
-from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
 from croupier.net.retrying import retrying
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.transport import public_channel
+from croupier.operator.keys import free_addresses
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
@@ -155,7 +155,7 @@ async def idle_sockets(hop: Hop1) -> str:
     """(b) 1,000 idle connections of one address to a gateway, and requests from other addresses."""
     answers, waits = list[bytes](), list[float]()
     where = free_addresses(1)[0]
-    command = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--dir", str(hop.local.directory)]
+    command = [sys.executable, "-m", "croupier.cli", "gateway", "--dir", str(hop.local.directory)]
     host, _, port = where.rpartition(":")
     gateway = await asyncio.create_subprocess_exec(*command, "--listen", where)
     while True:

@@ -14,10 +14,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.deploy.operator.keys import make_deployment
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.tls import ServerTls, caller_name
 from croupier.net.transport import TLS, Transport
+from croupier.operator.keys import make_deployment
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb

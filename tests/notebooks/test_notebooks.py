@@ -59,7 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for running in tmp_path.glob("*/deployment/processes.json"):
         if json.loads(running.read_text()):
-            subprocess.run([sys.executable, "-m", "croupier.deploy.cli", "down", "--dir", running.parent], check=True)
+            subprocess.run([sys.executable, "-m", "croupier.cli", "down", "--dir", running.parent], check=True)
 
 
 @pytest.mark.processes

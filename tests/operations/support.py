@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import public_channel
+from croupier.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb

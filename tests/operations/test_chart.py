@@ -15,9 +15,9 @@ import pytest
 import yaml
 from kubernetes_validate import utils as kubernetes_schemas
 
-from croupier.deploy.cli.console import ExitCode
-from croupier.deploy.operator.init import initialise
+from croupier.cli.console import ExitCode
 from croupier.deploy.render.layout import Layout, Resources, called_by
+from croupier.operator.init import initialise
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.runtime.service_directory import ServiceSettings
 

@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 import typer.main
 
-import croupier.deploy.cli
+import croupier.cli
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from croupier.accountant.planner import resized, standard_error
 from croupier.accountant.results import Grade, Status
-from croupier.deploy.cli import app
-from croupier.deploy.cli.help_pages import EXAMPLES
+from croupier.cli import app
+from croupier.cli.help_pages import EXAMPLES
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.survey_file import read_survey_file
-from croupier.deploy.operator.wordings import read_wordings
-from croupier.deploy.study.file import read_study_file
+from croupier.operator.keys import make_deployment
+from croupier.operator.survey_file import read_survey_file
+from croupier.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.errors import Code
 from croupier.protocol.rounding import round_up
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
+from croupier.study.file import read_study_file
 from research.paper import SOURCE, paper_digest
 from research.reference import commands_tables, errors_table, metrics_table
 from tests.support import sign_again
@@ -134,7 +134,7 @@ def test_commands_and_errors_are_listed_from_the_program() -> None:
 def test_the_help_has_every_exit_code_that_is_described() -> None:
     """Reproduction: it left out 1 and 130."""
     described = re.findall(r"^\| (\d+) \| ", REFERENCE.read_text().partition("## Exit codes")[2], re.MULTILINE)
-    for text in (COMMAND.help, croupier.deploy.cli.__doc__):
+    for text in (COMMAND.help, croupier.cli.__doc__):
         assert re.findall(r"(?<![\w.])\d+(?= )", text.partition("Exit codes:")[2]) == described
 
 

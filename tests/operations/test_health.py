@@ -19,9 +19,9 @@ from pydantic import ValidationError
 
 from croupier.client.submission import send
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import public_channel
+from croupier.operator.keys import free_addresses
+from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey

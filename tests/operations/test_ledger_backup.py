@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from croupier.accountant.service.ledger import Ledger
-from croupier.deploy.operator.doctor import examine
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
-from croupier.deploy.operator.rotation import rotate
+from croupier.operator.doctor import examine
+from croupier.operator.keys import make_deployment
+from croupier.operator.ledger import backup_ledger, restore_ledger, spent
+from croupier.operator.rotation import rotate
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId

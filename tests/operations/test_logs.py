@@ -21,8 +21,8 @@ import pytest
 from croupier.client.submission import Participant
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.keys import make_deployment
+from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey
@@ -145,7 +145,7 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
             (tmp_path / "nowhere", 2, "deployment.toml does not exist"),
             (tmp_path / "there", 2, "nothing can listen at 127.0.0.1:"),
         ):
-            command = [sys.executable, "-m", "croupier.deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
+            command = [sys.executable, "-m", "croupier.cli", "serve", "shuffler-1", "--dir", str(directory)]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
             *before, line = [json.loads(line) for line in done.stderr.splitlines()]
             assert [record["event"] for record in before] in ([], ["starting"])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from croupier.accountant.service.service import AccountantService
-from croupier.deploy.operator.ledger import backup_ledger, published_without_entry, restore_ledger
-from croupier.deploy.operator.ledger_stores import new_ledger
+from croupier.operator.ledger import backup_ledger, published_without_entry, restore_ledger
+from croupier.operator.ledger_stores import new_ledger
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from tests.support import BIT, settings

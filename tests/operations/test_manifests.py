@@ -18,10 +18,10 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.render.grafana import ROWS
-from croupier.deploy.study.metrics import GAUGES
+from croupier.operator.keys import make_deployment
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.study.metrics import GAUGES
 from tests.support.command_line import croupier
 from tests.support.messages import naming
 

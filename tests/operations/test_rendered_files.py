@@ -20,9 +20,9 @@ import jsonschema
 import pytest
 import yaml
 
-from croupier.deploy.operator.init import initialise
-from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.render.layout import Layout
+from croupier.operator.init import initialise
+from croupier.operator.keys import free_addresses
 from croupier.runtime.service_directory import load_settings
 from research.committed import EXAMPLE, committed_files, write_committed
 
@@ -160,7 +160,7 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
     (site / "libraries.pth").write_text("\n".join(libraries))
     for name in ("messages.proto", "services.proto"):
         assert (site / "croupier" / "protocol" / "v1" / name).read_bytes() == (
-            ROOT / "proto" / "protocol" / "v1" / name
+            ROOT / "proto" / "croupier" / "protocol" / "v1" / name
         ).read_bytes()
 
     place = tmp_path / "d"

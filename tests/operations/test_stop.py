@@ -20,8 +20,8 @@ import pytest
 from croupier.client.submission import send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node import serve
-from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.keys import free_addresses
+from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.operations.support import PATIENCE_S, admin_health, deployed, health, seal, settings_of, submit, until
@@ -35,7 +35,7 @@ STARTS_AND_IS_KILLED = """
 import os, signal, sys
 from pathlib import Path
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.rounds import Operator
 LocalDeployment(Path(sys.argv[1]), 1, stays=sys.argv[2] == "stays").up(["analyzer"], 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -75,7 +75,7 @@ def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> N
     """Its services, and the workers that seal for its participants, are processes of their own."""
     options = ["--users", "500", "--hops", "1", "--plot", str(tmp_path / "demo.png")]
     demo = subprocess.Popen(
-        [sys.executable, "-m", "croupier.deploy.cli", "demo", *options],
+        [sys.executable, "-m", "croupier.cli", "demo", *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C reaches all processes of a terminal's group

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.operator import storage_key
-from croupier.deploy.operator.keys import replace_secret
-from croupier.deploy.operator.storage_key import NEXT_STORAGE_KEY, rotate_storage_key
+from croupier.operator import storage_key
+from croupier.operator.keys import replace_secret
+from croupier.operator.storage_key import NEXT_STORAGE_KEY, rotate_storage_key
 from croupier.runtime.service_directory import load_secrets
 from tests.support import BIT, settings
 from tests.support.command_line import croupier

@@ -19,8 +19,8 @@ from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+from croupier.operator.keys import make_deployment
+from croupier.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.names import RoundId, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -100,7 +100,7 @@ with croupier.connect("d", directory="device") as client:
     receipt = client.round().submit(1, max_local_epsilon=1.0, token=bytes.fromhex(open("tokens.txt").read()))
     print(receipt.local_epsilon)
 (command,) = importlib.metadata.entry_points(group="console_scripts", name="croupier")
-assert command.load().__module__ == "croupier.deploy.cli"
+assert command.load().__module__ == "croupier.cli"
 """
 IMPORTS_ROOMS = """
 for room in ("accountant", "client", "shuffler", "deploy", "research"):
@@ -184,7 +184,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
     python, traps, environment = installed
 
     def command(*arguments: str, expect: int = 0) -> str:
-        done = run([python, "-m", "croupier.deploy.cli", *arguments], environment, traps)
+        done = run([python, "-m", "croupier.cli", *arguments], environment, traps)
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -18,8 +18,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
-from croupier.deploy.operator.roster import Enrolled, enrol
 from croupier.deploy.page.participants import page_hash
+from croupier.operator.roster import Enrolled, enrol
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse, Laplace, MultipleChoice, OneBit

@@ -11,11 +11,11 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from croupier.client.rounds import fetch_terms
-from croupier.deploy.operator.survey_plans import open_survey
-from croupier.deploy.operator.surveys import kept_rounds
-from croupier.deploy.study.versions import StudyVersion, describe_study, start_study
+from croupier.operator.survey_plans import open_survey
+from croupier.operator.surveys import kept_rounds
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.study.versions import StudyVersion, describe_study, start_study
 from tests.support.forged import forged_rounds, shows
 from tests.support.gateways import PassOn
 from tests.support.participants import Place, is_for_everybody, place

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from croupier import Certificate, LaplaceMechanism, certify
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
-from croupier.deploy.cli import app
+from croupier.cli import app
 from croupier.protocol import certificates
 from croupier.protocol.certificates import certificate_json, json_schema, read_certificate, round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason

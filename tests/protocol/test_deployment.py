@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from croupier.deploy.node.serve import warn_of_unpinned
-from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.rotation import activate, rotate
+from croupier.operator.keys import make_deployment
+from croupier.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.runtime.service_directory import ServiceSettings, load_secrets, load_settings, not_pinned
 from tests.support.messages import naming

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.operator.keys import make_deployment
+from croupier.operator.keys import make_deployment
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal

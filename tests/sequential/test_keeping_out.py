@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from croupier.client.submission import Sealed, new_client_key
-from croupier.deploy.operator.canaries import check_canaries, send_canaries
+from croupier.operator.canaries import check_canaries, send_canaries
 from croupier.protocol.codes import Assumption
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of

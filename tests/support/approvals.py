@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from croupier.deploy.operator.proposals import ProposalFile, approve, read_proposal, write_proposal
+from croupier.operator.proposals import ProposalFile, approve, read_proposal, write_proposal
 from croupier.protocol.deployment import Deployment
 
 __all__ = ["approve_file"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
-from croupier.deploy.cli import app
+from croupier.cli import app
 
 __all__ = ["Said", "answer", "as_process", "croupier", "refused", "running", "stopped_with_us"]
 
@@ -33,7 +33,7 @@ def croupier(*arguments: str | Path, expect: int = 0, typed: str = "") -> Said:
 
 def as_process(*arguments: str | Path, expect: int = 0) -> Said:
     """Runs a command as its user does."""
-    command = [sys.executable, "-m", "croupier.deploy.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "croupier.cli", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return Said(done.stdout, done.stderr)
@@ -55,7 +55,7 @@ def running(*command: str | Path, **how: Any) -> Iterator[subprocess.Popen[str]]
 @contextmanager
 def stopped_with_us(directory: Path) -> Iterator[None]:
     """Has `croupier down` run when this process is killed inside the block, of which `croupier up` knows nothing."""
-    down = f'cat >/dev/null; exec "{sys.executable}" -m croupier.deploy.cli down --dir "{directory}"'
+    down = f'cat >/dev/null; exec "{sys.executable}" -m croupier.cli down --dir "{directory}"'
     with subprocess.Popen(["/bin/sh", "-c", down], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as guard:
         yield
         guard.kill()

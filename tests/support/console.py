@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from croupier.deploy.console.guard import Listening
-from croupier.deploy.console.server import ConsoleServer
+from croupier.console.guard import Listening
+from croupier.console.server import ConsoleServer
 from tests.support.rounds import Table
 
 

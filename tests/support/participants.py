@@ -16,8 +16,8 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
-from croupier.deploy.operator.invitations import People, invite
 from croupier.deploy.page.participants import PAGE_PATH
+from croupier.operator.invitations import People, invite
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import NO_ROUND
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from croupier.deploy.operator.keys import free_addresses
+from croupier.operator.keys import free_addresses
 
 __all__ = ["four_ports"]
 

@@ -23,7 +23,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from croupier.deploy.operator.keys import free_addresses
+from croupier.operator.keys import free_addresses
 
 __all__ = ["Server", "postgresql_server"]
 

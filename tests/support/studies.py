@@ -11,16 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from croupier.deploy.operator.surveys import kept_rounds
-from croupier.deploy.study.file import StudyFile
-from croupier.deploy.study.journal import StudyJournal, WaveRecord, read_journal, wave_records
-from croupier.deploy.study.runs import StudyRun
-from croupier.deploy.study.versions import journal_file
+from croupier.operator.surveys import kept_rounds
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.questions import Question
 from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash
 from croupier.protocol.surveys import stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.study.file import StudyFile
+from croupier.study.journal import StudyJournal, WaveRecord, read_journal, wave_records
+from croupier.study.runs import StudyRun
+from croupier.study.versions import journal_file
 from tests.support import BIT, RoundKit, make_kit
 from tests.support.rounds import Table
 from tests.support.virtual_time import VirtualClock, virtual_loop

@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.deploy.study.journal import StudyJournal
-from croupier.deploy.study.runs import StudyRun
-from croupier.deploy.study.versions import journal_file
+from croupier.study.journal import StudyJournal
+from croupier.study.runs import StudyRun
+from croupier.study.versions import journal_file
 
 __all__ = ["FileClock"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from croupier.deploy.operator.invitations import People, invite_people
-from croupier.deploy.operator.survey_file import SurveyFile
-from croupier.deploy.operator.survey_plans import open_survey
+from croupier.operator.invitations import People, invite_people
+from croupier.operator.survey_file import SurveyFile
+from croupier.operator.survey_plans import open_survey
 from croupier.protocol.surveys import Survey
 from tests.support.rounds import Table
 

@@ -18,9 +18,9 @@ import torch
 from typer.testing import CliRunner
 
 from croupier import certify
-from croupier.deploy.cli import app
+from croupier.cli import app
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.runtime.workers import WorkerPool
 from croupier.training.config import StepRule
@@ -90,7 +90,7 @@ async def one_step_of_108(directory: Path, out: Path, setting: dict[str, Any]) -
 def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
     """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 200."""
     options = ("--unit", "record", "--clients", "2", "--hops", "1", "--epochs", "1", "--out", str(tmp_path))
-    command = [sys.executable, "-m", "croupier.deploy.cli", "train", "--json", *options]
+    command = [sys.executable, "-m", "croupier.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

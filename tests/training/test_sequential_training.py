@@ -15,7 +15,7 @@ import torch
 
 from croupier.analyzer.vectors import hemisphere_length
 from croupier.client.outbox import Outbox
-from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question

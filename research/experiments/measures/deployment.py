@@ -13,8 +13,8 @@ import numpy.typing as npt
 from croupier.client.submission import Participant
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.rounds import players
-from croupier.deploy.operator.round_settings import RoundSettings
-from croupier.deploy.operator.rounds import Operator
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.rounds import Operator
 from croupier.protocol.questions import Question
 from croupier.runtime.workers import WorkerPool
 

@@ -1,0 +1,464 @@
+"""Commands of operators: keys and tokens, starting and stopping services, their state, the ledger."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.cli.console import (
+    HERE,
+    NOT_NOW,
+    OPERATE,
+    SET_UP,
+    Directory,
+    Hops,
+    Json,
+    lines_of,
+    plain_errors,
+    show,
+    text_of,
+)
+from croupier.cli.web import serve_page
+
+if TYPE_CHECKING:
+    from croupier.show.views.rounds import OverviewView
+
+__all__ = ["add_commands"]
+
+ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
+
+_MOST_ROUNDS = 5
+"""The most rounds that a status shows."""
+_EVERY_S = 2.0
+"""Seconds between two looks at the services."""
+_WATCHED = ("service", "health", "problem")
+"""The fields of a service whose changes are printed."""
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the commands of this module to the command line."""
+    for operates in (serve, up, down, status, ledger):
+        app.command(rich_help_panel=OPERATE)(operates)
+    for sets_up in (keygen, rotate, enrol, tokens, revoke):
+        app.command(rich_help_panel=SET_UP)(sets_up)
+
+
+def keygen(
+    directory: Directory = HERE,
+    name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
+    hops: Hops = 2,
+    client: Annotated[Path | None, typer.Option(help="Instead: write one client's signing key to this file.")] = None,
+    collector: Annotated[
+        Path | None,
+        typer.Option(help="Instead: write a collector's key to this file, and its public half to FILE.pub."),
+    ] = None,
+    suite: Annotated[str, typer.Option(help="HPKE suite of a collector's key.")] = "x25519-sha256-chacha20poly1305",
+    as_json: Json = False,
+) -> None:
+    """Make the keys of a deployment, or one client's or collector's key."""
+    with plain_errors():
+        from croupier.operator.keys import make_client_key, make_collector_key, make_deployment
+        from croupier.protocol.deployment import DEPLOYMENT_FILE
+
+        if client is not None and collector is not None:
+            raise ValueError("client and collector are two keys; give one at a time")
+        if client is not None:
+            public = make_client_key(client)
+            document = {"client_key": public, "file": str(client), "public": f"{client}.pub"}
+            show(as_json, document, f"client key {public} in {client}; give the operator {client}.pub")
+            return
+        if collector is not None:
+            public_file = make_collector_key(collector, suite)
+            document = {"collector_key": str(collector), "public": str(public_file)}
+            show(as_json, document, f"{collector} opens results; give {public_file} to 'round open --collector'")
+            return
+        deployment = make_deployment(directory, name, hops)
+        names = [entry.name for entry in deployment.services]
+        file = str(directory / DEPLOYMENT_FILE)
+        show(as_json, {"deployment": file, "services": names}, f"{file}: {', '.join(names)}")
+
+
+def rotate(
+    name: ServiceName,
+    directory: Directory = HERE,
+    activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
+    compromised: Annotated[
+        bool,
+        typer.Option(
+            "--compromised",
+            help="After the second step, where someone else may know the old identity: nothing that it has signed is "
+            "believed any more, results of its time included.",
+        ),
+    ] = False,
+    storage_key: Annotated[
+        bool,
+        typer.Option("--storage-key", help="Instead: change the storage key of the service, which is stopped."),
+    ] = False,
+    host: Annotated[str, typer.Option(help="In the first step: the host that the service moves to.")] = "",
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="In a pod: print the step as manifests for 'kubectl apply'.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Change the identity and TLS key of a running service; each step is a version that every organisation signs."""
+    with plain_errors():
+        from croupier.operator import rotation
+        from croupier.protocol.deployment import DEPLOYMENT_FILE
+
+        if activate and compromised:
+            raise ValueError("activate and compromised are two steps; give one at a time")
+        if storage_key:
+            if activate or compromised or host:
+                raise ValueError("storage-key is a change of its own; give it without activate, compromised and host")
+            _rotate_storage_key(directory, name, kubernetes, as_json)
+            return
+        if activate or compromised:
+            if host:
+                raise ValueError("host belongs to the first step, which makes the certificate for it")
+            step = rotation.activate if activate else rotation.mark_compromised
+            deployment = step(directory, name, in_pod=kubernetes)
+        else:
+            deployment = rotation.rotate(directory, name, host=host, in_pod=kubernetes)
+        if kubernetes:
+            show(True, rotation.manifests_of(directory, name, deployment))
+            return
+        entry = deployment.service(name)
+        document = {
+            "service": name,
+            "identity": entry.identity,
+            "pending": entry.pending_identity,
+            "not_signed_by": deployment.not_signed_by(),
+            "retired": [retired.model_dump(mode="json") for retired in entry.retired_identities],
+        }
+        states = [f"active   {entry.identity}"]
+        states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
+        for retired in entry.retired_identities:
+            until = f", valid until {retired.valid_until:%Y-%m-%d %H:%M UTC}" if retired.valid_until else ""
+            states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
+        missing = deployment.not_signed_by()
+        if missing:
+            after = (
+                f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: sign it, and send it on, or "
+            )
+            after += f"have {name}.public.toml assembled with the changes of others ('croupier deployment sign --help')"
+        else:
+            after = f"all have signed {directory / DEPLOYMENT_FILE}; services and clients fetch it"
+        lines = ["\n".join(states), after]
+        if activate:
+            lines.append(
+                "rounds from before and their results stay valid; where someone else may know the old identity, go on "
+                "with --compromised"
+            )
+        if compromised:
+            lines.append("rounds and results that only this identity has signed are not believed any more")
+        show(as_json, document, *lines)
+
+
+def _rotate_storage_key(directory: Path, name: str, kubernetes: bool, as_json: bool) -> None:
+    from croupier.operator.storage_key import rotate_storage_key, storage_key_manifests
+
+    if kubernetes:
+        show(True, storage_key_manifests(directory, name))
+        return
+    file = rotate_storage_key(directory, name)
+    if file is None:
+        said = f"{name} has a new storage key; start it, and destroy every copy of the old one"
+    else:
+        said = f"put {file} where the settings of {name} take the storage key, delete it here, and start {name}"
+    show(as_json, {"service": name, "file": str(file) if file else None}, said)
+
+
+def enrol(
+    files: Annotated[
+        list[typer.FileText] | None,
+        typer.Argument(
+            metavar="FILE...",
+            help="Clients' public keys: FILE.pub of 'keygen --client', or one KEY or KEY,LABEL a line, CSV or Excel; - "
+            "for standard input.",
+        ),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Whose key it is, for a single key without a label.")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="Instead: show who has been enrolled from here.")] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Enrol clients by their public keys: hop 1 and the accountant admit them to every round from then on."""
+    with plain_errors():
+        import asyncio
+        from dataclasses import asdict, replace
+
+        from rich.text import Text
+
+        from croupier.deploy.directory import read_deployment
+        from croupier.operator.roster import enrol as enrol_them
+        from croupier.operator.roster import enrolled, read_keys
+        from croupier.show.tables import counted
+
+        if listed:
+            if files or label:
+                raise ValueError("--list shows who is enrolled, and takes no file and no --label")
+            read_deployment(directory)
+            roster = enrolled(directory)
+            texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
+            lines = [Text(text, no_wrap=True) for text in texts]
+            show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
+            return
+        keys = [key for file in files or [] for key in read_keys(lines_of(file), file.name)]
+        if label:
+            if len(keys) != 1 or keys[0].label not in ("", label):
+                raise ValueError(
+                    f"--label names the owner of one key without a label, and {counted(len(keys), 'key')} are given; "
+                    "write KEY,LABEL on each line instead"
+                )
+            keys = [replace(keys[0], label=label)]
+        new = asyncio.run(enrol_them(directory, keys))
+        document = {"enrolled": len(keys), "new": new}
+        show(as_json, document, f"enrolled: {counted(len(keys), 'key')}, {new:,} of them new in the list")
+
+
+def tokens(
+    count: Annotated[int, typer.Argument(help="How many, 1..1000000.")],
+    out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
+    canaries: Annotated[int, typer.Option(help="Extra tokens to issue and reserve for 'croupier canary'.")] = 0,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Issue one-use tokens: each admits one participant, with a key of the participant's own making, to one round."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.operator.tokens import issue_token_file
+
+        asyncio.run(issue_token_file(directory, count, out, canaries))
+        document = {"count": count, "file": str(out)}
+        show(as_json, document, f"{count:,} tokens in {out}; hand each to one participant")
+
+
+def revoke(
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Clients' public keys, as 'keygen --client' has printed them.")
+    ] = None,
+    token_file: Annotated[
+        typer.FileText | None,
+        typer.Option(help="One-use tokens, one a line, as 'tokens' wrote them; - for standard input."),
+    ] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Revoke client keys and tokens: hop 1 and the accountant no longer admit them, for good."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.operator.tokens import revoke as revoke_them
+
+        new = asyncio.run(revoke_them(directory, keys or [], text_of(token_file).split() if token_file else []))
+        lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
+        show(as_json, {"revoked": new}, "\n".join(lines))
+
+
+def serve(name: ServiceName, directory: Directory = HERE) -> None:
+    """Run one service in the foreground until SIGTERM."""
+    with plain_errors():
+        from croupier.deploy.node.serve import serve as run
+
+        run(name, directory)
+
+
+def up(
+    directory: Directory = HERE,
+    hops: Annotated[int, typer.Option(help="Number of shufflers, 1..32, when the directory is new.")] = 2,
+    console: Annotated[
+        bool, typer.Option("--console", help="Then serve 'croupier console' until Ctrl-C; the deployment stays up.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Start a local deployment, each service in its own process."""
+    needed = "console" if console else "accountant"  # which comes with what every service needs
+    with plain_errors(extra=needed):
+        from rich.text import Text
+
+        from croupier.deploy.local.processes import LocalDeployment
+        from croupier.deploy.node.extras import check_installed
+
+        check_installed(needed)
+        pids = LocalDeployment(directory.resolve(), hops, stays=True).up()
+        lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
+        ending = Text(f"croupier down --dir {directory}", no_wrap=True)
+        show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with:", ending)
+        if console:
+            serve_page(directory)
+
+
+def down(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Stop a local deployment."""
+    with plain_errors():
+        from croupier.deploy.directory import read_deployment
+        from croupier.deploy.local.processes import LocalDeployment
+
+        read_deployment(directory)  # else LocalDeployment would make one
+        stopped = LocalDeployment(directory.resolve()).down()
+        show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
+
+
+def status(
+    directory: Directory = HERE,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until Ctrl-C; with --json one line for every change.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show every service, whether it is ready, and the newest rounds: question, progress, deadline, state."""
+    with plain_errors():
+        import asyncio
+        import contextlib
+
+        from croupier.operator.overview import overview
+        from croupier.operator.rounds import Operator
+
+        if watch:
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(_watch(directory, as_json))
+            return
+
+        async def ask() -> OverviewView:
+            async with Operator(directory, only_reads=True) as operator:
+                return await overview(operator, {})
+
+        seen = asyncio.run(ask())
+    show(as_json, seen, *_state(seen))
+    if any(service.get("problem") for service in seen["services"]):
+        raise typer.Exit(NOT_NOW)
+
+
+def _state(seen: OverviewView) -> tuple[Any, ...]:
+    """The services, and the newest rounds."""
+    from croupier.show.rounds import rounds_text, services_text
+
+    rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
+    return services_text(seen["services"]), "", rounds
+
+
+async def _watch(directory: Path, as_json: bool) -> None:
+    """Shows the state again and again, or writes a line of JSON whenever it is another."""
+    from rich.console import Group
+    from rich.live import Live
+
+    from croupier.operator.overview import watch
+    from croupier.operator.rounds import Operator
+
+    async with Operator(directory, only_reads=True) as operator:
+        if as_json:
+            before = ""
+            async for seen in watch(operator, ticks()):
+                services = [{name: service.get(name) for name in _WATCHED} for service in seen["services"]]
+                line = json.dumps({"services": services, "rounds": seen["rounds"]})
+                if line != before:
+                    typer.echo(line)
+                before = line
+            return
+        with Live(auto_refresh=False) as live:
+            async for seen in watch(operator, ticks()):
+                now = f"{datetime.now(UTC):%H:%M:%S} UTC; Ctrl-C ends this"
+                live.update(Group(now, "", *_state(seen)), refresh=True)
+
+
+async def ticks() -> AsyncIterator[None]:
+    """When to look again."""
+    import asyncio
+
+    while True:
+        yield
+        await asyncio.sleep(_EVERY_S)
+
+
+def ledger(
+    directory: Directory = HERE,
+    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = DEFAULT_DELTA,
+    backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
+    restore: Annotated[
+        Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")
+    ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--new-ledger",
+            metavar="NAME",
+            help="State that the empty ledger of the accountant, or of this shuffler, begins at zero; stop it first.",
+        ),
+    ] = "",
+    fixed_terms: Annotated[
+        bool,
+        typer.Option(
+            help="State that all rounds, and who takes part in each with which budget, were fixed before the first "
+            "result. Privacy losses then compose, to less than what holds however rounds were chosen."
+        ),
+    ] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Say how many more rounds like the earlier ones the limit allows.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs.
+
+    Where a shuffler runs, it shows what that shuffler's own ledger comes to, and its noise_limit.
+    """
+    with plain_errors():
+        import asyncio
+
+        from croupier.operator.ledger_stores import has_ledger, hop_ledgers, new_ledger
+        from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
+
+        if (backup is not None) + (restore is not None) + bool(begin) > 1:
+            raise ValueError("--backup, --restore and --new-ledger are steps of their own; give one at a time")
+        if not 0 < delta < 1:
+            raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
+        if begin:
+            new_ledger(directory, begin)
+            show(as_json, {"service": begin}, f"the ledger of {begin} begins at zero")
+            return
+        only_shows = backup is None and restore is None and not forecast
+        hops = hop_ledgers(directory) if only_shows else {}
+        hop_lines = [noise_line(name, noise) for name, noise in hops.items()]
+        if hops and not has_ledger(directory):
+            show(as_json, {"hops": hops}, *hop_lines)
+            return
+        # The accountant's ledger needs numeric libraries, which a machine with a hop alone does not have.
+        from croupier.operator.ledger import (
+            backup_ledger,
+            budgets_told,
+            published_without_entry,
+            restore_ledger,
+            rounds_left,
+            spent,
+        )
+        from croupier.show.documents import spent_json
+        from croupier.show.forecasts import budgets_line
+        from croupier.show.tables import counted
+
+        if backup is not None:
+            rounds = backup_ledger(directory, backup)
+            show(as_json, {"rounds": rounds, "file": str(backup)}, f"{counted(rounds, 'round')} in {backup}")
+        elif restore is not None:
+            rounds = restore_ledger(directory, restore)
+            missing = asyncio.run(published_without_entry(directory))
+            compared = "; the analyzer does not answer, so the accountant compares it with the results when it starts"
+            if missing is not None:
+                compared = f"; published, but not in it: {', '.join(missing)}" if missing else ""
+            restored = {"rounds": rounds, "file": str(restore), "missing": missing}
+            show(as_json, restored, f"the ledger has {counted(rounds, 'round')}{compared}")
+        elif forecast:
+            left = rounds_left(directory)
+            show(as_json, left, *left_lines(left))
+        else:
+            totals, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
+            document = spent_json(totals, delta, told, fixed_terms=fixed_terms)
+            lines = [*filter(None, [budgets_line(document["budgets"])]), *hop_lines]
+            table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
+            show(as_json, {**document, "hops": hops}, *table, *lines)

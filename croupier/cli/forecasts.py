@@ -1,0 +1,115 @@
+"""What a round would come to: 'croupier round forecast', and the forecast with which 'round open' begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from croupier.cli.console import note
+from croupier.protocol.views import JsonObject
+
+if TYPE_CHECKING:
+    from croupier.operator.forecasts import Fitted
+    from croupier.operator.round_settings import RoundSettings
+    from croupier.operator.rounds import Operator
+    from croupier.protocol.deployment import Deployment
+    from croupier.show.forecasts import ForecastView
+
+__all__ = ["EXACT_COUNTS", "RARE_TIERS", "ForecastOptions", "deployment_in", "fitted_json", "forecasts_of"]
+
+EXACT_COUNTS = (
+    "the certificate of this round counts exactly how many people used each budget (budget_privacy 0): the first "
+    "shuffler can read one person's budget from it, by losing what others have sent, and everybody can see that a rare "
+    "budget was used. --budget-privacy 1 hides that, and leaves out about 27 people of every budget"
+)
+RARE_TIERS = (
+    "one person can have this round refused, by choosing a budget that too few others use (min_tier_size); a grid of "
+    "one budget cannot be refused for that"
+)
+
+
+@dataclass(frozen=True)
+class ForecastOptions:
+    """The people that a round is forecast for, and what the operator risks."""
+
+    expected: Annotated[
+        int, typer.Option(help="Forecast the round for this many people, too; 0: for --min-batch-size only.")
+    ] = 0
+    at_risk: Annotated[
+        bool,
+        typer.Option(
+            "--at-risk",
+            help="Offer every budget of --grid, although the accountant may refuse the round for some choice of "
+            "them, which destroys its answers.",
+        ),
+    ] = False
+
+    def fitted(self, settings: RoundSettings, deployment: Deployment | None) -> Fitted:
+        """Returns the settings with a grid; writes to standard error what was left out of it and why.
+
+        Raises:
+            ValueError: the terms cannot be, or the round cannot be granted.
+        """
+        from croupier.operator.forecasts import fit
+        from croupier.operator.round_settings import budget_privacy_of
+
+        if not 0 <= self.expected < 2**31:
+            raise ValueError(f"expected is {self.expected}; it must be in 0..{2**31 - 1}")
+        fitted = fit(settings, deployment, at_risk=self.at_risk, expected=self.expected)
+        if fitted.warning:
+            note(fitted.warning)
+        if settings.min_tier_size > 1 and len(fitted.settings.budget_grid) > 1:
+            note(RARE_TIERS)
+        if len(fitted.settings.budget_grid) > 1 and budget_privacy_of(fitted.settings) is None:
+            note(EXACT_COUNTS)
+        return fitted
+
+
+def fitted_json(fitted: Fitted) -> JsonObject:
+    """Returns the budgets that a round offers, and those that were left out."""
+    return {
+        "grid": list(fitted.settings.budget_grid),
+        "left_out": list(fitted.left_out),
+        "largest_budget": fitted.largest,
+        "at_risk": fitted.at_risk,
+    }
+
+
+async def forecasts_of(
+    options: ForecastOptions, fitted: Fitted, operator: Operator | None, deployment: Deployment | None = None
+) -> list[ForecastView]:
+    """Returns the forecasts for the minimum, and for as many people as are expected.
+
+    Raises:
+        ValueError: the ledger cannot bear the round at its minimum, or whatever budgets people use.
+    """
+    from croupier.operator.forecasts import forecast_opening
+    from croupier.protocol.codes import RefusalReason
+    from croupier.show.forecasts import forecast_json
+
+    least = fitted.settings.min_batch_size
+    people = sorted({least, max(least, options.expected)})
+    forecasts = [
+        forecast_json(await forecast_opening(operator, fitted.settings, person, deployment)) for person in people
+    ]
+    ledger = {str(RefusalReason.LEDGER_EXCEEDED), str(RefusalReason.LEDGER_UNBOUNDED), str(RefusalReason.ROUNDS_SHOWN)}
+    for forecast in forecasts[-1:] if options.at_risk else forecasts[:1]:
+        full = [[why for why in outcome["refusals"] if why["code"] in ledger] for outcome in forecast["outcomes"]]
+        if (all if options.at_risk else any)(full):
+            why = next(reasons[0]["text"] for reasons in full if reasons)
+            raise ValueError(
+                f"the ledger cannot bear this round with {forecast['num_reports']:,} people: {why}. Choose smaller "
+                "budgets or a larger --min-batch-size; 'croupier ledger --forecast' shows the remaining budget"
+            )
+    return forecasts
+
+
+def deployment_in(directory: Path) -> Deployment | None:
+    """Returns the deployment of a directory; None if it has none."""
+    from croupier.deploy.directory import read_deployment
+    from croupier.protocol.deployment import DEPLOYMENT_FILE
+
+    return read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None

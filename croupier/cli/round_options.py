@@ -1,0 +1,324 @@
+"""The options of a round, as 'round open' and 'round forecast' take them: question, budgets, guarantee and batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.cli.mechanism_options import randomizer_of
+from croupier.protocol.names import PublicKey
+from croupier.protocol.views import JsonObject
+
+if TYPE_CHECKING:
+    from croupier.accountant import Randomizer
+    from croupier.operator.round_settings import RoundSettings
+    from croupier.protocol.questions import Question
+    from croupier.protocol.wordings import Wording
+
+EnumT = TypeVar("EnumT", bound=str)
+
+__all__ = [
+    "BatchOptions",
+    "CertificateOptions",
+    "EncryptionOptions",
+    "HopNoiseOptions",
+    "QuestionOptions",
+    "WordingOptions",
+    "settings_of",
+]
+
+_WORDING = "The question as people read it"
+
+
+@dataclass(frozen=True)
+class WordingOptions:
+    """The question as people read it."""
+
+    question: Annotated[str, typer.Option(help="The question as people read it.", rich_help_panel=_WORDING)] = ""
+    choices: Annotated[
+        str,
+        typer.Option(
+            help="The answers as people read them, separated by semicolons: the categories of krr or pgr; krr is "
+            "then the default; with --randomizer rr the captions of 0 and 1.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = ""
+    title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
+    help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
+    unit: Annotated[
+        str, typer.Option(help="onebit, levels, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
+    ] = ""
+    language: Annotated[
+        str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
+    ] = "en"
+    wording: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of the options above: a TOML file with a table of the name wording for each language.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = None
+
+    def wordings(self) -> tuple[Wording, ...]:
+        """Returns the wordings; see `wordings_of`."""
+        from croupier.operator.wordings import wordings_of
+
+        return wordings_of(
+            self.wording, self.question, self.title, self.help_text, self.choices, self.unit, self.language
+        )
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """The randomizer of a round and its parameters."""
+
+    randomizer: Annotated[
+        str,
+        typer.Option(
+            help="rr, krr(k=5), pgr(k=1024, q=3), choices(k=4), onebit, levels(k=5), laplace or gaussian. Default: "
+            "rr; with choices krr."
+        ),
+    ] = ""
+    k: Annotated[
+        int | None,
+        typer.Option(help="krr, pgr, choices: how many categories, instead of krr(k=5); levels: how many levels."),
+    ] = None
+    q: Annotated[
+        int | None, typer.Option("--q", help="pgr: the size of its field, a prime near 1 + e^ε; default: 3.")
+    ] = None
+    labels: Annotated[str | None, typer.Option(help="krr, pgr, choices: the categories, separated by commas.")] = None
+    categories: Annotated[
+        Path | None, typer.Option(help="krr, pgr: a text file with a category on each line, up to 65,536.")
+    ] = None
+    low: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the smallest value.")] = None
+    high: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the largest value.")] = None
+    lattice: Annotated[
+        int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
+    ] = None
+    local_delta: Annotated[
+        float | None,
+        typer.Option(
+            help="gaussian: the delta of every local budget, 1e-15..1e-3; clients keep to 1e-5 unless told otherwise."
+        ),
+    ] = None
+
+    def question(self, name: str, wordings: tuple[Wording, ...] = ()) -> Question:
+        """Returns the question of this name; the first wording's choices are the categories of krr.
+
+        Raises:
+            ValueError: the randomizer is unknown, or a parameter is missing, out of range or unknown to it.
+        """
+        from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
+        from croupier.protocol.questions import Question
+
+        # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
+        offered = [mechanism.kind for mechanism in MECHANISMS.values() if mechanism.values_are_text]
+        captions = wordings[0].choices if wordings else ()
+        written = self._labels()
+        randomizer = self.randomizer or ("krr" if captions or self.categories else "rr")
+        kind = randomizer.partition("(")[0]
+        if kind not in offered:
+            raise ValueError(
+                f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
+            )
+        given = asdict(self)
+        del given["randomizer"], given["categories"]
+        given["labels"] = written or (captions if kind in ("krr", "pgr", "choices") else ()) or None
+        given["k"] = self.k or (given["labels"] and len(given["labels"]))
+        if kind != randomizer:
+            given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
+        return Question(name, mechanism_from(kind, given), wordings)
+
+    def _labels(self) -> tuple[str, ...]:
+        """Returns the categories that the options name; none where they name none."""
+        if self.categories is None:
+            return tuple(self.labels.split(",")) if self.labels else ()
+        if self.labels:
+            raise ValueError("--labels and --categories are both given; each names all categories")
+        from croupier.operator.wordings import read_categories
+
+        return read_categories(self.categories)
+
+
+@dataclass(frozen=True)
+class CertificateOptions:
+    """The budgets that clients may use, and the guarantee that a round must reach."""
+
+    grid: Annotated[
+        str,
+        typer.Option(
+            help="The local epsilons that clients may use, separated by commas; 4:2 sets another --epsilon-max, 2, for "
+            "clients with 4. Default: four budgets, up to the largest that --min-batch-size people can use without the "
+            "risk of a refusal."
+        ),
+    ] = ""
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA
+    epsilon_max: Annotated[
+        float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
+    ] = 1.0
+    dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0
+    budget_privacy: Annotated[
+        float | None,
+        typer.Option(
+            help="The epsilon with which the counts in a certificate hide one person's budget, 0.001 to 20; 0: they "
+            "are exact. Default: 1 if --min-batch-size is at least four times the people that such counts leave out, "
+            "else 0."
+        ),
+    ] = None
+    budget_privacy_delta: Annotated[
+        float | None, typer.Option(help="The delta of --budget-privacy; default: 1e-6.")
+    ] = None
+
+    def budgets(self) -> tuple[tuple[float, ...], dict[float, float]]:
+        """Returns the local epsilons, ascending, and the epsilon_max of those that have their own; none by default.
+
+        Raises:
+            ValueError: the grid is not a list of numbers and pairs.
+        """
+        if not self.grid:
+            return (), {}
+        try:
+            parts = [part.partition(":") for part in self.grid.split(",")]
+            budgets = tuple(sorted(float(budget) for budget, _, _ in parts))
+            return budgets, {float(budget): float(limit) for budget, colon, limit in parts if colon}
+        except ValueError as error:
+            raise ValueError(
+                f"grid is {self.grid!r}; it must be numbers, or pairs such as 4:2, separated by commas"
+            ) from error
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """The numbers of clients that a round takes, and what happens with too few."""
+
+    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100
+    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0
+    min_tier_size: Annotated[
+        int,
+        typer.Option(
+            help="A budget used by fewer clients than this plus --dishonest is rare: see --small-tiers; 0: none is."
+        ),
+    ] = 0
+    small_tiers: Annotated[
+        str,
+        typer.Option(
+            help="refuse: a round with a rare budget is refused; merge (rr, krr, onebit): its clients "
+            "count as clients of the next larger budget, and only a rare largest budget is refused."
+        ),
+    ] = "refuse"
+    short_batch: Annotated[
+        str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
+    ] = "hold"
+
+
+@dataclass(frozen=True)
+class EncryptionOptions:
+    """How reports are encrypted, and for whom the result is."""
+
+    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305"
+    collector: Annotated[
+        Path | None,
+        typer.Option(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector')."),
+    ] = None
+
+    def collector_key(self) -> bytes:
+        """Returns the collector's public key, empty if there is none.
+
+        Raises:
+            ValueError: the file is not a collector's key, or the key is of another suite.
+        """
+        from croupier.protocol.collector import read_collector_key
+
+        if self.collector is None:
+            return b""
+        suite, key = read_collector_key(self.collector.read_text())
+        if suite != self.suite:
+            raise ValueError(f"the collector's key is of the suite {suite}, not {self.suite}; give --suite {suite}")
+        return key.public
+
+
+@dataclass(frozen=True)
+class HopNoiseOptions:
+    """The fake reports that every hop adds."""
+
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
+            "(rr, onebit, krr, levels, pgr, choices; clients refuse local epsilons above 8 unless their own limit "
+            "allows it); none: no fakes."
+        ),
+    ] = None
+    hop_noise_delta: Annotated[
+        float | None, typer.Option(help="The delta of the fakes, at most --delta; default: --delta.")
+    ] = None
+
+
+def settings_of(
+    name: str,
+    wording: WordingOptions,
+    question: QuestionOptions,
+    certificate: CertificateOptions,
+    batch: BatchOptions,
+    noise: HopNoiseOptions,
+    encryption: EncryptionOptions,
+    close_after_s: float,
+) -> RoundSettings:
+    """Returns the settings that options name.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+    from croupier.operator.round_settings import RoundSettings
+    from croupier.protocol.envelope import SUITES
+
+    if not 0 <= close_after_s < math.inf:
+        raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
+    for option, number in (
+        ("dishonest", certificate.dishonest),
+        ("min_batch_size", batch.min_batch_size),
+        ("max_batch_size", batch.max_batch_size),
+        ("min_tier_size", batch.min_tier_size),
+    ):
+        if not 0 <= number < 2**31:
+            raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
+    budgets, limits = certificate.budgets()
+    return RoundSettings(
+        question.question(name, wording.wordings()),
+        budgets,
+        delta=certificate.delta,
+        epsilon_max=certificate.epsilon_max,
+        epsilon_max_of=limits,
+        dishonest=certificate.dishonest,
+        min_batch_size=batch.min_batch_size,
+        max_batch_size=batch.max_batch_size,
+        min_tier_size=batch.min_tier_size,
+        small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
+        short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
+        hpke_suite=_one_of("suite", encryption.suite, SUITES),
+        collector_public_key=PublicKey(encryption.collector_key()),
+        close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
+        hop_noise=noise.hop_noise,
+        hop_noise_delta=noise.hop_noise_delta,
+        budget_privacy=certificate.budget_privacy,
+        budget_privacy_delta=certificate.budget_privacy_delta,
+    )
+
+
+def _written_in(randomizer: Randomizer) -> JsonObject:
+    """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
+    values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def _one_of(name: str, value: str, allowed: tuple[EnumT, ...]) -> EnumT:
+    for known in allowed:
+        if value == known:
+            return known
+    raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")

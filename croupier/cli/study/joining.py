@@ -1,0 +1,245 @@
+"""Commands of a person who takes part in studies: join, leave, joined."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from croupier.cli.console import (
+    HERE,
+    NOT_ACCEPTED,
+    TAKE_PART,
+    Directory,
+    Gateway,
+    Json,
+    fail,
+    note,
+    plain_errors,
+    show,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from croupier.client.async_client import AsyncClient
+    from croupier.client.joined import JoinedStudy, WaveRecord
+    from croupier.client.studies import ShownStudy
+
+__all__ = ["add_commands"]
+
+Study = Annotated[str, typer.Argument(help="The study's name.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the commands of this module to the command line."""
+    for command in (join, leave, joined):
+        app.command(rich_help_panel=TAKE_PART)(command)
+
+
+def join(
+    study: Annotated[str, typer.Argument(help="The study's name; that of the newest open round if not given.")] = "",
+    directory: Directory = HERE,
+    answers: Annotated[
+        Path | None,
+        typer.Option(help='Your answers, a TOML file: mood = "good". It is read again for every wave.'),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="The most that the answers to one wave may spend together; the smallest choice if not given."
+        ),
+    ] = None,
+    invitation_file: Annotated[
+        typer.FileText | None,
+        typer.Option(help="Read the link of your invitation from this file; - for standard input."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Consent to what is shown without being asked.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Answer every wave until the study ends, and not only what is open now.")
+    ] = False,
+    gateway: Gateway = "",
+    as_json: Json = False,
+) -> None:
+    """Consent to a study once, and answer its waves: those that are open, or with --follow all of them.
+
+    The same command again goes on, and asks again only where the study has a new version.
+    """
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.local.clients import client_of
+        from croupier.protocol.errors import Code, Refusal
+
+        link = text_of(invitation_file) if invitation_file else ""
+
+        async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
+            async with client_of(directory, gateway, patience_s=60.0) as client:
+                study_id = await _consent(client, study, epsilon, link, yes=yes)
+                records = []
+                if answers is not None:
+                    waves = client.follow(study_id, lambda _: _answers(answers), until_end=follow)
+                    try:
+                        async for record in waves:
+                            records.append(record)
+                            if not as_json:
+                                note(_line(record))
+                    except Refusal as refusal:
+                        if refusal.code is not Code.UNKNOWN_CLIENT:
+                            raise
+                        why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
+                        raise Refusal(refusal.code, why) from refusal
+                mine = [
+                    membership
+                    for membership in client.studies()
+                    if membership.version.study_id == study_id and not membership.person
+                ]
+                return (mine[0] if mine else None), records
+
+        mine, done = asyncio.run(work())
+    if mine is None:
+        show(as_json, {"study": study, "waves": [record.model_dump() for record in done]}, f"left {study}")
+        return
+    document = {
+        "study": mine.version.study_id,
+        "hash": mine.consents[-1].hash,
+        "waves": [record.model_dump() for record in done],
+    }
+    next_wave = "" if answers else "; give --answers FILE to answer"
+    show(as_json, document, f"joined {mine.version.study_id}, version {mine.consents[-1].version}{next_wave}")
+    if any(record.state in ("new version", "new survey") for record in done):
+        raise fail(NOT_ACCEPTED, "the study has a new description: 'croupier join' without --yes shows it and asks")
+
+
+def _answers(file: Path) -> dict[str, float | str]:
+    import tomllib
+
+    try:
+        answers = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} cannot be read; it must be TOML with a line for each question: {error}") from error
+    for name, value in answers.items():
+        if not isinstance(value, int | float | str):
+            raise ValueError(f"{file}: {name} is {value!r}; it must be a number or a text")
+    return answers
+
+
+async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, link: str, *, yes: bool) -> str:
+    """Joins the study unless its newest version was consented to before; returns its name.
+
+    Raises:
+        ValueError: the person does not consent, or there is nobody to ask.
+    """
+    shown = await client.study(study_id)
+    name = shown.study.study_id
+    before = next(
+        (
+            membership
+            for membership in client.studies()
+            if membership.version.study_id == name and not membership.person
+        ),
+        None,
+    )
+    if before is not None and before.covers(shown.survey, shown.wave) and epsilon is None and not link:
+        return name
+    smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
+    most = epsilon or (before.wave_epsilon if before else smallest)
+    if before is not None and not yes and not sys.stdin.isatty():  # a service asks nobody; `follow` waits for consent
+        note(f"study {name!r} has a new description: 'croupier join {name}' shows it and asks")
+        return name
+    for line in _told(shown, most, before):
+        note(line)
+    if not yes and not typer.confirm("Do you consent?", default=False):
+        raise ValueError(f"study {name!r} was not joined; nothing was sent")
+    client.join(shown, most, invitation=link)
+    return name
+
+
+def _told(shown: ShownStudy, epsilon: float, before: JoinedStudy | None) -> list[str]:
+    from croupier.show.promises import study_lines
+
+    study = shown.study
+    survey = shown.rounds[0].survey
+    texts = survey.wordings[0] if survey else None
+    lines = [texts.title, texts.introduction, texts.consent] if texts else []
+    if before is not None and before.version.hash != study.hash:
+        lines.append(f"Version {study.version} changes: {study.change}")
+    elif before is not None and not before.covers(shown.survey, shown.wave):
+        lines.append(f"Wave {shown.wave.number} has another description than the one that you have consented to.")
+    lines += [f"  {terms.question.name}: {terms.question.mechanism.kind}" for terms in shown.rounds]
+    lines += study_lines(shown.rounds, epsilon)
+    lines.append(f"Version {study.version}, hash {study.hash.hex()}")
+    return [line for line in lines if line]
+
+
+def _line(record: WaveRecord) -> str:
+    said = f"wave {record.wave} of {record.study_id}: {record.state}"
+    if record.change:
+        said += f" ({record.change})"
+    for answer in record.answers:
+        said += f"; {answer.question}: {answer.state}" + (
+            f", local ε {answer.local_epsilon:g}" if answer.local_epsilon else ""
+        )
+        said += f" ({answer.why})" if answer.why else ""
+    return said
+
+
+def leave(study: Study, directory: Directory = HERE, as_json: Json = False) -> None:
+    """Leave a study: answer no more of its waves, and destroy what this device keeps for it."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.client.limits import in_full
+        from croupier.deploy.local.clients import client_of
+
+        async def work() -> tuple[JoinedStudy, float]:
+            async with client_of(directory) as client:
+                return client.leave(study), client.spent.local_epsilon
+
+        gone, spent = asyncio.run(work())
+    answered = sum(wave.state == "answered" for wave in gone.waves.values())
+    show(
+        as_json,
+        {"study": study, "answered": answered, "spent_local_epsilon": spent},
+        f"left {study}; {answered} of its waves were answered. This device has spent a local ε of {in_full(spent)} in "
+        "all, which stays counted",
+    )
+
+
+def joined(directory: Directory = HERE, as_json: Json = False) -> None:
+    """List the studies that were joined from here: consent, waves, and when the next one opens."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.local.clients import client_of
+
+        async def work() -> list[JoinedStudy]:
+            async with client_of(directory) as client:
+                return client.studies()
+
+        memberships = asyncio.run(work())
+        lines, documents = [], []
+        for membership in memberships:
+            study, number = membership.version, membership.next_wave
+            opens = study.wave(number).opens if number <= study.last_wave else None
+            next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC" if opens else "no further wave is announced"
+            whose = f" ({membership.person})" if membership.person else ""
+            consent = membership.consents[-1]
+            lines.append(
+                f"{study.study_id}{whose}: version {consent.version} ({consent.hash[:16]}…), joined {consent.at}; "
+                f"{next_wave}"
+            )
+            lines += [f"  {_line(record)}" for record in membership.waves.values()]
+            documents.append(
+                {
+                    "study": study.study_id,
+                    "person": membership.person,
+                    "consents": [given.model_dump() for given in membership.consents],
+                    "waves": [record.model_dump() for record in membership.waves.values()],
+                    "next_wave": number if opens else None,
+                    "next_opens": opens.isoformat() if opens else None,
+                }
+            )
+    show(as_json, {"studies": documents}, *(lines or ["no study was joined from here"]))

@@ -1,0 +1,212 @@
+"""Canaries: clients played by the operator, whose ciphertexts are looked for behind every hop.
+
+To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
+same chance as any other client. Each comes at a time of its own, over a connection of its own, and in a call of its
+own; with a one-use token that was issued among others (`operator.tokens`) where some were kept, else with a key
+that is enrolled when it comes. What hop 1 can still see is the address that it comes from.
+
+Where organisations approve of enrolments, each of them, that of a hop too, sees the keys of canaries in a proposal
+shortly before the canaries come: there only those with tokens are like any other client.
+
+Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can leave them
+out, so canaries add no cover: the round's certificate must allow for them among its dishonest clients.
+
+What a canary has prepared lies in the outbox before it asks for tickets, as with any client: the same command goes on
+after a process that was killed, and no ticket is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import SystemRandom
+
+from sqlalchemy.exc import IntegrityError
+
+from croupier.client.outbox import Outbox
+from croupier.client.randomizers import RANDOMIZERS
+from croupier.client.rounds import fetch_round, fetch_terms
+from croupier.client.submission import Participant, Prepared, draw_report, new_client_key, prepare_one, send
+from croupier.client.tickets import seal_prepared
+from croupier.client.verification import certified_chain, missing_at_hop
+from croupier.net.transport import TLS, Transport
+from croupier.operator.roster import Enrolled, enrol, enrolled
+from croupier.operator.rounds import Operator
+from croupier.operator.tokens import take_tokens
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.names import RoundId
+from croupier.protocol.onion import onion_of
+from croupier.protocol.questions import choose_budget
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["CanaryReport", "check_canaries", "send_canaries"]
+
+
+@dataclass(frozen=True)
+class CanaryReport:
+    """How many canaries were acknowledged, and how many each hop, in order, has not passed on."""
+
+    sent: int
+    missing: dict[str, int]
+
+
+def _outbox(directory: Path) -> Outbox:
+    return Outbox(directory / OPERATOR / "canaries.db")
+
+
+async def send_canaries(
+    directory: Path, round_id: RoundId, count: int, transport: Transport = TLS, over_s: float = 0.0
+) -> int:
+    """Plays canaries in an open round and returns how many there are now.
+
+    Args:
+        directory: of the deployment.
+        round_id: the round; "" for the newest open one.
+        count: how many more, at least 1; those that were prepared before and have not arrived come first, and count.
+        transport: how services are reached.
+        over_s: within which they come, each at a random time of its own.
+
+    Raises:
+        ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients, with those that
+            another process plays at the same time; a negative `over_s`.
+        Refusal: the round is not open, or not all of them were let in; those that were are in it.
+    """
+    if over_s < 0:
+        raise ValueError(f"over is {over_s}; it must be at least 0 seconds")
+    its_operator = Operator(directory, transport)  # without its keys it ends here, with nothing written
+    outbox = _outbox(directory)
+    try:
+        async with its_operator as operator:
+            async with operator.client_channel() as channel:
+                terms, state = await fetch_round(channel, operator.deployment, round_id)
+            if state != pb.ROUND_STATE_OPEN:
+                raise Refusal(Code.ROUND_CLOSED, f"{terms.round_id!r} is {state_name(state)}")
+            earlier = {**outbox.prepared(terms.round_id), **dict.fromkeys(outbox.pending(terms.round_id))}
+            known = len(outbox.begun(terms.round_id))
+            most = terms.manifest.dishonest - known + len(earlier)
+            if not 1 <= count <= most:
+                must = f"it must be in 1..{most}" if most > 0 else "there can be no more"
+                raise ValueError(
+                    f"count is {count}; {must}: the certificate of this round allows for {terms.manifest.dishonest} "
+                    f"dishonest clients, of which {known} are canaries"
+                )
+            missing = max(0, count - len(earlier))
+            # A survey with a list admits no token.
+            tokens = [b""] * missing if terms.survey is not None else take_tokens(directory, missing)
+            fresh: dict[str, Participant | Prepared]
+            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
+            if operator.deployment.approvals:
+                fresh = {name: await _prepare(outbox, terms, name, canary) for name, canary in fresh.items()}
+                await _enrol_together(directory, [*earlier.values(), *fresh.values()], transport)
+            came = await asyncio.gather(
+                *(_come(operator, outbox, terms, name, canary, over_s) for name, canary in (earlier | fresh).items()),
+                return_exceptions=True,
+            )
+            codes = []
+            for outcome in came:  # now that none of the others is under way any more
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                codes += [outcome] if outcome != pb.SUBMISSION_CODE_ACCEPTED else []
+            if codes:
+                why = Code[pb.SubmissionCode.Name(codes[0]).removeprefix("SUBMISSION_CODE_")]
+                raise Refusal(why, f"{len(codes)} of {len(came)} canaries were not let in")
+            return len(outbox.acknowledged(terms.round_id))
+    finally:
+        outbox.close()
+
+
+async def _come(
+    operator: Operator,
+    outbox: Outbox,
+    terms: RoundTerms,
+    name: str,
+    canary: Participant | Prepared | None,
+    over_s: float,
+) -> pb.SubmissionCode.ValueType:
+    """Takes part as one client, and returns what the services say; None as the canary: it was sealed before."""
+    await asyncio.sleep(SystemRandom().uniform(0.0, over_s))
+    round_id = terms.round_id
+    async with operator.client_channel() as channel:
+        await fetch_terms(channel, operator.deployment, round_id)  # every client asks first
+        if isinstance(canary, Participant):
+            canary = await _prepare(outbox, terms, name, canary)
+        if canary is not None:
+            if not canary.token and not operator.deployment.approvals:
+                await operator.enrol([canary.client_key])
+            async with operator.client_channel(operator.deployment.accountant.name) as accountant:
+                sealed, refused = await seal_prepared(accountant, terms, {name: canary})
+                if terms.survey is not None and refused.get(name) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT:
+                    # The survey has a list, to which nobody is added where there is none: others would be kept out.
+                    await operator.invite([canary.client_key], terms.survey.invitation_hash, 0)
+                    sealed, refused = await seal_prepared(accountant, terms, {name: canary})
+            if name in refused:
+                await asyncio.to_thread(outbox.discard, round_id, [name])
+                return refused[name]
+            with suppress(IntegrityError):  # another process has sealed the same canary meanwhile
+                await asyncio.to_thread(outbox.keep, round_id, sealed)
+        code = (await send(channel, round_id, {name: outbox.kept(round_id, name).submission}))[name]
+        if code == pb.SUBMISSION_CODE_ACCEPTED:
+            await asyncio.to_thread(outbox.acknowledge, round_id, [name])
+    return code
+
+
+async def _prepare(outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | Prepared) -> Prepared:
+    """Returns what a canary will send, which the outbox keeps; another process may play canaries of this round, too."""
+    if isinstance(canary, Prepared):
+        return canary
+    if terms.permanent is not None:  # it comes in one wave only
+        epsilon = choose_budget(canary.max_local_epsilon, terms.budget_grid)
+        canary = replace(canary, kept_report=draw_report(terms, canary.value, epsilon))
+    fresh = {name: prepare_one(terms, onion_of(terms), canary)}
+    return (await asyncio.to_thread(outbox.prepare, terms.round_id, fresh, most=terms.manifest.dishonest))[name]
+
+
+async def _enrol_together(
+    directory: Path, canaries: Sequence[Participant | Prepared | None], transport: Transport
+) -> None:
+    """Enrols canaries that have no token, where organisations approve of it: in one proposal.
+
+    Raises:
+        Refusal: NOT_APPROVED, with the file that organisations have to sign.
+    """
+    known = {entry.key for entry in enrolled(directory) if entry.enrolled_at}
+    keys = {canary.client_key.hex() for canary in canaries if isinstance(canary, Prepared) and not canary.token}
+    if keys - known:
+        await enrol(directory, [Enrolled(key) for key in sorted(keys - known)], transport)
+
+
+def _canary(terms: RoundTerms, token: bytes) -> Participant:
+    mechanism = terms.question.mechanism
+    value = RANDOMIZERS[mechanism.kind].any_value(mechanism)
+    return Participant(value, terms.budget_grid[0], new_client_key(), token)
+
+
+async def check_canaries(directory: Path, round_id: RoundId, transport: Transport = TLS) -> CanaryReport:
+    """Looks for the canaries behind every hop of a certified (or refused) round.
+
+    Raises:
+        ValueError: this operator has no canaries in the round.
+        Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
+    """
+    its_operator = Operator(directory, transport)
+    outbox = _outbox(directory)
+    hashes_of = outbox.inclusion_hashes(round_id)
+    outbox.close()
+    if not hashes_of:
+        raise ValueError(f"round {round_id!r} has no canaries of this operator")
+    async with its_operator as operator:
+        async with operator.client_channel() as channel:
+            terms = await fetch_terms(channel, operator.deployment, round_id)
+        _, certificate = await operator.result(round_id, 20.0)
+        chain = certified_chain(certificate, terms, operator.deployment)
+        missing = {}
+        for hop, entry in enumerate(operator.deployment.shufflers, start=1):
+            lost = await missing_at_hop(operator.channel_to(entry.name), terms, chain, hop, hashes_of)
+            missing[entry.name] = len(lost)
+    return CanaryReport(len(hashes_of), missing)

@@ -1,0 +1,314 @@
+"""The accountant's ledger from outside: what is spent, a backup while the service runs, a restore before it starts.
+
+A backup holds what granted rounds have cost, and what studies have promised and which of their waves were signed.
+It holds nothing else of the accountant's database: round keys in it would outlive their round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from croupier.accountant.results import Guarantee
+from croupier.accountant.service.account import PENDING, Account
+from croupier.accountant.service.forecast import highest_cost
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.service.round_entries import as_limit
+from croupier.accountant.spending import BudgetsTold, Entry, Spent
+from croupier.deploy.directory import read_deployment, store_url
+from croupier.net.transport import TLS, Transport
+from croupier.operator.ledger_stores import give_store_to_owner, open_store
+from croupier.operator.rounds import Operator
+from croupier.protocol.manifest import parse_terms
+from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.views import JsonObject
+from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.ledger_start import missing_rounds
+from croupier.runtime.rows.rounds import RoundRows
+from croupier.runtime.rows.studies import StudyRows
+from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.service_directory import load_settings
+from croupier.runtime.tables import STUDIES
+from croupier.show.forecasts import ledger_json
+from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
+
+__all__ = [
+    "backup_ledger",
+    "budgets_told",
+    "published_without_entry",
+    "restore_ledger",
+    "rounds_left",
+    "spent",
+    "spent_in",
+]
+
+
+class _Round(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    round_id: RoundId
+    batch_digest: str
+    entries: tuple[JsonObject, ...]
+    one_record: bool = False
+    merged: bool = False
+    unknown: bool = False
+
+
+class _BudgetPrivacy(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epsilon: float
+    delta: float
+
+
+class _Study(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
+    study_id: str
+    total_epsilon: float
+    total_delta: float
+    permanent: bool
+    results: str
+    collector_public_key: bytes
+
+
+class _StudyRound(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
+    study_id: str
+    wave: int
+    question: int
+    survey_hash: bytes
+    round_id: RoundId
+    series: str
+    was_open: bool
+
+
+class _Backup(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    deployment: str
+    rounds: tuple[_Round, ...]
+    shown: tuple[str, ...] = ()
+    budget_privacy: dict[str, _BudgetPrivacy] = {}
+    studies: tuple[_Study, ...] = ()
+    study_rounds: tuple[_StudyRound, ...] = ()
+
+
+def _url(directory: Path) -> tuple[str, str]:
+    """Returns the deployment's name and where its accountant keeps its store."""
+    deployment = read_deployment(directory)
+    own = directory / deployment.accountant.name
+    return deployment.name, store_url(load_settings(own), own)
+
+
+def backup_ledger(directory: Path, file: Path) -> int:
+    """Writes the ledger to a new file and returns how many rounds are in it.
+
+    Raises:
+        ValueError: the file exists, or the ledger does not.
+    """
+    name, url = _url(directory)
+    with open_store(url) as connection:
+        ledger = Ledger(connection)
+        entered = ledger.entered()  # first: a round that is entered meanwhile is entered with what is read below
+        of_records, merged, unknown = ledger.record_rounds(), ledger.merged_rounds(), ledger.unknown_rounds()
+        rounds = [
+            {
+                "round_id": round_id,
+                "batch_digest": digest.hex(),
+                "entries": [_values(entry) for entry in entries],
+                "one_record": round_id in of_records,
+                "merged": round_id in merged,
+                "unknown": round_id in unknown,
+            }
+            for round_id, digest, entries in entered
+        ]
+        shown = sorted(ledger.disclosed_rounds())
+        budget_privacy = {
+            round_id: {"epsilon": epsilon, "delta": delta}
+            for round_id, (epsilon, delta) in sorted(ledger.budget_privacy().items())
+        }
+        has_studies = sa.inspect(connection).has_table(STUDIES.name)
+        studies, study_rounds = StudyRows(connection).studies() if has_studies else ([], [])
+    if file.exists():
+        raise ValueError(f"{file} exists; a backup does not replace another")
+    if not file.parent.is_dir():
+        raise ValueError(f"{file.parent} is not a directory; {file.name} needs one to be written to")
+    part = file.with_name(f"{file.name}.part")
+    document = {
+        "deployment": name,
+        "rounds": rounds,
+        "shown": shown,
+        "budget_privacy": budget_privacy,
+        "studies": [_Study(**study).model_dump(mode="json") for study in studies],
+        "study_rounds": [_StudyRound(**study_round).model_dump(mode="json") for study_round in study_rounds],
+    }
+    part.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    part.replace(file)
+    return len(rounds)
+
+
+def restore_ledger(directory: Path, file: Path) -> int:
+    """Enters the rounds of a backup that the ledger does not have, and returns how many it has then.
+
+    The accountant must not be running. If the ledger has a round already, with another cost, nothing is changed.
+
+    Raises:
+        ValueError: the file is not a backup of this deployment, contradicts the ledger, the accountant runs, or a newer
+            croupier has written its store.
+    """
+    name, url = _url(directory)
+    try:
+        backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
+        rounds = [
+            (backup_round, bytes.fromhex(backup_round.batch_digest), [_entry(entry) for entry in backup_round.entries])
+            for backup_round in backup.rounds
+        ]
+    except ValidationError as error:
+        (wrong, *_) = error.errors()  # as a text it is many lines
+        why = ": ".join([*map(str, wrong["loc"]), wrong["msg"]])
+        raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {why}") from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file} cannot be read; it must be a backup of a ledger: {error}") from error
+    if backup.deployment != name:
+        raise ValueError(f"{file} is a backup of deployment {backup.deployment!r}; it must be of {name!r}")
+    database = open_database(url, DEFAULT_TIMEOUTS)
+    try:
+        with database.begin() as connection:
+            bring_up_to_date(connection, sa.make_url(url).render_as_string())
+            ledger = Ledger(connection)
+            for kept, digest, entries in rounds:
+                ledger.enter(
+                    kept.round_id,
+                    Digest(digest),
+                    entries,
+                    one_record=kept.one_record,
+                    merged=kept.merged,
+                    unknown=kept.unknown,
+                )
+            for round_id in backup.shown:
+                ledger.disclose(RoundId(round_id))
+            studies, study_rounds = (
+                [row.model_dump() for row in rows] for rows in (backup.studies, backup.study_rounds)
+            )
+            StudyRows(connection).restore_studies(studies, study_rounds)
+            RoundRows(connection).begin_ledger()
+            for round_id, cost in backup.budget_privacy.items():
+                ledger.tell_budgets(RoundId(round_id), cost.epsilon, cost.delta)
+            return len(ledger.entered())
+    finally:
+        database.close()
+        give_store_to_owner(directory / read_deployment(directory).accountant.name)
+
+
+async def published_without_entry(directory: Path, transport: Transport = TLS) -> list[RoundId] | None:
+    """Returns the published rounds that the ledger does not have, of the analyzer's newest.
+
+    None if the analyzer does not answer, or if no keys can be read here with which it could be asked.
+
+    Raises:
+        ValueError: the ledger does not exist.
+    """
+    with open_store(_url(directory)[1]) as connection:
+        known = Ledger(connection).disclosed_rounds()
+    try:
+        asking = Operator(directory, transport, only_reads=True)
+    except ValueError:
+        return None
+    async with asking as operator:
+        *_, analyzer = await operator.status()
+    return missing_rounds(analyzer, known) if isinstance(analyzer, rpc.StatusResponse) else None
+
+
+def _values(entry: Entry) -> JsonObject:
+    """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
+    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped", "steps")}
+
+
+def _entry(values: JsonObject) -> Entry:
+    profile = tuple((float(epsilon), float(delta)) for epsilon, delta in values["profile"])
+    return Entry(**(values | {"profile": profile}))
+
+
+def spent_in(
+    directory: Path, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False
+) -> Guarantee | None:
+    """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
+    with open_store(_url(directory)[1]) as connection:
+        return Ledger(connection).spent_in(round_ids, delta, fixed_terms=fixed_terms)
+
+
+def rounds_left(directory: Path) -> RoundsLeftView:
+    """Returns what the ledger has left of the deployment's limit, and how many more rounds like earlier ones that is.
+
+    Rounds that are open count with their smallest batch.
+
+    Raises:
+        ValueError: the deployment has no limit, or the ledger does not exist.
+    """
+    deployment = read_deployment(directory)
+    if deployment.privacy_limit is None:
+        raise ValueError(f"deployment.toml in {directory} has no [privacy_limit], so the ledger refuses no round")
+    limit = as_limit(deployment.privacy_limit)
+    with open_store(_url(directory)[1]) as connection:
+        ledger = Ledger(connection)
+        account, entered = Account.of(ledger), ledger.entered()
+        open_rounds = RoundRows(connection).rounds_in(*PENDING)
+    terms = [parse_terms(pb.Signed.FromString(row.manifest).payload) for row in open_rounds]
+    account = replace(
+        account, pending=tuple(highest_cost(round_terms, round_terms.manifest.min_batch_size) for round_terms in terms)
+    )
+    left = ledger_json(account.state(limit))
+    alike: dict[str, list[Entry]] = {}
+    if entered:
+        last = entered[-1]
+        costliest = max(entered, key=lambda row: max(entry.epsilon for entry in row[2]))
+        # Further waves of a series cost nothing: what is meant are further questions like it.
+        alike = {
+            round_id: [replace(entry, series="") for entry in entries] for round_id, _, entries in (last, costliest)
+        }
+    most = MOST_FORECAST if left["remaining_rounds"] is None else min(MOST_FORECAST, left["remaining_rounds"])
+    return {
+        "ledger": left,
+        "more_rounds": [
+            {
+                "like": round_id,
+                "epsilon": max(entry.epsilon for entry in entries),
+                "rounds": _how_many(lambda more: limit.allows([*account.committed, *[entries] * more]), most),  # noqa: B023
+            }
+            for round_id, entries in alike.items()
+        ],
+    }
+
+
+def budgets_told(directory: Path) -> BudgetsTold:
+    """Returns what the certificates of all rounds tell of one person's budget; ValueError without a ledger."""
+    with open_store(_url(directory)[1]) as connection:
+        return Ledger(connection).budgets_told()
+
+
+def _how_many(allowed: Callable[[int], bool], most: int) -> int:
+    """Returns the largest number up to `most` that is allowed, where every smaller one is, too."""
+    low, high = 0, 1
+    while high <= most and allowed(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if allowed(middle) else (low, middle)
+    return low
+
+
+def spent(directory: Path, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:
+    """Returns what is spent at a total delta, per tier and for the worst tier of every round; see `Ledger.spent`.
+
+    Raises:
+        ValueError: delta is out of range, or the ledger does not exist.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
+    with open_store(_url(directory)[1]) as connection:
+        return Ledger(connection).spent(delta, fixed_terms=fixed_terms)

@@ -1,0 +1,263 @@
+"""What a report is made of: verified results of a deployment, or results in files; and its page as a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.deploy.directory import read_deployment
+from croupier.net.transport import Transport
+from croupier.operator.results import open_published, signed_result
+from croupier.operator.surveys import round_of
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import Survey, SurveyWording, rounds_together
+from croupier.show.cross_tables import add_sums, add_table
+from croupier.show.published import publication_json
+from croupier.show.quantile_search import read_search
+from croupier.show.report import ReportRound
+from croupier.show.surveys import LEFT_OUT_TEXTS
+from croupier.show.views.quantiles import SearchedQuantileView
+from croupier.show.views.results import ResultView
+
+__all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+_PRINTED_WITHIN_S = 120.0
+"""Seconds in which the browser must print a report."""
+_READABLE = "it must be what --json of 'croupier round result', 'croupier demo' or 'croupier quantile' printed"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The rounds of a report.
+
+    Attributes:
+        rounds: in the order that was asked for.
+        searches: the quantile searches in files, in the same order.
+        deployment: the name of the deployment whose keys every signature was verified with; "" if one is from a file.
+        fixed_terms: they are one survey or one demonstration, whose terms were fixed before the first result.
+        survey: the only survey among them, if there is nothing else.
+    """
+
+    rounds: tuple[ReportRound, ...]
+    searches: tuple[SearchedQuantileView, ...]
+    deployment: str
+    fixed_terms: bool
+    survey: Survey | None
+
+    def title(self, language: str) -> str:
+        """Returns the survey's title in a language, or a general one."""
+        return "What people answered" if self.survey is None else _wording(self.survey, language).title
+
+    def introduction(self, language: str) -> list[str]:
+        """Returns the survey's introduction in a language, and what questions mean that people left out."""
+        if self.survey is None:
+            return []
+        about = _wording(self.survey, language).introduction
+        return [*([about] if about else []), LEFT_OUT_TEXTS[self.survey.left_out]]
+
+
+def _wording(survey: Survey, language: str) -> SurveyWording:
+    return next(
+        (wording for wording in survey.wordings if wording.language.lower() == language.lower()), survey.wordings[0]
+    )
+
+
+@dataclass(frozen=True)
+class _Deployment:
+    """Where results come from: as `signed_result` takes it, and the key that opens sealed ones."""
+
+    directory: Path
+    patience_s: float
+    transport: Transport
+    collector_key: Path | None
+    tell: Callable[[str], None]
+    sums: Sequence[Sequence[str]]
+
+    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, RoundTerms | None]:
+        """Returns a verified round and its terms, which a round that was withdrawn has not published."""
+        signed, publication, certificate = await signed_result(
+            self.directory, round_id, self.patience_s, self.transport, self.tell
+        )
+        terms = parse_terms(publication.manifest.payload) if publication.manifest.payload else None
+        if publication.sealed_result and self.collector_key is not None:
+            publication = open_published(publication, self.collector_key)
+        result = publication_json(publication, certificate)
+        if result["estimate"] is not None:
+            add_table(result, publication, certificate)
+            add_sums(result, publication, certificate, self.sums)
+        return ReportRound(result, group, signed), terms
+
+    async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
+        """Returns the round of this name; or if there is none, all rounds of the survey of this name.
+
+        Raises:
+            ValueError: the rounds are not all rounds of one survey, whose terms were fixed before the first result.
+        """
+        try:
+            report_round, _ = await self.round(RoundId(name), group)
+            return [report_round], None
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_ROUND:
+                raise
+            unknown = refusal
+        try:
+            first, terms = await self.round(round_of(name, 1), group)
+        except Refusal as refusal:
+            raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
+        if terms is None or terms.survey is None or terms.survey.survey_id != name:
+            raise unknown
+        asked = [(first, terms)]
+        for survey_round in terms.survey.rounds[1:]:
+            further, of_further = await self.round(survey_round.round_id, group)
+            if of_further is None:
+                raise ValueError(f"round {survey_round.round_id!r} of survey {name!r} has published no terms")
+            asked.append((further, of_further))
+        return [report_round for report_round, _ in asked], rounds_together([own for _, own in asked])
+
+
+async def collect(
+    asked: Sequence[str],
+    directory: Path,
+    patience_s: float,
+    transport: Transport,
+    collector_key: Path | None,
+    tell: Callable[[str], None],
+    sums: Sequence[Sequence[str]] = (),
+) -> Collected:
+    """Returns the rounds of a report.
+
+    Args:
+        asked: each a survey or a round of the deployment, or a JSON file; with GROUP= before it or not.
+        directory: of the deployment; not read if there are only files.
+        patience_s: how long to wait for each result.
+        transport: how the analyzer is reached.
+        collector_key: opens sealed results; None leaves them sealed.
+        tell: called with a sentence if a result is waited for.
+        sums: answers that are added up in every round whose question has all of them.
+
+    Raises:
+        ValueError: a file that is not a result, nothing is asked for, or no round has the answers of a sum.
+        Refusal, SignatureError: as `published_result`.
+    """
+    source = _Deployment(directory, patience_s, transport, collector_key, tell, sums)
+    rounds: list[ReportRound] = []
+    searches: list[SearchedQuantileView] = []
+    survey, is_demonstration = None, False
+    from_files = False
+    for group, name, file in map(_split, asked):
+        if file is not None:
+            further, read, is_demonstration = _read(file, group)
+            searches += read
+            from_files = True
+        else:
+            further, survey = await source.rounds(name, group)
+        rounds += further
+    for categories in sums:
+        if not any(set(categories) <= {*(report_round.result["labels"] or ())} for report_round in rounds):
+            raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
+    alone = len(asked) == 1
+    return Collected(
+        tuple(rounds),
+        tuple(searches),
+        "" if from_files else read_deployment(directory).name,
+        alone and (is_demonstration or survey is not None),
+        survey if alone else None,
+    )
+
+
+def _split(text: str) -> tuple[str, str, Path | None]:
+    """Returns group, round and file of "GROUP=ROUND" or "GROUP=FILE.json"; the group is "" where there is none."""
+    group, equals, name = text.partition("=")
+    if not equals or Path(text).is_file():
+        group, name = "", text
+    file = Path(name)
+    return group.strip(), name, file if file.suffix == ".json" or file.is_file() else None
+
+
+def _read(file: Path, group: str) -> tuple[list[ReportRound], list[SearchedQuantileView], bool]:
+    """Returns the results or the quantile search in a file, and whether it is of a demonstration."""
+    try:
+        document = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be read ({error}); {_READABLE}") from error
+    if isinstance(document, dict) and "steps" in document:
+        return [], [read_search(document)], False
+    several = document.get("questions") if isinstance(document, dict) else None
+    results: list[ResultView] = several if isinstance(several, list) else [document]
+    for result in results:
+        if not (
+            isinstance(result, dict)
+            and isinstance(result.get("certificate"), dict)
+            and "granted" in result["certificate"]
+        ):
+            raise ValueError(f"{file} is not a result; {_READABLE}")
+    rounds = [ReportRound(result, group or str(result.get("group") or "")) for result in results]
+    return rounds, [], several is not None
+
+
+def check_report_file(out: Path) -> None:
+    """Checks that a report can be written to a file, before anything is collected for it.
+
+    Raises:
+        ValueError: its name has another ending than .html or .pdf, or no browser is installed that prints a PDF.
+    """
+    if out.suffix.lower() not in (".html", ".pdf"):
+        raise ValueError(f"out is {out}; its name must end in .html or .pdf")
+    if out.suffix.lower() == ".pdf" and _browser() is None:
+        raise ValueError(
+            f"out is {out}, and no Chromium or Chrome was found that prints a PDF: install one, or write .html and "
+            "print it from a browser"
+        )
+
+
+def write_report(page: str, out: Path) -> None:
+    """Writes a page as HTML, or as the PDF that a browser prints of it.
+
+    Raises:
+        RuntimeError: the browser has not printed it.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix.lower() == ".html":
+        out.write_text(page, encoding="utf-8")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        html = Path(folder) / "report.html"
+        html.write_text(page, encoding="utf-8")
+        print_page(html, out)
+
+
+def _browser() -> str | None:
+    return next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+
+
+def print_page(html: Path, out: Path) -> None:
+    """Prints an HTML file as a PDF with an installed browser, which has a profile of its own and no network to ask.
+
+    Raises:
+        RuntimeError: there is no browser, or it has not printed the file.
+    """
+    browser = _browser()
+    if browser is None:
+        raise RuntimeError("no Chromium or Chrome was found")
+    with tempfile.TemporaryDirectory() as profile:
+        options = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}"]
+        # The browser's sandbox does not start for root. The page has no script.
+        options += ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        options += ["--no-pdf-header-footer", f"--print-to-pdf={out.absolute()}", html.absolute().as_uri()]
+        before = out.stat().st_mtime_ns if out.exists() else None
+        done = subprocess.run(
+            [browser, *options], capture_output=True, text=True, timeout=_PRINTED_WITHIN_S, check=False
+        )
+    if not out.exists() or out.stat().st_mtime_ns == before:
+        raise RuntimeError(
+            f"{browser} has not printed {out} (exit code {done.returncode}): {done.stderr[-500:].strip()}"
+        )

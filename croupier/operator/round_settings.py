@@ -1,0 +1,224 @@
+"""What an operator chooses for a round, checked, and the manifest that it gives before services have signed it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.protocol.approvals import proposal_to_open
+from croupier.protocol.budget_privacy import (
+    DEFAULT_BUDGET_DELTA,
+    DEFAULT_BUDGET_EPSILON,
+    LEAST_PEOPLE,
+    BudgetPrivacy,
+    privacy_message,
+)
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
+from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.names import PublicKey, RoundId
+from croupier.protocol.questions import Question
+from croupier.protocol.surveys import Survey
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = [
+    "RoundSettings",
+    "budget_privacy_of",
+    "check_settings",
+    "draft_manifest",
+    "new_round_id",
+    "proposal_of",
+    "terms_of",
+    "with_drawn_keys",
+    "with_keys",
+]
+
+_ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
+_NO_COLLECTOR = PublicKey(b"")
+"""The round has no collector: its result is published."""
+_CHECKED = RoundId("checked")
+"""The name of a round that is only checked."""
+_SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """What the operator chooses for a round; `protocol.manifest` checks it.
+
+    Attributes:
+        question: what is asked.
+        budget_grid: the local epsilons that clients may use, ascending.
+        delta: the central delta that the certificate is for.
+        epsilon_max: the round is refused if the certified central epsilon of any client is above it.
+        epsilon_max_of: for clients with this local epsilon, instead of epsilon_max.
+        dishonest: f, the number of dishonest clients to certify against.
+        min_batch_size: the fewest clients whose reports are mixed.
+        max_batch_size: further clients are refused; 0: all registered clients may take part.
+        min_tier_size: the round is refused if a budget was used by fewer than min_tier_size + f clients; 0 or 1: never.
+            One client can cause that. The refusal does not say which budget it was.
+        small_tiers: "refuse" such a round, or "merge": count these clients with those of the next larger budget used.
+            For rr, krr and onebit, without epsilon_max_of. Refused still if the largest budget used is rare.
+        short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
+        close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
+            round waits for those that have them. 0: only the operator closes it.
+        hpke_suite: of all envelopes.
+        collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
+        survey: the survey that the round is a question of; see `operator.surveys`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
+        hop_noise_delta: its delta; None: `delta`.
+        budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
+            there are several budgets and `min_batch_size` is at least `LEAST_PEOPLE` times the number of people that
+            such counts leave out, and min_tier_size is not given; else 0. See `budget_privacy_of`.
+        budget_privacy_delta: its delta; None: 1e-6.
+    """
+
+    question: Question
+    budget_grid: tuple[float, ...]
+    delta: float = DEFAULT_DELTA
+    epsilon_max: float = 1.0
+    epsilon_max_of: Mapping[float, float] = field(default_factory=dict)
+    dishonest: int = 0
+    min_batch_size: int = 100
+    max_batch_size: int = 0
+    min_tier_size: int = 0
+    small_tiers: Literal["refuse", "merge"] = "refuse"
+    short_batch_policy: Literal["hold", "dispose"] = "hold"
+    close_deadline_unix_s: int = 0
+    hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
+    collector_public_key: PublicKey = _NO_COLLECTOR
+    survey: Survey | None = None
+    hop_noise: float | None = None
+    hop_noise_delta: float | None = None
+    budget_privacy: float | None = None
+    budget_privacy_delta: float | None = None
+
+
+def check_settings(
+    settings: RoundSettings, deployment: Deployment | None = None, round_id: RoundId = _CHECKED
+) -> RoundTerms:
+    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
+
+    Args:
+        settings: to check.
+        deployment: whose round it is; without one, what depends on the deployment is not checked.
+        round_id: the round's name.
+
+    Raises:
+        ValueError: naming the term, its value and what it must be.
+    """
+    try:
+        return parse_terms(draft_manifest(settings, deployment, round_id))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: RoundId) -> bytes:
+    """Returns the manifest that these settings would give, with keys that no service has made."""
+    chain = deployment.chain if deployment else _ANY_CHAIN
+    return with_drawn_keys(terms_of(settings, round_id, deployment), chain)
+
+
+def with_drawn_keys(terms: pb.Manifest, chain: Sequence[str]) -> bytes:
+    """Returns a manifest for terms without keys, with keys that no service has made: enough to check the terms."""
+    round_id = terms.round_id
+    keys = {
+        name: pb.RoundKeys(
+            round_id=round_id,
+            service=name,
+            public_key=secrets.token_bytes(32),
+            release_public_key=secrets.token_bytes(32),
+            report_ticket_key=secrets.token_bytes(32),
+            parameter_ticket_key=secrets.token_bytes(32),
+        )
+        for name in chain
+    }
+    return with_keys(terms, keys, chain)
+
+
+def proposal_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment) -> bytes:
+    """Returns the proposal to open a round with these settings; see `protocol.approvals`."""
+    return proposal_to_open(terms_of(settings, round_id, deployment))
+
+
+def new_round_id(settings: RoundSettings) -> RoundId:
+    """Returns a fresh name for a round: that of its question with a random end."""
+    return RoundId(f"{settings.question.name}-{secrets.token_hex(6)}")
+
+
+def with_keys(terms: pb.Manifest, keys: Mapping[str, pb.RoundKeys], chain: Sequence[str]) -> bytes:
+    """Returns the canonical manifest of a round, from its terms and the keys of all services."""
+    *hops, accountant, analyzer = chain
+    manifest = pb.Manifest(hops=[keys[name] for name in hops], accountant=keys[accountant], analyzer=keys[analyzer])
+    manifest.MergeFrom(terms)
+    return canonical(manifest)
+
+
+def terms_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment | None) -> pb.Manifest:
+    """Returns the manifest of a round without the keys of services."""
+    limit = deployment.privacy_limit if deployment else None
+    return pb.Manifest(
+        protocol_version=PROTOCOL_VERSION,
+        deployment=deployment.name if deployment else "any",
+        round_id=round_id,
+        question=settings.question.message(),
+        budget_grid=[
+            pb.LocalBudget(
+                epsilon=epsilon,
+                delta=settings.question.mechanism.budget_delta,
+                epsilon_max=settings.epsilon_max_of.get(epsilon),
+            )
+            for epsilon in settings.budget_grid
+        ],
+        min_batch_size=settings.min_batch_size,
+        short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
+        close_deadline_unix_s=settings.close_deadline_unix_s,
+        dishonest=settings.dishonest,
+        delta=settings.delta,
+        epsilon_max=settings.epsilon_max,
+        hpke_suite=settings.hpke_suite,
+        max_batch_size=settings.max_batch_size,
+        min_tier_size=settings.min_tier_size,
+        merge_small_tiers=settings.small_tiers == "merge",
+        collector_public_key=settings.collector_public_key,
+        privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
+        survey=None if settings.survey is None else settings.survey.message(),
+        hop_noise=_hop_noise(settings),
+        budget_privacy=None if (privacy := budget_privacy_of(settings)) is None else privacy_message(privacy),
+    )
+
+
+def budget_privacy_of(settings: RoundSettings) -> BudgetPrivacy | None:
+    """Returns how well the tier counts of a round hide one person's budget; None where they are exact.
+
+    By default they are noised where the people that they leave out are few among the smallest batch. In a smaller round
+    nearly nobody would be counted, and the round be refused.
+
+    Raises:
+        ValueError: epsilon or delta is out of range, or a delta is given for exact counts.
+    """
+    epsilon, delta = settings.budget_privacy, settings.budget_privacy_delta
+    if epsilon == 0:
+        if delta is not None:
+            raise ValueError(f"budget_privacy_delta is {delta:g} with budget_privacy 0, which has none; leave it out")
+        return None
+    chosen = BudgetPrivacy(
+        DEFAULT_BUDGET_EPSILON if epsilon is None else epsilon, DEFAULT_BUDGET_DELTA if delta is None else delta
+    )
+    if epsilon is not None:
+        return chosen
+    budgets, uses_tiers = len(settings.budget_grid), settings.min_tier_size > 1 or settings.small_tiers == "merge"
+    affordable = settings.min_batch_size >= LEAST_PEOPLE * budgets * chosen.radius
+    return chosen if budgets > 1 and affordable and not uses_tiers else None
+
+
+def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
+    if settings.hop_noise is None:
+        if settings.hop_noise_delta is not None:
+            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
+        return None
+    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
+    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)

@@ -1,0 +1,321 @@
+"""survey.toml: a survey as an operator writes it, and the questions and budgets that follow from it.
+
+Texts stand in one language, with translations by language. A question with `choices` is a histogram (with `several`,
+the share of each), one with `low` and `high` a mean (with `levels` its distribution, too), any other one a share of
+those who say yes: what the participants' page can ask. A question with `cross` asks two others as one, which then
+have no round of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import ROUND_FLOOR, Context, Decimal
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeAlias
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.operator.wordings import read_categories
+from croupier.protocol.crossed import crossed
+from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, MultipleChoice, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
+from croupier.protocol.toml_file import read_toml
+from croupier.protocol.wordings import Wording
+
+__all__ = ["Lines", "SurveyFile", "Value", "read_survey_file", "written"]
+
+_DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
+"""Rounds the part of a budget for one question to few digits: people read it."""
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _QuestionTexts(_Strict):
+    question: str
+    title: str = ""
+    help_text: str = ""
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+    low_caption: str = ""
+    high_caption: str = ""
+
+    def wording(self, language: str) -> Wording:
+        return Wording(
+            language,
+            self.question,
+            self.title,
+            self.help_text,
+            self.choices,
+            self.unit,
+            self.low_caption,
+            self.high_caption,
+        )
+
+
+def _read_if_file(given: Any, info: ValidationInfo) -> Any:
+    """Returns the categories of a question: those in the file beside this one that is named, or as they are written."""
+    return read_categories(Path(info.context or ".") / given) if isinstance(given, str) else given
+
+
+class SurveyQuestion(_QuestionTexts):
+    """One of [[questions]] in survey.toml.
+
+    Attributes:
+        question: what people are asked. Without `choices`, and without `low` and `high`, they say yes or no.
+        title: a heading above the question.
+        help_text: a text below the question.
+        choices: the answers; a person chooses one.
+        several: whether a person may choose several of the choices, or none; the result has the share of each.
+        unit: the unit of a number, for example "minutes".
+        low_caption: what the low end of the range means.
+        high_caption: what the high end of the range means.
+        name: a name that no other question of the survey has.
+        low: the low end of the range of a number, whose mean is estimated.
+        high: the high end of that range.
+        levels: to how many levels the number is rounded, so that its distribution is estimated as well.
+        categories: many answers, or the name of a file that has one a line (docs/day-to-day.md).
+        cross: two other questions with choices, which are asked as one; the result has their cross table.
+        share: how much of each budget of the survey the question gets, beside the shares of the other questions.
+        budgets: budgets of this question alone. Then all questions have as many of their own, and the survey has none.
+    """
+
+    name: str
+    low: float | None = None
+    high: float | None = None
+    levels: int | None = None
+    categories: Annotated[tuple[str, ...], BeforeValidator(_read_if_file)] = ()
+    several: bool = False
+    cross: tuple[str, str] | None = None
+    share: _Positive = 1.0
+    budgets: tuple[_Positive, ...] = ()
+
+    def mechanism(self) -> Mechanism:
+        if self.several and not (self.categories or self.choices):
+            raise ValueError(f"question {self.name!r} has several = true, but no choices; several is for choices")
+        if self.low is not None and self.high is not None:
+            return OneBit(self.low, self.high) if self.levels is None else Levels(self.low, self.high, self.levels)
+        if self.low is not None or self.high is not None:
+            raise ValueError(f"question {self.name!r} has one of low and high; a number needs both")
+        if self.levels is not None:
+            raise ValueError(f"question {self.name!r} has levels, but no low and high; levels are for a number")
+        labels = self.categories or self.choices
+        if self.several:
+            return MultipleChoice(len(labels), labels)
+        return KaryResponse(len(labels), labels) if labels else RandomizedResponse()
+
+
+class _Translation(_Strict):
+    title: str
+    consent: str
+    introduction: str = ""
+    questions: dict[str, _QuestionTexts]
+
+
+class SurveyFile(_Strict):
+    """What survey.toml states.
+
+    Attributes:
+        name: unique within the deployment, for ever. The rounds are NAME-1, NAME-2 and so on.
+        language: the language of the texts.
+        title: the heading of the page that people see.
+        consent: what a person who answers agrees to.
+        introduction: who asks, and what for.
+        budgets: the ε of all answers together that a person can choose from, ascending. Each is split over the
+            questions by their `share`, and the parts add up to it. If not given: four, up to the largest (at most 4)
+            that puts no question at risk at the minimum.
+        left_out: what is sent for a question that a person leaves out: nothing ("missing"), or a random answer
+            ("random"); see docs/ask-people.md.
+        closes: when all rounds close, a time with its zone; if not given, when you close them.
+        min_batch_size: with fewer people nothing is read.
+        max_batch_size: with this number of people a round is full; 0: any number.
+        epsilon_max: the largest certified ε of a question; above it the question is refused.
+        delta: the δ of each question's certificate.
+        dishonest: how many people may be dishonest; each certificate allows for them.
+        hop_noise: the ε of the hop noise of every question (docs/hop-noise.md), without it none. Clients accept budgets
+            of one question up to 8 then. The page states what all questions add up to.
+        hop_noise_delta: the δ of the hop noise; `delta` if not given.
+        budget_privacy: the ε with which the counts of every certificate hide one person's budget
+            (docs/day-to-day.md); 0: not at all; if not given, 1 where many people take part.
+        budget_privacy_delta: its δ; 10⁻⁶ if not given.
+        questions: the questions, in the order in which they are asked.
+        translations: the texts in other languages, by language, for every question.
+    """
+
+    name: str
+    language: str = "en"
+    title: str
+    consent: str
+    introduction: str = ""
+    budgets: tuple[_Positive, ...] = ()
+    left_out: LeftOut = "missing"
+    closes: AwareDatetime | None = None
+    min_batch_size: int = Field(100, ge=2, lt=2**31)
+    max_batch_size: int = Field(0, ge=0, lt=2**31)
+    epsilon_max: float = 1.0
+    delta: float = DEFAULT_DELTA
+    dishonest: int = Field(0, ge=0, lt=2**31)
+    hop_noise: float | None = None
+    hop_noise_delta: float | None = None
+    budget_privacy: float | None = None
+    budget_privacy_delta: float | None = None
+    questions: tuple[SurveyQuestion, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    translations: dict[str, _Translation] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [question.name for question in self.questions]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two questions have the name {name!r}; each needs its own")
+        sent = [question.name for question in self.sent]
+        own = [question.name for question in self.sent if question.budgets]
+        if self.budgets and own:
+            raise ValueError(f"the survey has budgets, and question {own[0]!r}, too; give one of them")
+        if not self.budgets and own and len(own) < len(sent):
+            missing = next(name for name in sent if name not in own)
+            raise ValueError(f"budgets is missing: give those of the whole survey, or question {missing!r} its own")
+        if len({len(question.budgets) for question in self.sent}) > 1:
+            raise ValueError("the questions have different numbers of budgets; a person chooses one place in all lists")
+        for language, translation in self.translations.items():
+            if other := sorted(set(names) ^ set(translation.questions)):
+                raise ValueError(
+                    f"translations.{language} must have the questions {', '.join(names)}; check {', '.join(other)}"
+                )
+        self.wordings()
+        for question in self.questions:
+            self._crossed(question)
+        self.asked()
+        if not self.needs_budgets:
+            self.grids()
+        return self
+
+    @property
+    def needs_budgets(self) -> bool:
+        """Whether neither the survey nor its questions have budgets."""
+        return not self.budgets and not any(question.budgets for question in self.sent)
+
+    def wordings(self) -> tuple[SurveyWording, ...]:
+        """Returns the texts of the survey, one for each language."""
+        here = SurveyWording(self.language, self.title, self.consent, self.introduction)
+        others = self.translations.items()
+        return (
+            here,
+            *(
+                SurveyWording(tag, translation.title, translation.consent, translation.introduction)
+                for tag, translation in others
+            ),
+        )
+
+    @property
+    def sent(self) -> tuple[SurveyQuestion, ...]:
+        """The questions that have a round: not those that another question asks together."""
+        parts = {name for question in self.questions for name in question.cross or ()}
+        return tuple(question for question in self.questions if question.name not in parts)
+
+    def _crossed(self, question: SurveyQuestion) -> SurveyQuestion:
+        """Returns a question whose answers are the pairs of two others, in every language, with those answers."""
+        if question.cross is None:
+            return question
+        parts = {each.name: each for each in self.questions if each.cross is None and each.choices and not each.several}
+        if len(set(question.cross)) < 2 or not set(question.cross) <= set(parts):
+            raise ValueError(f"cross is {list(question.cross)}; it must be two different questions with choices")
+        labels = crossed(*(parts[name].choices for name in question.cross))
+        if question.choices or question.categories or question.several or question.low is not None:
+            raise ValueError(
+                "cross is given beside choices, categories, several or low; its answers are those of two questions"
+            )
+        return question.model_copy(update={"choices": labels})
+
+    def asked(self) -> tuple[Question, ...]:
+        """Returns the questions that have a round, with their wordings."""
+        questions = []
+        for each in self.sent:
+            try:
+                question = self._crossed(each)
+                others = [self._translated(question, tag) for tag in self.translations]
+                questions.append(
+                    Question(question.name, question.mechanism(), (question.wording(self.language), *others))
+                )
+            except ValueError as error:
+                raise ValueError(f"question {each.name!r}: {error}") from error
+        return tuple(questions)
+
+    def _translated(self, question: SurveyQuestion, language: str) -> Wording:
+        texts = self.translations[language].questions
+        own = texts[question.name]
+        if question.cross is not None and all(texts[name].choices for name in question.cross):
+            own = own.model_copy(update={"choices": crossed(*(texts[name].choices for name in question.cross))})
+        return own.wording(language)
+
+    def grids(self) -> tuple[tuple[float, ...], ...]:
+        """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
+        for budgets in (self.budgets, *(question.budgets for question in self.sent)):
+            if any(a >= b for a, b in itertools.pairwise(budgets)):
+                raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
+        if not self.budgets:
+            return tuple(question.budgets for question in self.sent)
+        shares = [Decimal(str(question.share)) for question in self.sent]
+        return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
+
+    def whole_budget(self, name: str, part: float) -> float | None:
+        """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
+        shares = {question.name: question.share for question in self.sent}
+        return part * sum(shares.values()) / shares[name] if self.budgets else None
+
+    @property
+    def deadline(self) -> int:
+        """When the rounds close, Unix seconds; 0: by command."""
+        return 0 if self.closes is None else int(datetime.timestamp(self.closes))
+
+
+def _split(total: Decimal, shares: Sequence[Decimal]) -> list[float]:
+    """Returns parts of a budget that add up to it, as they are written; the last one takes what rounding leaves."""
+    parts = [_DIGITS.divide(total * share, sum(shares)) for share in shares[:-1]]
+    return [*map(float, parts), float(total - sum(parts))]
+
+
+def read_survey_file(file: Path) -> SurveyFile:
+    """Returns what a survey's file states.
+
+    Raises:
+        ValueError: there is no such file, or it has a line that is missing, unknown or out of range.
+    """
+    try:
+        return read_toml(file, SurveyFile, "file of a survey")
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} does not exist; 'croupier survey new {file}' asks what to put there") from error
+
+
+Value: TypeAlias = str | float | datetime | Sequence[str] | Sequence[float]
+Lines: TypeAlias = Mapping[str, Value]
+"""The lines of a table of a survey's file, by name."""
+
+
+def _text(value: Value) -> str:
+    """Returns a text, number or list as TOML has it: for these it writes what JSON writes."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def written(values: Lines, questions: Sequence[Lines], calendar: Lines | None = None) -> str:
+    """Returns the file of a survey with these values and questions, or of a study with a calendar."""
+    lines = _lines(values)
+    if calendar is not None:
+        lines += ["", "[calendar]", *_lines(calendar)]
+    for question in questions:
+        lines += ["", "[[questions]]", *_lines(question)]
+    return "\n".join([*lines, ""])
+
+
+def _lines(values: Lines) -> list[str]:
+    return [
+        f"{name} = {value.isoformat() if isinstance(value, datetime) else _text(value)}"
+        for name, value in values.items()
+    ]

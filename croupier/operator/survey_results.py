@@ -1,0 +1,88 @@
+"""The results of all questions of a survey, verified, and what they reveal together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.composed_certificates import compose
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.results import Guarantee
+from croupier.net.transport import TLS, Transport
+from croupier.operator.results import published_result
+from croupier.operator.surveys import Tell, round_of
+from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.surveys import Survey, rounds_together
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = [
+    "AnsweredQuestion",
+    "SurveyResults",
+    "survey_results",
+]
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """A question of a survey with its verified result."""
+
+    terms: RoundTerms
+    publication: pb.Publication
+    certificate: pb.Certificate
+
+
+@dataclass(frozen=True)
+class SurveyResults:
+    """The results of a survey.
+
+    Attributes:
+        survey: its description.
+        questions: in order.
+        together: what all results together reveal about one person who answered every question with the largest
+            budget; None if no question was certified.
+    """
+
+    survey: Survey
+    questions: tuple[AnsweredQuestion, ...]
+    together: Guarantee | None
+
+
+async def survey_results(
+    directory: Path, survey_id: str, patience_s: float, transport: Transport = TLS, tell: Tell = lambda _: None
+) -> SurveyResults:
+    """Returns the verified results of all questions; needs the public deployment file only.
+
+    Args:
+        directory: of the deployment.
+        survey_id: of the survey.
+        patience_s: how long to wait for each result.
+        transport: how services are reached.
+        tell: see `published_result`.
+
+    Raises:
+        Refusal: a result is not there after `patience_s`, or will not come by then.
+        SignatureError: something is not signed as it must be.
+        ValueError: the first result is not that of a survey.
+    """
+    survey: Survey | None = None
+    answered: list[AnsweredQuestion] = []
+    while survey is None or len(answered) < len(survey.rounds):
+        round_id = survey.rounds[len(answered)].round_id if survey else round_of(survey_id, 1)
+        publication, certificate = await published_result(directory, round_id, patience_s, transport, tell)
+        terms = parse_terms(publication.manifest.payload)  # it is verified with the publication
+        answered.append(AnsweredQuestion(terms, publication, certificate))
+        survey = terms.survey
+        if survey is None or survey.survey_id != survey_id:
+            raise ValueError(f"round {round_id!r} is not of survey {survey_id!r}; 'croupier round result' shows it")
+    rounds_together([question.terms for question in answered])
+    return SurveyResults(survey, tuple(answered), _together([question.certificate for question in answered]))
+
+
+def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
+    """Returns the composition of what was certified: the description fixes all terms before the first round opens."""
+    granted = [Certificate.from_message(certificate) for certificate in certificates if certificate.granted]
+    if not granted:
+        return None
+    return compose(granted, delta=sum_above([certificate.delta for certificate in granted]), fixed_terms=True)

@@ -1,0 +1,211 @@
+"""The results of a study: those that its process has kept, verified again, wave by wave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.results import Guarantee
+from croupier.accountant.service.forecast import highest_cost
+from croupier.accountant.spending import Entry, total_of_rounds
+from croupier.client.rounds import read_publication
+from croupier.deploy.directory import read_deployment
+from croupier.operator.keys import replace_secret
+from croupier.operator.results import open_published
+from croupier.operator.surveys import round_of
+from croupier.protocol.codes import Assumption
+from croupier.protocol.manifest import parse_terms
+from croupier.protocol.names import RoundId
+from croupier.protocol.statements import Statement, joined
+from croupier.protocol.studies import StudyWave
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import JsonObject
+from croupier.show.published import publication_json
+from croupier.show.study_results import (
+    StudyResultsView,
+    StudyRowView,
+    WaveView,
+    differences_between,
+    rows_of_result,
+    rows_without_result,
+)
+from croupier.study.journal import WaveRecord, read_journal, wave_records
+from croupier.study.runs import result_file
+from croupier.study.versions import (
+    StudyVersion,
+    collector_key_file,
+    journal_file,
+    kept_versions,
+    version_of_wave,
+)
+
+__all__ = ["PlayedWave", "StudyState", "study_state", "study_view"]
+
+
+@dataclass(frozen=True)
+class PlayedWave:
+    """A wave by the calendar, and what has become of it.
+
+    Attributes:
+        wave: by the calendar of its version.
+        version: that it belongs to.
+        record: what the journal says; None before the wave.
+        results: publication and certificate of each question by its name, in order; None where there is no result.
+    """
+
+    wave: StudyWave
+    version: StudyVersion
+    record: WaveRecord | None
+    results: dict[str, tuple[pb.Publication, pb.Certificate] | None]
+
+    @property
+    def state(self) -> str:
+        """What has become of the wave, in a word: "to come", or the newest step of its journal."""
+        return "to come" if self.record is None else self.record.step
+
+    @property
+    def why(self) -> str:
+        """Why the wave was missed or the study has stopped before it; empty otherwise."""
+        return "" if self.record is None else str(self.record.entries[-1].about.get("why", ""))
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """A study with all its waves.
+
+    Attributes:
+        versions: oldest first.
+        waves: all, those to come included.
+        costs: what the accountant enters at most for each granted round (`highest_cost`), by its id.
+        together: what all results so far reveal about one person who took part in every wave with the largest budget:
+            a guarantee because the limit of the study was fixed before the first wave. None before the first result.
+    """
+
+    versions: tuple[StudyVersion, ...]
+    waves: tuple[PlayedWave, ...]
+    costs: Mapping[RoundId, tuple[Entry, ...]]
+    together: Guarantee | None
+
+
+def study_state(directory: Path, study_id: str) -> StudyState:
+    """Returns a study with what its process has kept of every wave; results that are sealed are opened.
+
+    Raises:
+        ValueError: there is no such study, or what is kept of it cannot be read.
+        SignatureError: a result is not signed as it must be.
+    """
+    versions = kept_versions(directory, study_id)
+    records = wave_records(read_journal(journal_file(directory, study_id)))
+    deployment = read_deployment(directory)
+    waves = []
+    costs: dict[RoundId, tuple[Entry, ...]] = {}
+    assumed: dict[Statement[Assumption], None] = {}
+    for number in range(1, versions[-1].study.last_wave + 1):
+        version = version_of_wave(versions, number)
+        wave = version.study.wave(number)
+        results: dict[str, tuple[pb.Publication, pb.Certificate] | None] = {}
+        for place, question in enumerate(version.file.questions, start=1):
+            round_id, results[question.name] = round_of(wave.survey_id, place), None
+            kept = result_file(directory, study_id, round_id)
+            if kept.exists():
+                document = pb.Signed.FromString(bytes.fromhex(kept.read_text()))
+                publication, certificate = read_publication(document, deployment, round_id)
+                if publication.sealed_result:
+                    publication = open_published(publication, collector_key_file(directory, study_id))
+                results[question.name] = publication, certificate
+                if certificate.granted:
+                    costs[round_id] = _kept_cost(kept.with_suffix(".cost"), publication, certificate)
+                    assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
+        waves.append(PlayedWave(wave, version, records.get(number), results))
+    last, together = versions[-1].study, None
+    if costs:
+        together = total_of_rounds([*costs.values()], last.total_delta, False)
+    if together is not None:
+        together = replace(together, assumptions=(*assumed, *together.assumptions))
+    return StudyState(tuple(versions), tuple(waves), costs, together)
+
+
+def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certificate) -> tuple[Entry, ...]:
+    """Returns what the accountant enters at most for a round of that size, from a file once it has been computed."""
+    try:
+        return _read_cost(file)
+    except (FileNotFoundError, ValueError, TypeError):  # there is none yet, or one of another version of croupier
+        terms = parse_terms(publication.manifest.payload)
+        entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
+        kept = [
+            [
+                entry.local_epsilon,
+                entry.local_delta,
+                entry.count,
+                entry.epsilon,
+                entry.delta,
+                entry.profile,
+                entry.series,
+            ]
+            for entry in entries
+        ]
+        replace_secret(file, json.dumps(kept))
+        return _read_cost(file)
+
+
+def _read_cost(file: Path) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(epsilon, delta, count, central, lost, tuple((float(e), float(d)) for e, d in profile), series)
+        for epsilon, delta, count, central, lost, profile, series in json.loads(file.read_text(encoding="utf-8"))
+    )
+
+
+def study_view(state: StudyState, against: Literal["previous", "first"] = "previous") -> StudyResultsView:
+    """Returns a study with its numbers and the differences between its waves; against: see `differences_between`."""
+    rows: list[StudyRowView] = []
+    for played in state.waves:
+        opens = played.wave.opens_unix_s
+        outcomes = {outcome["round_id"]: outcome["outcome"] for outcome in _outcomes(played)}
+        for place, (question, result) in enumerate(played.results.items(), start=1):
+            if result is not None:
+                rows += rows_of_result(played.wave.number, opens, question, publication_json(*result))
+            else:
+                outcome = outcomes.get(round_of(played.wave.survey_id, place), played.state)
+                rows += rows_without_result(played.wave.number, opens, question, outcome)
+    last, together = state.versions[-1], state.together
+    return {
+        "study_id": last.study.study_id,
+        "title": last.file.title,
+        "questions": {question.name: question.question for question in last.file.questions},
+        "waves": [_wave_view(record) for record in state.waves],
+        "rows": rows,
+        "differences": [] if last.study.permanent else differences_between(rows, against),
+        "together": None
+        if together is None
+        else {
+            "epsilon": together.epsilon,
+            "delta": together.delta,
+            "grade": str(together.grade),
+            "assumptions": [joined([assumption]) for assumption in together.assumptions],
+        },
+        "total_epsilon": last.study.total_epsilon,
+        "total_delta": last.study.total_delta,
+    }
+
+
+def _outcomes(played: PlayedWave) -> list[JsonObject]:
+    entry = None if played.record is None else played.record.last("published")
+    return [] if entry is None else list(entry.about["outcomes"])
+
+
+def _wave_view(played: PlayedWave) -> WaveView:
+    opened = None if played.record is None else played.record.last("opened")
+    return {
+        "number": played.wave.number,
+        "version": played.version.study.version,
+        "survey_id": played.wave.survey_id,
+        "opens_unix_s": played.wave.opens_unix_s,
+        "closes_unix_s": played.wave.closes_unix_s,
+        "state": played.state,
+        "why": played.why,
+        "late_s": None if opened is None else opened.about.get("late_s"),
+    }

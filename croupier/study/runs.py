@@ -1,0 +1,274 @@
+"""The process that runs a study: it opens, closes and publishes every wave in time, and survives its own end.
+
+What is due follows from the calendar, the clock and the journal alone, so a process that starts again goes on where
+the last one was killed. Opening a wave is idempotent (`surveys.open_survey`): the manifests that services have signed
+are kept before the first round opens, and a round id is never used twice. A wave whose time has passed is recorded as
+missed, with the reason; it is neither made up for nor left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+
+from croupier.client.rounds import fetch_signed_result, read_publication
+from croupier.net.transport import TLS, Transport
+from croupier.operator.keys import alone, replace_secret
+from croupier.operator.rounds import Operator
+from croupier.operator.survey_plans import LimitReachedError, open_survey
+from croupier.operator.surveys import close_survey, kept_survey, withdraw_survey
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
+from croupier.protocol.manifest import state_name
+from croupier.protocol.names import RoundId
+from croupier.protocol.statements import joined, read_messages
+from croupier.protocol.studies import StudyWave
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.views import JsonObject
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.study.journal import StudyJournal, WaveRecord
+from croupier.study.versions import StudyVersion, kept_versions, studies_folder, version_of_wave
+
+__all__ = ["PATIENCE_S", "StudyRun", "StudyStoppedError", "result_file"]
+
+PATIENCE_S = 3600.0
+"""Seconds after the close of a wave for which the outcome of a round is waited for: half of what the calendar leaves
+between two waves. Then the round is recorded as held, for its operator to decide, and the study goes on."""
+_LOOK_AGAIN_S = 1.0
+"""Seconds between two questions for a result that is not there yet."""
+_LONGEST_SLEEP_S = 5.0
+"""Seconds after which the clock is read again: it is injected, and a machine may have slept."""
+_LONGEST_PAUSE_S = 60.0
+"""Seconds between two tries at most while a service is out of reach."""
+_OVER = ("DISPOSED",)
+
+
+class StudyStoppedError(RuntimeError):
+    """A limit does not bear the next wave; the text has the numbers."""
+
+
+def result_file(directory: Path, study_id: str, round_id: RoundId) -> Path:
+    """Returns where the signed result of a round of a study is kept."""
+    return studies_folder(directory, study_id) / "results" / f"{round_id}.signed"
+
+
+@dataclass(frozen=True)
+class _Due:
+    wave: StudyWave
+    version: StudyVersion
+    record: WaveRecord | None
+
+    @property
+    def survey_id(self) -> str:
+        return self.wave.survey_id
+
+
+class StudyRun:
+    """Runs one study.
+
+    Args:
+        directory: of the deployment, with the operator's keys.
+        study_id: of a study that was begun (`studies.start_study`).
+        journal: of the study, which this process alone writes.
+        transport: how the services are reached.
+        clock: wall-clock time.
+        tell: called with a sentence for everything that happens.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        study_id: str,
+        journal: StudyJournal,
+        transport: Transport = TLS,
+        clock: Clock | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._directory = directory
+        self._study_id = study_id
+        self._journal = journal
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._tell = tell
+
+    async def run(self, on_step: Callable[[], None] = lambda: None) -> None:
+        """Runs the study to the end of its last wave.
+
+        on_step: called after every step that has not failed.
+
+        Raises:
+            StudyStoppedError: a limit does not bear the next wave.
+            ValueError: what is kept of the study cannot be read, or a wave's terms cannot be.
+        """
+        pause = 1.0
+        while True:
+            try:
+                due = await self.step()
+            except (CroupierError, grpc.aio.AioRpcError) as error:
+                self._tell(f"{_why(error)}; trying again in {pause:g} s")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                continue
+            pause = 1.0
+            on_step()
+            if due is None:
+                return
+            await asyncio.sleep(min(max(due - self._clock.now(), 0.01), _LONGEST_SLEEP_S))
+
+    async def step(self) -> float | None:
+        """Does everything that is due now; returns when something is due next (Unix seconds), None after the end.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; the same call again goes on.
+            StudyStoppedError, ValueError: see `run`.
+        """
+        next_due: list[float] = []
+        records = self._journal.records()
+        for number in range(1, kept_versions(self._directory, self._study_id)[-1].study.last_wave + 1):
+            record = records.get(number)
+            if record is not None and record.has_ended:
+                continue
+            version = version_of_wave(kept_versions(self._directory, self._study_id), number)
+            due = await self._advance(_Due(version.study.wave(number), version, record))
+            if due is not None:
+                next_due.append(due)
+            if record is None and due is not None and due > self._clock.now():
+                break  # later waves open later
+        return min(next_due, default=None)
+
+    async def _advance(self, due: _Due) -> float | None:
+        """Takes a wave as far as it can go now; returns when it goes on, None once it has ended."""
+        step = None if due.record is None else due.record.step
+        now = self._clock.now()
+        if step in (None, "stopped", "open"):
+            if now < due.wave.opens_unix_s:
+                return float(due.wave.opens_unix_s)
+            if now < due.wave.closes_unix_s:
+                await self._open(due)
+            elif not (step == "open" and await self._is_open_everywhere(due)):
+                await self._miss(due)
+                return None
+            else:
+                self._write("opened", due, late_s=None)
+            step = "opened"
+        if step == "opened" and self._clock.now() < due.wave.closes_unix_s:
+            return float(due.wave.closes_unix_s)
+        if step in ("opened", "close"):
+            await self._close(due)
+        return await self._publish(due)
+
+    def _write(self, step: str, due: _Due, **about: object) -> None:
+        self._journal.write(self._clock.now(), step, due.wave.number, **about)  # type: ignore[arg-type]
+
+    async def _open(self, due: _Due) -> None:
+        """Opens the survey of a wave, and records it before and after."""
+        with alone(studies_folder(self._directory, self._study_id)):  # no version is made meanwhile
+            version = version_of_wave(kept_versions(self._directory, self._study_id), due.wave.number)
+            if version.study != due.version.study:
+                return  # the next step sees the version that was made
+            if due.record is None or due.record.step != "open":
+                self._write("open", due, version=version.study.version, survey_id=due.survey_id)
+        try:
+            await open_survey(
+                self._directory,
+                version.file.survey(due.wave),
+                self._transport,
+                self._tell,
+                version.of_study(due.wave.number),
+            )
+        except LimitReachedError as error:
+            self._write("stopped", due, why=str(error))
+            raise StudyStoppedError(
+                f"study {self._study_id!r} has stopped before wave {due.wave.number}: {error}"
+            ) from error
+        late_s = max(0.0, self._clock.now() - due.wave.opens_unix_s)
+        self._write("opened", due, late_s=round(late_s, 1))
+        self._tell(f"wave {due.wave.number} is open until {due.wave.closes:%Y-%m-%d %H:%M} UTC")
+
+    async def _is_open_everywhere(self, due: _Due) -> bool:
+        """Whether the opening of a wave had been completed, although the journal does not say so."""
+        with suppress(ValueError):
+            survey = kept_survey(self._directory, due.survey_id)
+            async with Operator(self._directory, self._transport) as operator:
+                states = [await _state(operator, question.round_id) for question in survey.rounds]
+            return "UNKNOWN" not in states and "PREPARED" not in states
+        return False
+
+    async def _miss(self, due: _Due) -> None:
+        """Records that a wave was not open in its time; what of it is open nevertheless is withdrawn."""
+        record, why = due.record, "the study's process did not run while the wave should have been open"
+        if record is not None and record.was_begun:
+            with suppress(ValueError):  # nothing of it was signed
+                await withdraw_survey(self._directory, kept_survey(self._directory, due.survey_id), self._transport)
+            why = "its opening was not completed before its close; no answer is read"
+        if record is not None and (stopped := record.last("stopped")) is not None:
+            why = f"a limit did not bear it: {stopped.about['why']}"
+        self._write("missed", due, why=why)
+        self._tell(f"wave {due.wave.number} is missed: {why}")
+
+    async def _close(self, due: _Due) -> None:
+        """Ends admission to the rounds of a wave, which hop 1 does at the deadline by itself, too."""
+        if due.record is None or due.record.step != "close":
+            self._write("close", due)
+        survey = kept_survey(self._directory, due.survey_id)
+        with suppress(Refusal):  # a round that has ended already cannot be closed
+            await close_survey(self._directory, survey, self._transport)
+        self._write("closed", due)
+
+    async def _publish(self, due: _Due) -> float | None:
+        """Keeps the results of a wave that are there, and records them all at once; returns when to look again."""
+        survey = kept_survey(self._directory, due.survey_id)
+        async with Operator(self._directory, self._transport) as operator:
+            outcomes = [await self._outcome(operator, question.round_id) for question in survey.rounds]
+        waiting = [outcome for outcome in outcomes if outcome["outcome"] == "waiting"]
+        if waiting and self._clock.now() < due.wave.closes_unix_s + PATIENCE_S:
+            return self._clock.now() + _LOOK_AGAIN_S
+        for outcome in waiting:
+            outcome["outcome"] = "held"
+        self._write("published", due, outcomes=outcomes)
+        granted = sum(outcome["outcome"] == "granted" for outcome in outcomes)
+        self._tell(f"wave {due.wave.number} is over: {granted} of {len(outcomes)} questions have a result")
+        return None
+
+    async def _outcome(self, operator: Operator, round_id: RoundId) -> JsonObject:
+        """Returns what a round came to, and keeps its result: granted, refused, too few people, or waiting."""
+        kept = result_file(self._directory, self._study_id, round_id)
+        if not kept.exists():
+            async with operator.client_channel(operator.deployment.analyzer.name) as channel:
+                try:
+                    document = await fetch_signed_result(channel, round_id, 0.0)
+                except Refusal as refusal:
+                    if refusal.code not in (Code.NOT_READY, Code.WRONG_STATE, Code.UNKNOWN_ROUND):
+                        raise
+                    state = await _state(operator, round_id)
+                    return {"round_id": round_id, "outcome": "too few" if state in _OVER else "waiting"}
+            read_publication(document, operator.deployment, round_id)
+            replace_secret(kept, document.SerializeToString().hex())
+        signed = pb.Signed.FromString(bytes.fromhex(kept.read_text()))
+        publication, certificate = read_publication(signed, operator.deployment, round_id)
+        outcome: JsonObject = {"round_id": round_id, "outcome": "granted" if certificate.granted else "refused"}
+        outcome |= {"num_reports": publication.num_reports, "delta": certificate.delta, "grade": certificate.grade}
+        if certificate.granted:
+            return outcome | {"epsilon": certificate.epsilon}
+        return outcome | {"why": joined(read_messages(RefusalReason, certificate.refusals))}
+
+
+async def _state(operator: Operator, round_id: RoundId) -> str:
+    """Returns the state of a round at hop 1; UNKNOWN if hop 1 does not have it."""
+    first, *_ = await operator.status(round_id)
+    if isinstance(first, rpc.StatusResponse):
+        return state_name(first.rounds[0].state)
+    refusal = refusal_of(first)
+    if refusal is not None and refusal.code is Code.UNKNOWN_ROUND:
+        return "UNKNOWN"
+    raise first
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, CroupierError) else "a service is out of reach"
