@@ -337,17 +337,13 @@ class Certificate:
         """
         from croupier.protocol.certificates import assumptions_of, method_of
 
-        assumptions = assumptions_of(message)
-        for assumption in assumptions:
-            if assumption.code is Assumption.STATED_BY_EARLIER_VERSION:
-                raise ValueError(str(assumption))
         attacked = message.HasField("lower_bound_epsilon")
         certificate = cls(
             epsilon=max(message.epsilon, message.unknown_budget_epsilon),
             delta=message.delta,
             grade=Grade(message.grade),
             method=method_of(message),
-            assumptions=assumptions,
+            assumptions=assumptions_of(message),
             num_users=message.num_users,
             dishonest=message.dishonest,
             numerical_slack=message.numerical_slack,

@@ -221,7 +221,7 @@ class AsyncClient:
     @cached_property
     def private_key(self) -> PrivateKey:
         """The key that signs answers without a token; made when it is first needed."""
-        return read_or_make_key(self._key_file, made_here=self._key_is_own)
+        return read_or_make_key(self._key_file)
 
     @property
     def outbox(self) -> Outbox:

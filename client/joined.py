@@ -93,7 +93,6 @@ class JoinedStudy(_Document):
         waves: what became of each wave that is over for this device, by number.
         surveys: the hash of the survey that the person has consented to as a wave, hexadecimal, by the wave's number.
         drawn: in a permanent study, the answers that were drawn for questions left out.
-        series: written by earlier versions, and not used: the outbox knows the series for which reports are kept.
     """
 
     study: str
@@ -106,7 +105,6 @@ class JoinedStudy(_Document):
     waves: dict[int, WaveRecord] = {}
     surveys: dict[int, str] = {}
     drawn: dict[str, float] = Field(default={}, repr=False)
-    series: set[str] = Field(default=set(), exclude=True)
 
     @property
     def version(self) -> Study:

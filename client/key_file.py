@@ -22,13 +22,11 @@ def key_text(header: str, key: bytes) -> str:
     return f"{header}\n{key.hex()}\n"
 
 
-def read_private_key(file: Path, *, made_here: bool = False) -> PrivateKey:
+def read_private_key(file: Path) -> PrivateKey:
     """Returns a client's private key, 32 bytes.
 
     Args:
         file: to read.
-        made_here: the file can only have been made by this program, for itself: then the digits of an older version,
-            without the first line, are a private key.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -41,14 +39,7 @@ def read_private_key(file: Path, *, made_here: bool = False) -> PrivateKey:
     header, digits, *more = [line.strip() for line in lines if line.strip()] + [""] * 2
     if header == PUBLIC:
         raise ValueError(f"{file} holds the public half of a client's key; answers are signed with the private half")
-    bare = _key(header)
-    if bare and not digits and not made_here:
-        raise ValueError(
-            f"{file} holds {2 * _KEY_BYTES} hexadecimal digits and does not say whether they are the public or the "
-            f"private half of a key: if an older 'croupier keygen --client' has made this file, put the line "
-            f"{PRIVATE!r} before them"
-        )
-    key = bare if made_here and not digits else _key(digits) if header == PRIVATE and not any(more) else NO_KEY
+    key = _key(digits) if header == PRIVATE and not any(more) else NO_KEY
     if not key:
         raise ValueError(
             f"{file} is not the file of a client's private key; it must have the line {PRIVATE!r} and then "

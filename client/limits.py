@@ -46,14 +46,11 @@ class SpentHere:
     Attributes:
         local_epsilon, local_delta: the sums.
         rounds: how many rounds they are of.
-        rounds_of_unknown_delta: of these, the rounds that were answered with a croupier that did not note the delta;
-            each counts with the largest that a round could have then, `client.outbox.OLD_MAX_DELTA`.
     """
 
     local_epsilon: float
     local_delta: float
     rounds: int
-    rounds_of_unknown_delta: int = 0
 
 
 class Limits(BaseModel):

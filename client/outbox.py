@@ -35,7 +35,7 @@ from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
 
-__all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "KeptSubmission", "Outbox", "WantedReport", "other_person"]
+__all__ = ["KEPT_DAYS", "KeptSubmission", "Outbox", "WantedReport", "other_person"]
 
 Stored = TypeVar("Stored")
 
@@ -51,7 +51,7 @@ _submissions = sa.Table(
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
     sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
-    sa.Column("local_delta", sa.Float),  # null: stored by version 1, which did not note it
+    sa.Column("local_delta", sa.Float, nullable=False),
 )
 _attempts = sa.Table(
     "attempts",
@@ -59,7 +59,7 @@ _attempts = sa.Table(
     sa.Column("attempt", sa.String, primary_key=True),
     sa.Column("round_id", sa.String, nullable=False),
     sa.Column("local_epsilon", sa.Float, nullable=False),
-    sa.Column("local_delta", sa.Float),
+    sa.Column("local_delta", sa.Float, nullable=False),
 )
 _prepared = sa.Table(
     "prepared",
@@ -90,17 +90,8 @@ _kept_waves = sa.Table(
     sa.Column("person", sa.String, primary_key=True),
     sa.Column("series", sa.String, nullable=False),
 )
-_VERSION = 4
-"""The version of files that this croupier writes. Version 3 kept no reports for several waves, version 2 no prepared
-reports. Version 1 noted no delta, and a user's attempts at a round in one row of the table "begun"; files of before
-there was a number have the same tables."""
-_FROM_VERSION_1 = (
-    "ALTER TABLE sealed ADD COLUMN local_delta FLOAT",
-    "INSERT INTO attempts SELECT 'version 1/' || rowid, round_id, local_epsilon, NULL FROM begun",
-    "DROP TABLE begun",
-)
-OLD_MAX_DELTA = 0.1
-"""The largest local delta of a round at the time of version 1."""
+_VERSION = 1
+"""The version of files that this croupier writes."""
 KEPT_DAYS = 30
 """For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
 _USERS_AT_ONCE = 1000
@@ -167,10 +158,7 @@ class Outbox:
                     f"{path} is an outbox of version {version}, and this croupier knows versions up to {_VERSION}: a "
                     "newer croupier has written it; install that one again, and do not delete the file"
                 )
-            from_version_1 = _FROM_VERSION_1 if sa.inspect(db).has_table("begun") else ()
             _metadata.create_all(db)
-            for statement in from_version_1:
-                db.exec_driver_sql(statement).close()
             if version < _VERSION:
                 db.exec_driver_sql(f"PRAGMA user_version = {_VERSION}").close()
 
@@ -558,18 +546,15 @@ def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
 
     The waves of a series in which reports are kept spend together what its different answers do.
     """
-    by_round: dict[str, tuple[float, float, bool]] = {}
+    by_round: dict[str, tuple[float, float]] = {}
     for table in (_submissions, _attempts):
-        delta = sa.func.coalesce(table.c.local_delta, OLD_MAX_DELTA)
-        unknown = sa.func.max(table.c.local_delta.is_(None))
-        most = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon), sa.func.max(delta), unknown)
+        most = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon), sa.func.max(table.c.local_delta))
         # The answers of a sequential round have rows of their own, and spend what their submission has counted.
-        for round_id, *amounts in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
-            before = by_round.get(round_id, (0.0, 0.0, False))
-            by_round[round_id] = (max(before[0], amounts[0]), max(before[1], amounts[1]), before[2] or bool(amounts[2]))
-    waves = {row.round_id for row in db.execute(sa.select(_kept_waves.c.round_id))}
-    for wave in waves:  # a wave spends nothing itself, and its number counts
-        by_round[wave] = (0.0, 0.0, False)
+        for round_id, epsilon, delta in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
+            before = by_round.get(round_id, (0.0, 0.0))
+            by_round[round_id] = (max(before[0], epsilon), max(before[1], delta))
+    for row in db.execute(sa.select(_kept_waves.c.round_id)):  # a wave spends nothing itself, and its number counts
+        by_round[row.round_id] = (0.0, 0.0)
     by_round.pop(without, None)
     of_person: dict[tuple[str, str], list[float]] = {}
     for row in db.execute(sa.select(_kept_reports)):
@@ -577,8 +562,8 @@ def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
     of_series: dict[str, float] = {}
     for (series, _), spent in of_person.items():
         of_series[series] = max(of_series.get(series, 0.0), _sum(spent))
-    epsilons, deltas, unknown_deltas = zip(*by_round.values(), strict=True) if by_round else ((), (), ())
-    return SpentHere(_sum([*epsilons, *of_series.values()]), _sum(deltas), len(by_round), sum(unknown_deltas))
+    epsilons, deltas = zip(*by_round.values(), strict=True) if by_round else ((), ())
+    return SpentHere(_sum([*epsilons, *of_series.values()]), _sum(deltas), len(by_round))
 
 
 def _sum(values: Iterable[float]) -> float:

@@ -19,12 +19,12 @@ _NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.
 """Where a file system has none (FAT, many network shares), or a system allows none (Android)."""
 
 
-def read_or_make_key(file: Path, *, made_here: bool) -> PrivateKey:
+def read_or_make_key(file: Path) -> PrivateKey:
     """Returns the private key in a file, which is made with a new key if it does not exist; see `read_private_key`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():
         _make_key(file)
-    return read_private_key(file, made_here=made_here)
+    return read_private_key(file)
 
 
 def _make_key(file: Path) -> None:

@@ -65,8 +65,6 @@ class RiskCheck:
             stub = stubs.AccountantStub(self._peers.channel_to(accountant))
             forecast = await stub.Forecast(request, timeout=_PATIENCE_S)
         except grpc.aio.AioRpcError as error:
-            if error.code() == grpc.StatusCode.UNIMPLEMENTED:  # an accountant that is not upgraded yet
-                return rpc.ForecastResponse(num_reports=num_reports)
             why = f"{accountant} does not answer, which says whether the round can be closed without risk"
             raise refusal_of(error) or Refusal(Code.NOT_READY, why) from error
         if is_at_risk(forecast):

@@ -291,7 +291,6 @@ def limits(
         from dataclasses import asdict
 
         from croupier.client.limits import Limits, SpentHere, in_full, local_budget
-        from croupier.client.outbox import OLD_MAX_DELTA
         from croupier.deploy.local.clients import client_of
         from croupier.show.tables import counted
 
@@ -312,12 +311,6 @@ def limits(
     lines = [f"{name}: {'none' if value is None else in_full(value)}" for name, value in kept.model_dump().items()]
     budget = local_budget(spent.local_epsilon, spent.local_delta)
     lines.append(f"so far: {budget}, the sum over {counted(spent.rounds, 'round')}")
-    if spent.rounds_of_unknown_delta:
-        old = counted(spent.rounds_of_unknown_delta, "round")
-        lines.append(
-            f"of these, {old} with an older croupier, which did not note the δ: each counts with a local δ of "
-            f"{in_full(OLD_MAX_DELTA)}, the most that it allowed"
-        )
     show(as_json, {"limits": kept.model_dump(), "spent": asdict(spent)}, *lines)
 
 

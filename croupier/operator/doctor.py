@@ -272,8 +272,7 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
                 if peers.is_well:
                     results.append(_no_answer("port", entry, entry.address, error))
                 continue
-            if status.now_unix_ms:  # an older version does not say it
-                offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
+            offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
             results.append(check_version(entry.name, status.version, version("croupier"), deployment.minimum_version))
             results.append(_deployment_file(entry.name, status.deployment, deployment))
             if status.HasField("noise_spent"):

@@ -25,7 +25,6 @@ from croupier.protocol.statements import (
     read_json,
     read_messages,
     schema_of,
-    state,
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -57,39 +56,17 @@ READABLE = "it must be what 'croupier certify --json', 'croupier round result --
 
 def method_of(message: pb.Certificate) -> tuple[Statement[Method], ...]:
     """Returns how a certificate was proved. Raises ValueError for a code that is not known here."""
-    return read_messages(Method, _upgraded(message).method)
+    return read_messages(Method, message.method)
 
 
 def assumptions_of(message: pb.Certificate) -> tuple[Statement[Assumption], ...]:
     """Returns what a certificate rests on. Raises ValueError for a code that is not known here."""
-    return read_messages(Assumption, _upgraded(message).assumptions)
+    return read_messages(Assumption, message.assumptions)
 
 
 def refusals_of(message: pb.Certificate) -> tuple[Statement[RefusalReason], ...]:
     """Returns why a round was refused, and nothing of a granted one. Raises ValueError for an unknown code."""
-    return read_messages(RefusalReason, _upgraded(message).refusals)
-
-
-def _upgraded(message: pb.Certificate) -> pb.Certificate:
-    """Returns a certificate of an earlier version, always of one round, with its numbers and no sentence of it."""
-    if message.schema:
-        return message
-    upgraded = pb.Certificate.FromString(message.SerializeToString())
-    upgraded.schema, upgraded.linkage, upgraded.rounds = SCHEMA, "separate", 1
-    upgraded.method.extend(messages_of([state(Method.PROVED_BY_EARLIER_VERSION)]))
-    upgraded.assumptions.extend(messages_of([state(Assumption.STATED_BY_EARLIER_VERSION)]))
-    if not upgraded.granted:
-        upgraded.refusals.extend(messages_of([state(RefusalReason.REFUSED_BY_EARLIER_VERSION)]))
-    upgraded.everyone_else_colludes_delta = max((tier.local_delta for tier in upgraded.tiers), default=0.0)
-    upgraded.everyone_else_colludes_method.extend(messages_of([state(Method.LOCAL_BUDGET)]))
-    upgraded.everyone_else_colludes_assumptions.extend(messages_of([state(Assumption.EVERYONE_ELSE_DISHONEST)]))
-    for tier in upgraded.tiers:
-        tier.delta, tier.up_to = upgraded.delta, bool(upgraded.merged_below)
-    for bound in upgraded.comparison:
-        bound.status, bound.reference = bound.status or "not checked", bound.name
-    if upgraded.HasField("lower_bound_epsilon"):
-        upgraded.lower_bound_delta = upgraded.delta
-    return upgraded
+    return read_messages(RefusalReason, message.refusals)
 
 
 class _PublishedBound(Protocol):
@@ -130,7 +107,7 @@ def certificate_json(message: pb.Certificate) -> CertificateView:
     Raises:
         ValueError: a statement has a code that is not known here.
     """
-    return {"schema": SCHEMA, "epsilon": message.epsilon, **_fields(_upgraded(message))}
+    return {"schema": SCHEMA, "epsilon": message.epsilon, **_fields(message)}
 
 
 def _fields(message: pb.Certificate) -> CertificateFields:
@@ -209,7 +186,6 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
     Raises:
         ValueError: a statement has a code that is not known here.
     """
-    message = _upgraded(message)
     return {
         "schema": SCHEMA,
         "epsilon": message.epsilon if math.isfinite(message.epsilon) else None,

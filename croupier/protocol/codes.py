@@ -72,7 +72,6 @@ class Assumption(StrEnum):
     MEASURED_ON_OTHERS = "measured-on-others"
     MODEL_FILE_BLIND = "model-file-blind"
     SIMULATED = "simulated"
-    STATED_BY_EARLIER_VERSION = "stated-by-earlier-version"
 
 
 class Method(StrEnum):
@@ -94,7 +93,6 @@ class Method(StrEnum):
     ONE_RECORD = "one-record"
     TRAINING_HEMISPHERE = "training-hemisphere"
     TRAINING_GAUSSIAN = "training-gaussian"
-    PROVED_BY_EARLIER_VERSION = "proved-by-earlier-version"
 
 
 class Step(StrEnum):
@@ -179,7 +177,6 @@ class Note(StrEnum):
     CURVE_RANGE = "curve-range"
     LARGE_DELTA = "large-delta"
     TIERS_NOT_AMPLIFIED = "tiers-not-amplified"
-    NOTED_BY_EARLIER_VERSION = "noted-by-earlier-version"
 
 
 class RefusalReason(StrEnum):
@@ -211,7 +208,6 @@ class RefusalReason(StrEnum):
     STUDY_UNBOUNDED = "study-unbounded"
     ROUNDS_SHOWN = "rounds-shown"
     SERIES_USED_UP = "series-used-up"
-    REFUSED_BY_EARLIER_VERSION = "refused-by-earlier-version"
 
 
 Code = Assumption | Method | Step | Note | RefusalReason

@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     FailFast,
     Field,
@@ -127,11 +126,6 @@ class RetiredIdentity(Strict):
         return None
 
 
-def _with_dates(retired: Any) -> Any:
-    """Returns the form of a retired identity that has dates, for one that an older croupier has written."""
-    return {"identity": retired} if isinstance(retired, str) else retired
-
-
 class ServiceEntry(Strict):
     """One service as everybody sees it.
 
@@ -156,7 +150,7 @@ class ServiceEntry(Strict):
     tls_certificate: Pem
     pending_identity: _Hex32 | None = None
     pending_tls_certificate: Pem | None = None
-    retired_identities: Annotated[tuple[Annotated[RetiredIdentity, BeforeValidator(_with_dates)], ...], FailFast()] = ()
+    retired_identities: Annotated[tuple[RetiredIdentity, ...], FailFast()] = ()
     organisation: _Text = ""
     administrator: _Text = ""
 

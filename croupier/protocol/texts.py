@@ -184,10 +184,6 @@ TEXTS: dict[Code, str] = {
         "simulated: this run protected no user; epsilon and grade are what a deployed run of the same numbers would "
         "have"
     ),
-    Assumption.STATED_BY_EARLIER_VERSION: (
-        "an earlier version of croupier has signed this certificate, and wrote its assumptions as sentences, which "
-        "this version does not read: that version shows them"
-    ),
     Method.LOCAL_BUDGET: "local budget",
     Method.BLANKET_CLOSED_FORM: "personalised common blanket, closed form",
     Method.BLANKET_DENSITY: "personalised common blanket, optimised density",
@@ -208,7 +204,6 @@ TEXTS: dict[Code, str] = {
     Method.TRAINING_GAUSSIAN: (
         "local Gaussian mechanism, composed exactly; no amplification is proved in high dimension"
     ),
-    Method.PROVED_BY_EARLIER_VERSION: "as an earlier version of croupier has stated it in this certificate",
     Step.NO_OTHERS: "no other honest client: the local budget is certified",
     Step.LOCAL_IS_LEAST: "no amplification: no bound gives less than the local budget",
     Step.REPORTS_KEPT: (
@@ -334,10 +329,6 @@ TEXTS: dict[Code, str] = {
         "publishing one person's answer in full; choose a far smaller δ"
     ),
     Note.TIERS_NOT_AMPLIFIED: "{tiers} of {of} tiers are certified no less than their local budget",
-    Note.NOTED_BY_EARLIER_VERSION: (
-        "an earlier version of croupier has made this result, and wrote its notes as sentences, which this version "
-        "does not read: that version shows them"
-    ),
     RefusalReason.TOO_FEW_REPORTS: "{reports} reports have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_FEW_BUDGETS: "{budgets} budgets have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_MANY_WITHOUT_TICKET: "{reports} reports have no ticket; it must be at most {most} of them",
@@ -413,10 +404,6 @@ TEXTS: dict[Code, str] = {
     RefusalReason.SERIES_USED_UP: (
         "more rounds than the {waves} waves of the question have been opened, and clients send the same report in all "
         "of them"
-    ),
-    RefusalReason.REFUSED_BY_EARLIER_VERSION: (
-        "an earlier version of croupier has refused the round, and wrote why as a sentence, which this version does "
-        "not read: that version shows it"
     ),
 }
 
@@ -597,9 +584,6 @@ PLAIN: dict[Assumption, str] = {
     Assumption.MODEL_FILE_BLIND: "The model's own code looks at no private data, and mixes no two people's examples.",
     Assumption.SIMULATED: (
         "This was a simulation, which protected nobody; the numbers are those of a real run of the same size."
-    ),
-    Assumption.STATED_BY_EARLIER_VERSION: (
-        "An earlier version of this program wrote down what the promise rests on, and only that version can show it."
     ),
 }
 _PLAIN_WITHOUT: dict[Assumption, str] = {

@@ -15,7 +15,7 @@ from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.statements import read_messages, state, written_json
+from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.question import question_json
@@ -45,8 +45,6 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         stated, notes = round_certificate_json(certificate), read_messages(Note, publication.notes)
     except ValueError as error:
         raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
-    if not certificate.schema:
-        notes = (*notes, state(Note.NOTED_BY_EARLIER_VERSION))
     values, sealed = _values(publication), bool(publication.sealed_result)
     hidden = sealed or not (values or certificate.granted)
     listed = len(values) != 1 and not hidden

@@ -94,17 +94,15 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
         refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
         verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
         table.add_row(f"{bound['name']}{guarantee}", epsilon_of(bound), verdict)
-    randomizer = certificate["randomizer"] or "unknown randomizer"  # an earlier version has not said it
+    method = "; ".join(statement["text"] for statement in certificate["method"])
     slack = f"numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
-    table.caption = f"{randomizer}: {'; '.join(method['text'] for method in certificate['method'])}; {slack}"
+    table.caption = f"{certificate['randomizer']}: {method}; {slack}"
     return table
 
 
 def _trust(certificate: CertificateView | RoundCertificateView) -> str:
     """Returns in a few words what the headline rests on; the assumptions say all of it."""
     codes = {assumption["code"] for assumption in certificate["assumptions"]}
-    if Assumption.STATED_BY_EARLIER_VERSION in codes:
-        return "what an earlier version of croupier has stated"
     if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
     together = ", all waves together" if Assumption.SAME_REPORT in codes else ""

@@ -25,7 +25,7 @@ def throughput_table(rows: Sequence[ThroughputRowView]) -> Table:
     table.add_row("end to end", *(f"{row['wall_s']:.2f}" for row in rows))
     table.add_row("floor: bare cryptography", *(f"{row['floor_s']:.2f}" for row in rows))
     table.add_row("floor / end to end", *(f"{row['ratio_to_floor']:.2f}" for row in rows))
-    several = [row.get("all_ratios_to_floor", ()) for row in rows]  # a file of an earlier version has none
+    several = [row["all_ratios_to_floor"] for row in rows]
     if any(len(ratios) > 1 for ratios in several):
         spread = (f"{len(ratios)}: {ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else "" for ratios in several)
         table.add_row("rounds, and theirs", *spread)

@@ -118,15 +118,6 @@ def test_what_rounds_assume_is_explained_too() -> None:
     assert explained.improvements[0].epsilon < message.epsilon
 
 
-def test_no_sentence_of_an_earlier_version_is_explained() -> None:
-    before = pb.Certificate(round_id="r", granted=True, epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40)
-    before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
-    document = round_certificate_json(before)
-    assert (document["epsilon"], codes(document["assumptions"])) == (0.5, [Assumption.STATED_BY_EARLIER_VERSION])
-    with pytest.raises(ValueError, match=naming("earlier version")):
-        explain(document)
-
-
 @pytest.mark.parametrize("randomizer", [RANDOMIZERS[0], RANDOMIZERS[1], RANDOMIZERS[-3], RANDOMIZERS[-1]], ids=repr)
 def test_what_would_help_is_what_the_accountant_certifies(randomizer: Randomizer) -> None:
     certificate = certify([(0.5, 30, 1e-6)], randomizer, delta=1e-3, dishonest=4, attack=False)

@@ -18,22 +18,15 @@ import typer
 from sqlalchemy.exc import IntegrityError
 
 from croupier.cli.console import plain_errors
-from croupier.client.limits import Limits, SpentHere
+from croupier.client.limits import SpentHere
 from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.submission import Prepared, Sealed
-from croupier.protocol.errors import LimitError, OtherPersonError
+from croupier.protocol.errors import OtherPersonError
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, encode_budget
 from tests.support.messages import naming
 from tests.support.raw_disk import freed_by_sqlite
 
-VERSION_1 = """
-CREATE TABLE sealed (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, submission BLOB NOT NULL,
-    inclusion_hashes BLOB NOT NULL, answer_key BLOB NOT NULL, local_epsilon FLOAT NOT NULL,
-    acknowledged BOOLEAN NOT NULL, kept_at_unix_s BIGINT NOT NULL, PRIMARY KEY (round_id, user));
-CREATE TABLE begun (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, local_epsilon FLOAT NOT NULL,
-    PRIMARY KEY (round_id, user));
-"""
 ALICE, BOB = (
     Prepared(
         letter * 90,
@@ -124,60 +117,15 @@ def test_an_outbox_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path)
     path = tmp_path / "outbox.db"
     Outbox(path).close()
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (4,)
-        other.execute("PRAGMA user_version = 5")
+        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+        other.execute("PRAGMA user_version = 2")
         other.execute("ALTER TABLE sealed RENAME TO parcels")
         other.commit()
-    with pytest.raises(ValueError, match=naming(5, 4, "delete")):
+    with pytest.raises(ValueError, match=naming(2, 1, "delete")):
         Outbox(path)
     with closing(sqlite3.connect(path)) as other:
         tables = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
     assert tables == [("attempts",), ("kept_reports",), ("kept_waves",), ("parcels",), ("prepared",)]
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> None:
-    """It has noted no delta: each of its rounds counts with the largest that a round could have then."""
-    path = tmp_path / "outbox.db"
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(VERSION_1)
-        for round_id in ("first", "second"):
-            old.execute("INSERT INTO sealed VALUES (?, 'alice', ?, x'', x'', 1.0, 0, 9999999999)", (round_id, BYTES))
-            old.execute("INSERT INTO begun VALUES (?, 'alice', 1.0)", (round_id,))
-        old.execute("INSERT INTO begun VALUES ('died', 'alice', 0.5)")
-        old.execute(f"PRAGMA user_version = {version}")
-        old.commit()
-    for _ in range(2):
-        outbox = Outbox(path)
-        assert outbox.pending(RoundId("first")) == {"alice": BYTES}
-        assert outbox.spent_in_all() == SpentHere(2.5, 0.3, 3, rounds_of_unknown_delta=3)
-        outbox.close()
-    outbox = Outbox(path)
-    outbox.begin(RoundId("third"), 0.5, 0.0, Limits(lifetime_epsilon=3.0))
-    with pytest.raises(LimitError, match=naming("local ε", "3.5")):
-        outbox.begin(RoundId("fourth"), 0.5, 0.0, Limits(lifetime_epsilon=3.0))
-    with pytest.raises(LimitError, match=naming("local δ", "0.300001")):
-        outbox.begin(RoundId("fourth"), 0.5, 1e-6, Limits())
-    outbox.keep(RoundId("third"), {"alice": Sealed(BYTES, HASHES, 0.5)})
-    outbox.close()
-    with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (4,)
-
-
-def test_an_outbox_of_version_2_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "outbox.db"
-    outbox = Outbox(path)
-    outbox.keep(RoundId("first"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b""), 1e-6)})
-    outbox.close()
-    with closing(sqlite3.connect(path)) as old:
-        old.execute("DROP TABLE prepared")
-        old.execute("PRAGMA user_version = 2")
-        old.commit()
-    outbox = Outbox(path)
-    assert outbox.pending(RoundId("first")) == {"alice": BYTES}
-    assert outbox.spent_in_all() == SpentHere(1.0, 1e-6, 1)
-    assert outbox.prepare(RoundId("second"), {"alice": ALICE}) == {"alice": ALICE}
-    outbox.close()
 
 
 def test_a_prepared_report_comes_back_as_it_was_and_is_the_only_one(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) 
     for reading in (("status",), ("round", "list")):
         assert refused(*reading, "--dir", mine) == said.replace("operator's", "operator's or those of a service")
     assert refused("submit", "--value", "1", "--epsilon", "1", "--enrol", "--dir", mine) == said
-    nothing = {"local_epsilon": 0.0, "local_delta": 0.0, "rounds": 0, "rounds_of_unknown_delta": 0}
+    nothing = {"local_epsilon": 0.0, "local_delta": 0.0, "rounds": 0}
     assert answer("limits", "--dir", mine)["spent"] == nothing
     missing = refused("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path / "none")
     assert re.search(naming("none/deployment.toml", "--dir"), missing)

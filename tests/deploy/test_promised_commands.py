@@ -95,7 +95,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         await say("limits", "--min-batch-size", "20")
         assert (await ask(*mine))["code"] == "ACCEPTED"
         kept = await ask("limits")
-        assert kept["spent"] == {"local_epsilon": 1.0, "local_delta": 0.0, "rounds": 1, "rounds_of_unknown_delta": 0}
+        assert kept["spent"] == {"local_epsilon": 1.0, "local_delta": 0.0, "rounds": 1}
         assert (kept["limits"]["lifetime_epsilon"], kept["limits"]["min_batch_size"]) == (1.5, 20)
 
         lost = tmp_path / "lost.key"

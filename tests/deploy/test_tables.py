@@ -58,7 +58,6 @@ def shown(certificate: Any) -> str:
         ([state(Assumption.HONEST_FIRST_SHUFFLER)], "an honest first shuffler, at most 3"),
         ([state(Assumption.GENUINE_ROSTER, dishonest=3)], "a genuine roster, at most 3"),
         ([state(Assumption.HONEST_ACCOUNTANT)], "an honest accountant, at most 3"),
-        ([state(Assumption.STATED_BY_EARLIER_VERSION)], "what an earlier version of croupier has stated"),
     ],
 )
 def test_the_headline_says_which_parties_must_be_honest(added: list[Statement[Assumption]], expected: str) -> None:
@@ -84,7 +83,6 @@ def test_a_certificate_says_which_randomizer_it_is_for(randomizer: Randomizer) -
     certificate = certify({1.0: 100}, randomizer, delta=1e-3)
     text = " ".join(shown(certificate.to_json()).split())
     assert f" {randomizer.name}: {joined(certificate.method)}; numerical slack" in text
-    assert " unknown randomizer: " in shown(certificate.to_json() | {"randomizer": ""})  # of an earlier version
 
 
 def test_the_document_of_a_rounds_certificate_names_the_manifest() -> None:
@@ -247,11 +245,6 @@ def test_a_result_has_intervals_for_its_people_and_for_their_population() -> Non
         assert "95 % interval: population" in text
         assert re.search(r"\[0.20*, 0.40*\] │ \[0.150*, 0.450*\]", text)
         assert re.search(naming("95 %", "20 misses", "'population'"), text)
-    old = pb.Publication(confidence_level=0.95)
-    old.values.add(estimate=0.3, confidence_interval=pb.Interval(low=0.2, high=0.4))
-    text = text_of(estimates_table(publication_json(old, pb.Certificate(round_id="q"))))  # of an earlier version
-    assert "[0.2, 0.4]" in text
-    assert "interval: population" not in text
 
 
 def test_a_result_that_is_too_noisy_is_said_to_be() -> None:

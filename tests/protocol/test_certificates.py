@@ -206,24 +206,6 @@ def test_half_an_attack_is_not_read() -> None:
             Certificate.from_json({**document, "lower_bound": {**document["lower_bound"], name: None}})
 
 
-def test_a_certificate_of_an_earlier_version_keeps_its_numbers() -> None:
-    before = pb.Certificate(round_id="r", epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40, merged_below=3)
-    before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
-    before.comparison.add(name="GSPA Thm 2", epsilon=0.4, grade="ASYMPTOTIC")
-    before.lower_bound_epsilon, before.lower_bound_attack = 0.3, "an attack"
-    document = round_certificate_json(before)
-    VALID.validate(document)
-    assert (document["epsilon"], document["tiers"][0]["delta"], document["tiers"][0]["up_to"]) == (0.5, 1e-6, True)
-    assert codes(document["method"]) == [Method.PROVED_BY_EARLIER_VERSION]
-    assert codes(document["assumptions"]) == [Assumption.STATED_BY_EARLIER_VERSION]
-    assert codes(document["refusals"]) == [RefusalReason.REFUSED_BY_EARLIER_VERSION]
-    before.granted = True
-    assert round_certificate_json(before)["refusals"] == []
-    assert codes(publication_json(pb.Publication(), before)["notes"]) == [Note.NOTED_BY_EARLIER_VERSION]
-    with pytest.raises(ValueError, match=naming("earlier version")):
-        Certificate.from_message(before)
-
-
 def test_other_versions_documents_are_refused_with_what_to_do() -> None:
     document = certify({1.0: 50}, "rr", delta=1e-3).to_json()
     earlier = {name: value for name, value in document.items() if name != "schema"}

@@ -267,7 +267,7 @@ class _Precision:
 class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PRECISION_UNSPECIFIED: _Precision.ValueType  # 0
-    """Published by an earlier version, or a vector."""
+    """A vector."""
     PRECISION_USABLE: _Precision.ValueType  # 1
     PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
     """A share or mean: the confidence interval is longer than half of the possible range."""
@@ -280,7 +280,7 @@ class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Whether a result can be used. A program that shows a result says so in words."""
 
 PRECISION_UNSPECIFIED: Precision.ValueType  # 0
-"""Published by an earlier version, or a vector."""
+"""A vector."""
 PRECISION_USABLE: Precision.ValueType  # 1
 PRECISION_COVERS_RANGE: Precision.ValueType  # 2
 """A share or mean: the confidence interval is longer than half of the possible range."""
@@ -2427,13 +2427,10 @@ class Certificate(_message.Message):
     """
     randomizer: _builtins.str
     """What every client runs, as `croupier certify --randomizer` takes it: "krr(k=5)". It is that of the manifest, which
-    manifest_hash is of; only the manifest has lattices and ends of ranges. Empty in a certificate from before this
-    field.
+    manifest_hash is of; only the manifest has lattices and ends of ranges.
     """
     schema: _builtins.int
-    """The version of the statements: 1. 0: an earlier version has written sentences, which are not read. Statements are
-    codes with parameters (docs/certificates.md).
-    """
+    """The version of the statements: 1. Statements are codes with parameters (docs/certificates.md)."""
     everyone_else_colludes_delta: _builtins.float
     """Of the guarantee if everyone else colludes."""
     lower_bound_delta: _builtins.float
