@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from croupier.accountant.numerics.decimals import difference
-from croupier.accountant.service.account import PENDING, Account, answer
-from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_entries import as_limit, limit_of, study_limit_of
+from croupier.accountant.rounds.account import PENDING, Account, answer
+from croupier.accountant.rounds.forecast import highest_cost
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_entries import as_limit, limit_of, study_limit_of
 from croupier.accountant.service.search import Search
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.accountant.spending import Entry, Limit

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.refused_certificate import refuse, withhold
+from croupier.accountant.rounds.round_certificate import after_sequential, certify_round, reserved
+from croupier.accountant.rounds.round_entries import limit_of, study_limit_of
 from croupier.accountant.service.outlook import Outlook
-from croupier.accountant.service.refused_certificate import refuse, withhold
-from croupier.accountant.service.round_certificate import after_sequential, certify_round, reserved
-from croupier.accountant.service.round_entries import limit_of, study_limit_of
 from croupier.accountant.service.search import Search
 from croupier.accountant.service.ticket_keys import make_keys, put_public_keys, ticket_lane_work
 from croupier.accountant.service.tickets import TicketCheck, TicketDesk

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
 
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
 from croupier.accountant.service.checking import evaluate_both, evaluate_fakes
 from croupier.accountant.service.ticket_keys import TICKET_KEYS
 from croupier.protocol.batches import digest_of_hashes, unpack
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import BUDGET_BYTES, decode_budget
 from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -31,54 +31,12 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import DOES_NOT_OPEN, NO_TICKET, OPENED
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["BudgetsFound", "ReportsFound", "TicketCheck", "TicketDesk"]
+__all__ = ["TicketCheck", "TicketDesk"]
 
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
 """Admission's codes that have another name in an answer about tickets."""
-
-
-@dataclass(frozen=True)
-class BudgetsFound:
-    """The budgets of a round that have a ticket.
-
-    Attributes:
-        counts: how many clients use each local epsilon of the grid: exactly, or after noise (`tier_counts.noised`).
-        off_grid: how many budgets have a ticket and are not on the grid.
-        dropped: how many messages were left out, by reason.
-        on_grid: how many budgets have a ticket and are on the grid, exactly: which ones they are changes nothing in it.
-            As many as `counts` has if not given.
-    """
-
-    counts: Counter[float]
-    off_grid: int
-    dropped: dict[str, int]
-    on_grid: int = -1
-
-    def __post_init__(self) -> None:
-        """Fills in `on_grid`."""
-        if self.on_grid < 0:
-            object.__setattr__(self, "on_grid", self.counts.total())
-
-
-@dataclass(frozen=True)
-class ReportsFound:
-    """The reports of a round that have a ticket.
-
-    Attributes:
-        number: how many they are.
-        digest: names the multiset of their hashes, SHA-256 of each report's ciphertext under the release key.
-        rejected: the hashes that the analyzer handed in and that have no ticket, sorted.
-        num_items: how many items the analyzer handed in: one for everything that it received.
-        dropped: how many of them were left out, by reason.
-    """
-
-    number: int
-    digest: Digest
-    rejected: list[bytes]
-    num_items: int
-    dropped: dict[str, int]
 
 
 class TicketDesk:

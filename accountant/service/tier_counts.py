@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from croupier.accountant.service.tickets import BudgetsFound
+from croupier.accountant.rounds.found import BudgetsFound
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.noise import truncated_laplace

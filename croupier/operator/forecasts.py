@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from croupier.accountant.service.account import Account, answer
-from croupier.accountant.service.forecast import always_granted, could_be_granted, forecast
+from croupier.accountant.rounds.account import Account, answer
+from croupier.accountant.rounds.forecast import always_granted, could_be_granted, forecast
 from croupier.net.retrying import retrying
 from croupier.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
 from croupier.operator.rounds import Operator

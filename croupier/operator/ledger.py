@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from croupier.accountant.results import Guarantee
-from croupier.accountant.service.account import PENDING, Account
-from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_entries import as_limit
+from croupier.accountant.rounds.account import PENDING, Account
+from croupier.accountant.rounds.forecast import highest_cost
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_entries import as_limit
 from croupier.accountant.spending import BudgetsTold, Entry, Spent
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.net.transport import TLS, Transport

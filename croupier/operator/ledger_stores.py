@@ -89,7 +89,7 @@ def new_ledger(directory: Path, name: str) -> None:
             bring_up_to_date(connection, sa.make_url(url).render_as_string())
             is_accountant = entry.role == "accountant"
             if is_accountant:
-                from croupier.accountant.service.ledger import Ledger  # needs numeric libraries, which no hop has
+                from croupier.accountant.rounds.ledger import Ledger  # needs numeric libraries, which no hop has
 
                 known = Ledger(connection).disclosed_rounds()
             else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from croupier.accountant.numerics.decimals import difference, sum_above
-from croupier.accountant.service.forecast import always_granted
+from croupier.accountant.rounds.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening

@@ -10,7 +10,7 @@ from typing import Literal
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.results import Guarantee
-from croupier.accountant.service.forecast import highest_cost
+from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.spending import Entry, total_of_rounds
 from croupier.client.rounds import read_publication
 from croupier.deploy.directory import read_deployment

@@ -21,7 +21,7 @@ from croupier.accountant.guessing import right_at_most
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer, stated_randomizer
-from croupier.accountant.service.round_certificate import after_sequential
+from croupier.accountant.rounds.round_certificate import after_sequential
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms

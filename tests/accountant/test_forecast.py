@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from croupier.accountant.service.forecast import forecast
-from croupier.accountant.service.round_guarantee import certify_into
+from croupier.accountant.rounds.forecast import forecast
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import (

@@ -30,7 +30,7 @@ from croupier import (
 from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.accountant.round_cost import curve_points
-from croupier.accountant.service.round_guarantee import certify_into
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import assumptions_of, refusals_of
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.hop_noise import HopNoise

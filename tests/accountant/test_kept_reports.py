@@ -15,10 +15,10 @@ import sqlalchemy as sa
 
 from croupier import Assumption, Certificate, certify, compose, explain
 from croupier.accountant.mechanisms.registry import randomizer_from_name
-from croupier.accountant.service.account import Account
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_certificate import certify_round
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.account import Account
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.spending import Entry, Limit, total_of_rounds
 from croupier.accountant.waves import WavesProfile
 from croupier.protocol.certificates import assumptions_of, certificate_json

@@ -25,7 +25,7 @@ from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.recorded_profile import PROFILE_POINTS, RecordedProfile, profile_of
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import ANY_TIER, Entry, Limit, total_of_rounds
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, RefusalReason
@@ -269,7 +269,7 @@ def test_refusals_say_what_was_requested_and_what_remains(each_engine: sa.Engine
 def test_what_was_acknowledged_survives_a_kill(each_engine: sa.Engine, database_url: str) -> None:
     program = f"""
 import sqlalchemy as sa, sys, time
-from croupier.accountant.service.ledger import Entry, Ledger
+from croupier.accountant.rounds.ledger import Entry, Ledger
 engine = sa.create_engine({database_url!r})
 with engine.begin() as connection:
     Ledger(connection).enter("kept", b"k", [Entry(1.0, 0.0, 10, 0.5, 1e-6)])

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from croupier.accountant.service import round_certificate
-from croupier.accountant.service.round_certificate import certify_round
-from croupier.accountant.service.round_guarantee import certify_into
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.rounds import round_certificate
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.round_certificate import certify_round
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import refusals_of, round_certificate_json
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from croupier import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_guarantee import certify_into
-from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_guarantee import certify_into
+from croupier.accountant.rounds.small_tiers import merge_small_tiers
 from croupier.accountant.spending import ANY_TIER, Entry
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import RefusalReason

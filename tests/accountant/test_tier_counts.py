@@ -17,11 +17,11 @@ import sqlalchemy as sa
 
 from croupier import Certificate, certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.forecast import forecast
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_certificate import certify_round
-from croupier.accountant.service.round_guarantee import certify_into
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.forecast import forecast
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_certificate import certify_round
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
 from croupier.protocol.budget_privacy import BudgetPrivacy

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.recorded_profile import RecordedProfile
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_guarantee import certify_into
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.spending import Entry
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms

@@ -25,8 +25,8 @@ from croupier import (
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_entries import entries_of
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_entries import entries_of
 from croupier.accountant.spending import ANY_TIER
 from croupier.protocol.codes import Method
 from croupier.protocol.names import Digest, RoundId

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.accountant.rounds.small_tiers import merge_small_tiers
 from croupier.analyzer.estimates import Estimate, Merged
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.codes import Note

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
+from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.service.service import AccountantService
-from croupier.accountant.service.tickets import BudgetsFound
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.deploy.local.users import run_fleet

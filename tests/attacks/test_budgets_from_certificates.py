@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from scipy.stats import binom
 
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.tickets import BudgetsFound
+from croupier.accountant.rounds.found import BudgetsFound
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant, Sealed

@@ -16,9 +16,10 @@ import pytest
 from scipy.stats import beta
 
 from croupier import certify
-from croupier.accountant.service.round_certificate import certify_round
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.service.service import AccountantService
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound, TicketCheck
+from croupier.accountant.service.tickets import TicketCheck
 from croupier.analyzer.held_reports import HeldReports
 from croupier.operator.round_settings import RoundSettings, draft_manifest
 from croupier.protocol.errors import Code, Refusal
@@ -258,7 +259,7 @@ async def test_no_hop_moves_a_histogram_by_more_than_the_stated_influence(
 @pytest.mark.virtual_time
 async def test_a_ticket_of_a_fake_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a hop adds beyond its tickets counts as lost reports of clients, and the certificate allows for them."""
-    monkeypatch.setattr("croupier.accountant.service.round_certificate.check_stated_fakes", lambda *_: None)
+    monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
     async with arena(tmp_path, 2, {"shuffler-2": UsesEachTicketTwice}) as deployment:
         publication, certificate = await deployment.finish(await filled(deployment))
         assert {drop.reason: drop.count for drop in certificate.report_drops} == {"repeated": LAW_MOST // 2}
@@ -282,7 +283,7 @@ async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Receivers check the number of fakes; the accountant their tickets, and how many it gave. All have to go."""
-    monkeypatch.setattr("croupier.accountant.service.round_certificate.check_stated_fakes", lambda *_: None)
+    monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
     monkeypatch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
     cast = {"shuffler-1": AddsOnesWithoutTickets}
@@ -299,7 +300,7 @@ async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
 @pytest.mark.virtual_time
 async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accountant and analyzer both leave out what they have met; without that a hop doubles its influence."""
-    monkeypatch.setattr("croupier.accountant.service.round_certificate.check_stated_fakes", lambda *_: None)
+    monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
     monkeypatch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
     cheat = {"shuffler-1": UsesAllTicketsTwice}

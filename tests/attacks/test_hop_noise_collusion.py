@@ -312,7 +312,7 @@ async def test_a_hops_tickets_of_one_round_are_no_tickets_in_another(
 ) -> None:
     if not is_defended:
         any_ticket_is_good(monkeypatch)
-    monkeypatch.setattr("croupier.accountant.service.round_certificate.check_stated_fakes", lambda *_: None)
+    monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
     async with arena(tmp_path, 2, {"shuffler-2": SpendsThemInAnotherRound}) as deployment:
         hop = deployment.service("shuffler-2")
         assert isinstance(hop, SpendsThemInAnotherRound)

@@ -11,8 +11,8 @@ from scipy.stats import beta
 
 from croupier import certify
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.service.round_certificate import certify_round
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.client.limits import Limits
 from croupier.client.outbox import Outbox, WantedReport
 from croupier.client.submission import draw_report

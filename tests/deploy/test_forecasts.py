@@ -213,8 +213,8 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
 
 
 def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
-    from croupier.accountant.service.account import Account
-    from croupier.accountant.service.account import answer as accountant_says
+    from croupier.accountant.rounds.account import Account
+    from croupier.accountant.rounds.account import answer as accountant_says
     from croupier.operator.round_settings import check_settings
 
     terms = check_settings(asked(RandomizedResponse(), (0.5, 1.5), min_batch_size=100))

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from croupier import Certificate, certify, compose
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
-from croupier.accountant.service.forecast import forecast
-from croupier.accountant.service.ledger import Ledger
-from croupier.accountant.service.round_certificate import after_sequential, certify_round
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.forecast import forecast
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_certificate import after_sequential, certify_round
 from croupier.accountant.spending import Entry, Limit
 from croupier.cli import app
 from croupier.client.rounds import fetch_signed_result

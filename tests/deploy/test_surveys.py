@@ -17,7 +17,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 
 from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import Entry
 from croupier.client.submission import Participant
 from croupier.client.surveys import fetch_survey

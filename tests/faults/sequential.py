@@ -15,7 +15,7 @@ from unittest import mock
 import grpc.aio
 import numpy as np
 
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.analyzer.vectors import hemisphere_mean
 from croupier.client import submission
 from croupier.client.outbox import Outbox

@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import ANY_TIER
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant
 from croupier.protocol.codes import Assumption, Note

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.operator.doctor import examine
 from croupier.operator.keys import make_deployment
 from croupier.operator.ledger import backup_ledger, restore_ledger, spent

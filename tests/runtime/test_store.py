@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import Entry
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal

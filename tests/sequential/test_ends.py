@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.client.submission import Participant, Sealed, new_client_key
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal

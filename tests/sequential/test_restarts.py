@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import InProcess
 from tests.support.sequential import laid, people, settings, task

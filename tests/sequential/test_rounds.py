@@ -11,7 +11,7 @@ import pytest
 
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.client.randomizers import randomize
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.names import PrivateKey, PublicKey

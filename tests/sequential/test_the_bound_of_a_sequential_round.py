@@ -8,7 +8,7 @@ import pytest
 
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
-from croupier.accountant.service.round_guarantee import certify_into
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import method_of
 from croupier.protocol.mechanisms import Hemisphere
 from croupier.protocol.questions import Question

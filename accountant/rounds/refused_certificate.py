@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.round_entries import limit_of, study_limit_of
+from croupier.accountant.rounds.round_entries import limit_of, study_limit_of
 from croupier.accountant.spending import Limit
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms

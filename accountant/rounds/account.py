@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from croupier.accountant.numerics.decimals import difference
-from croupier.accountant.service.forecast import AskLedger, Forecast, forecast
-from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.rounds.forecast import AskLedger, Forecast, forecast
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import BudgetsTold, Entry, Limit, refusal_of, total_of_rounds
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms

@@ -20,8 +20,8 @@ from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import Profile
 from croupier.accountant.results import Grade, Guarantee
-from croupier.accountant.service.round_entries import entries_of, keeps_profiles
-from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.accountant.rounds.round_entries import entries_of, keeps_profiles
+from croupier.accountant.rounds.small_tiers import merge_small_tiers
 from croupier.accountant.spending import Entry
 from croupier.protocol.budget_privacy import privacy_message
 from croupier.protocol.codes import Assumption, RefusalReason

@@ -17,8 +17,8 @@ from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.round_certificate import reserved
-from croupier.accountant.service.round_guarantee import certify_into
+from croupier.accountant.rounds.round_certificate import reserved
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.spending import Entry
 from croupier.accountant.victims import MAX_EXACT_TIERS
 from croupier.protocol.codes import RefusalReason

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.refused_certificate import refuse, withhold
-from croupier.accountant.service.round_guarantee import certify_into
-from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.refused_certificate import refuse, withhold
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.spending import Entry
 from croupier.protocol.batches import drop_counts, num_fakes
 from croupier.protocol.codes import RefusalReason
