@@ -333,7 +333,9 @@ TEXTS: dict[Code, str] = {
         "δ = {delta:up6} is not below 1/{people}, for {people} people. Whatever ε is, such a δ permits "
         "publishing one person's answer in full; choose a far smaller δ"
     ),
-    Note.TIERS_NOT_AMPLIFIED: "{tiers} of {of} tiers are certified no less than their local budget",
+    Note.TIERS_NOT_AMPLIFIED: (
+        "nothing less than the local budget could be proved for the people of {tiers} of {of} local budgets"
+    ),
     Note.NOTED_BY_EARLIER_VERSION: (
         "an earlier version of croupier has made this result, and wrote its notes as sentences, which this version "
         "does not read: that version shows them"
