@@ -53,6 +53,7 @@ class Audit:
                 "grade": certificate.grade,
                 "method": written_json(certificate.method),
                 "assumptions": written_json(certificate.assumptions),
+                "notes": written_json(certificate.notes),
             },
             "ratio": self.ratio,
         }

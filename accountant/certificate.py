@@ -19,9 +19,10 @@ from croupier.accountant.ranges import Linkage, check_count, check_delta, check_
 from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound, Status, TierCertificate
 from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
 from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.notes import certificate_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, state, written_json
+from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import CertificateView
 
@@ -132,13 +133,7 @@ class Certificate:
     @property
     def notes(self) -> tuple[Statement[Note], ...]:
         """What a reader has to know beside the numbers: a delta that protects nobody, tiers that are not amplified."""
-        local = [tier for tier in self.tiers if tier.epsilon >= tier.local_epsilon * self.rounds]
-        notes = []
-        if Fraction(self.delta) * self.num_users >= 1:
-            notes.append(state(Note.LARGE_DELTA, delta=self.delta, people=self.num_users))
-        if local:
-            notes.append(state(Note.TIERS_NOT_AMPLIFIED, tiers=len(local), of=len(self.tiers)))
-        return tuple(notes)
+        return certificate_notes(self)
 
     def check_not_refuted(self) -> None:
         """Raises ValueError where the attack beside the certificate shows that what it says is not true."""

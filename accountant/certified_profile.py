@@ -24,6 +24,7 @@ from croupier.accountant.recertification import at_other, can_be_repeated
 from croupier.accountant.release import Conditions, RoundConditions, SettledConditions
 from croupier.accountant.results import LowerBound
 from croupier.protocol.codes import Assumption, Note
+from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
@@ -137,11 +138,16 @@ class CertifiedProfile:
 
     @property
     def notes(self) -> tuple[Statement[Note], ...]:
-        """That the curve is far too large outside its points, where it cannot be certified again there."""
+        """What a reader has to know: up to which of its deltas a point protects nobody, and the curve's range.
+
+        The range is noted where the curve is far too large outside its points, because it cannot be certified there.
+        """
+        large = [large_delta_notes(point.certificate.delta, point.certificate.num_users) for point in self.points]
+        smallest = [notes for notes in large if notes][-1:]
         if can_be_repeated(self.points[0].certificate):
-            return ()
+            return sum(smallest, ())
         least, most = self.points[-1].certificate.delta, self.points[0].certificate.delta
-        return (state(Note.CURVE_RANGE, least=least, most=most),)
+        return (*sum(smallest, ()), state(Note.CURVE_RANGE, least=least, most=most))
 
     def _chord(self, epsilon: float) -> float:
         return min(1.0, self._chords.above(epsilon))

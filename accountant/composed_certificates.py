@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from croupier.accountant.recertification import at_other
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.round_cost import RoundCost, curve_points
 from croupier.protocol.codes import Assumption, Method, Note, Step
+from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
@@ -74,7 +75,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
 
     A certificate at a larger delta than this one is certified again for it, from its own budgets; where it does not
     hold all that this takes (`recertification.can_be_repeated`), the guarantee holds, may be far too large, and says
-    so in its notes.
+    so in its notes. They also say where delta is one in the number of people of a release, or more.
 
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. With fixed terms:
     privacy loss distributions or basic composition, whichever gives less; of deltas that add up to delta as they are
@@ -97,11 +98,26 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     ]
     if not ways:
         costs = [_cost(c, last_cut(len(again), delta)) for c in again]
-        enough = math.fsum(c.delta for c in again) if fixed_terms else delta_for_basic(costs)
-        raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
+        raise _too_small(
+            delta, math.fsum(c.delta for c in again) if fixed_terms else delta_for_basic(costs), fixed_terms
+        )
     least = min(ways, key=lambda total: (total.epsilon, total.delta))
-    kept = [c.delta for key, c in larger.items() if not renewed[key]]
-    return replace(least, notes=(state(Note.LARGER_DELTA, delta=delta, certified=max(kept)),)) if kept else least
+    notes = large_delta_notes(least.delta, max(c.num_users for c in stated))
+    return replace(least, notes=(*notes, *_larger(delta, [c.delta for key, c in larger.items() if not renewed[key]])))
+
+
+def _too_small(delta: float, enough: float, fixed_terms: bool = False) -> ValueError:
+    """Returns the error of releases that lose more with certainty than delta allows; at `enough` they add up."""
+    other = "" if fixed_terms else "; or, if the terms of all releases were fixed beforehand, compose with fixed_terms"
+    return ValueError(
+        f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up. Choose that delta; or "
+        f"certify the releases at deltas that are smaller by a factor of {math.ceil(enough / delta):,}{other}"
+    )
+
+
+def _larger(delta: float, certified: Collection[float]) -> tuple[Statement[Note], ...]:
+    """Returns the note on releases that are composed as they were certified for these larger deltas."""
+    return (state(Note.LARGER_DELTA, delta=delta, certified=max(certified)),) if certified else ()
 
 
 def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms: bool) -> Guarantee | None:
@@ -160,8 +176,9 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
     methods = dict.fromkeys(statement for certificate in several for statement in certificate.method)
     assumptions = dict.fromkeys(line for certificate in several for line in certificate.assumptions)
     assumptions[state(Assumption.DISJOINT_GROUPS, groups=groups or len(several))] = None
+    notes = dict.fromkeys(note for each in several for note in each.notes if note.code is not Note.TIERS_NOT_AMPLIFIED)
     epsilon, delta = (max(getattr(each, field) for each in several) for field in ("epsilon", "delta"))
-    return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions))
+    return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions), tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,10 +198,11 @@ class Release:
     count: int = 1
 
 
-def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee | None:
-    """Returns a CERTIFIED (epsilon, delta) for a client in all of these releases; None without a bound.
+def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee:
+    """Returns a CERTIFIED (epsilon, delta) for a client in all of these releases.
 
-    It is the total of the smallest privacy filter that admits them, as `compose` says it by default.
+    It is the total of the smallest privacy filter that admits them, as `compose` says it by default. A release holds no
+    budgets to certify again: if its guarantee is for a larger delta than this one, the notes say so.
 
     Args:
         releases: at least one.
@@ -193,7 +211,7 @@ def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee 
     Direction of error: epsilon is never below the exact one. Source: docs/composition.md.
 
     Raises:
-        ValueError: no release, a count below 1, or delta outside its range.
+        ValueError: no release, a count below 1, delta outside its range, or more lost with certainty than it allows.
     """
     check_target_delta(delta)
     if not releases:
@@ -209,12 +227,15 @@ def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee 
         costs[RoundCost(epsilon, lost, (points,), frozenset({ceiling[0]}))] += release.count
     admitted = smallest_admitting_epsilon(costs, delta)
     if admitted is None:
-        return None
+        raise _too_small(delta, delta_for_basic([*costs.elements()]))
     methods = dict.fromkeys(statement for release in releases for statement in release.guarantee.method)
     assumed = dict.fromkeys(statement for release in releases for statement in release.guarantee.assumptions)
     assumed[state(Assumption.TOTAL_BEFOREHAND)] = None
+    notes = dict.fromkeys(note for release in releases for note in release.guarantee.notes)
+    larger = [release.guarantee.delta for release in releases if release.guarantee.delta > delta]
+    way = state(Method.PRIVACY_FILTER, rounds=total)
     return Guarantee(
-        admitted, delta, Grade.CERTIFIED, (*methods, state(Method.PRIVACY_FILTER, rounds=total)), tuple(assumed)
+        admitted, delta, Grade.CERTIFIED, (*methods, way), tuple(assumed), (*notes, *_larger(delta, larger))
     )
 
 

@@ -7,10 +7,12 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.accountant.release import RoundConditions
 from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.rounding import round_up
 
-__all__ = ["at_other", "can_be_repeated", "certify_again", "hop_noise_of"]
+__all__ = ["at_other", "can_be_repeated", "certify_again", "conditions_of", "hop_noise_of", "why_not_again"]
 
 
 def certify_again(
@@ -39,22 +41,45 @@ def certify_again(
     Raises:
         ValueError: as `certify`.
     """
-    stated, hops = hop_noise_of(certificate)
+    conditions = conditions_of(certificate)
+    if dishonest is not None:
+        conditions["dishonest"] = dishonest
+    if noise is not None:
+        conditions["hop_noise"] = noise
     return certify(
         certificate.budgets if budgets is None else budgets,
         randomizer,
         delta=certificate.delta if delta is None and epsilon is None else delta,
         epsilon=epsilon,
-        dishonest=certificate.dishonest if dishonest is None else dishonest,
-        linkage=certificate.linkage,
         rounds=certificate.rounds_certified,
         attack=False,
-        adaptive_order=any(assumption.code is Assumption.ADAPTIVE_ORDER for assumption in certificate.assumptions),
-        hop_noise=noise or stated,
-        hops=hops,
-        counted_by=certificate.budget_privacy,
         seconds=seconds,
+        **conditions,
     )
+
+
+def conditions_of(certificate: Certificate) -> RoundConditions:
+    """Returns the conditions of the releases of a certificate, as `certify` takes them."""
+    noise, hops = hop_noise_of(certificate)
+    return {
+        "dishonest": certificate.dishonest,
+        "linkage": certificate.linkage,
+        "adaptive_order": any(line.code is Assumption.ADAPTIVE_ORDER for line in certificate.assumptions),
+        "hop_noise": noise,
+        "hops": hops,
+        "counted_by": certificate.budget_privacy,
+    }
+
+
+def why_not_again(certificate: Certificate) -> str:
+    """Returns why nothing can be certified once more of the same people; "" where it can."""
+    if stated_randomizer(certificate.assumptions) is None:
+        return "the certificate does not say all of what people's devices run"
+    if any(tier.grouped for tier in certificate.tiers):
+        return "the certificate puts budgets together, and does not say how many people have which"
+    if not 0 < certificate.delta < 1:
+        return f"δ is {round_up(certificate.delta)}"
+    return ""
 
 
 def can_be_repeated(certificate: Certificate) -> bool:
@@ -63,8 +88,8 @@ def can_be_repeated(certificate: Certificate) -> bool:
     Not so where it was read from a document, which may be of a round that lost messages; where it puts budgets together
     or its counts are noised; and where it does not say what people run.
     """
-    unsaid = certificate.budget_privacy is not None or any(t.grouped or not t.steps for t in certificate.tiers)
-    return not unsaid and stated_randomizer(certificate.assumptions) is not None
+    unsaid = certificate.budget_privacy is not None or any(not tier.steps for tier in certificate.tiers)
+    return not unsaid and not why_not_again(certificate)
 
 
 def at_other(

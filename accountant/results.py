@@ -14,7 +14,8 @@ from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
 from croupier.protocol.codes import Assumption, Code, Method, Note, Step
 from croupier.protocol.rounding import round_down, round_up
-from croupier.protocol.statements import Statement, joined
+from croupier.protocol.statements import Statement, joined, written_json
+from croupier.protocol.views import GuaranteeView
 
 __all__ = ["Comparison", "Grade", "Guarantee", "LowerBound", "Status", "TierCertificate"]
 
@@ -76,6 +77,17 @@ class Guarantee:
     def __str__(self) -> str:
         """One line for people, rounded up, without the assumptions."""
         return f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} ({joined(self.method)})"
+
+    def to_json(self) -> GuaranteeView:
+        """Returns plain JSON values."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "grade": str(self.grade),
+            "method": written_json(self.method),
+            "assumptions": written_json(self.assumptions),
+            "notes": written_json(self.notes),
+        }
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from croupier.protocol.certificates import assumptions_of, method_of, refusals_o
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.histograms import values_of
 from croupier.protocol.names import RoundId
+from croupier.protocol.notes import certificate_notes
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -176,6 +177,7 @@ class RoundResult:
                 Grade(certificate.grade),
                 method_of(certificate),
                 assumptions_of(certificate),
+                certificate_notes(certificate),
             )
         except ValueError as error:
             raise ProtocolError(

@@ -22,7 +22,7 @@ from croupier.cli.option_groups import with_option_groups
 from croupier.cli.planning import ErrorOptions, planned_for_error
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import CertificateView
-from croupier.show.text import delta_too_large
+from croupier.show.text import note_lines
 
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
@@ -143,15 +143,12 @@ def certify(
 
 def _certificate_tables(result: Certificate, document: CertificateView, compare: bool, explain: bool) -> list[Any]:
     from croupier.accountant.mechanism_choice import REMARKS
-    from croupier.protocol.codes import Method
-    from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
+    from croupier.protocol.codes import NOT_AMPLIFIED, Method
+    from croupier.show.tables import certificate_table, comparison_notes, steps_table
 
-    tables: list[Any] = [certificate_table(document)]
-    if result.method[0].code is Method.LOCAL_BUDGET:
-        tables.append(why_not_smaller(result))
-    if too_large := delta_too_large(result.delta, result.num_users):
-        tables.append(too_large)
-    tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in REMARKS]
+    said = REMARKS | NOT_AMPLIFIED if result.method[0].code is Method.LOCAL_BUDGET else REMARKS
+    tables: list[Any] = [certificate_table(document), *note_lines(document["notes"])]
+    tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in said]
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
@@ -219,8 +216,9 @@ def curve(
     with plain_errors():
         from croupier import accountant
         from croupier.accountant.certified_profile import certified_line
+        from croupier.protocol.statements import written_json
         from croupier.show.plots import check_plot_file, plot_privacy_curve
-        from croupier.show.tables import curve_lines, privacy_curve_table
+        from croupier.show.tables import curve_assumptions, privacy_curve_table
 
         check_plot_file(out)
         family = randomizer.build()
@@ -237,8 +235,14 @@ def curve(
         certified = {point.certificate.delta: point.certificate for point in profile.points}
         points = [certificate.to_json() for certificate in certified.values()]
         plot_privacy_curve(profile.randomizer, points, certified_line(profile), out)
-        document = {"randomizer": profile.randomizer, "points": points, "plot": str(out)}
-        show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
+        document = {
+            "randomizer": profile.randomizer,
+            "points": points,
+            "notes": written_json(profile.notes),
+            "plot": str(out),
+        }
+        lines = curve_assumptions(points), *note_lines(written_json(profile.notes)), f"drawn in {out}"
+        show(as_json, document, privacy_curve_table(points), *lines)
 
 
 @with_option_groups
@@ -279,8 +283,9 @@ def audit(
         close = f", {audited.ratio:.4f} times the attack" if audited.ratio is not None else ""
         certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         assuming = assumptions_line(certificate.to_json())
-        beware = [said] if (said := delta_too_large(certificate.delta, certificate.num_users)) else []
-        show(as_json, audited.document(), line, f"{certified}{close}: {joined(certificate.method)}", assuming, *beware)
+        document = audited.document()
+        notes = note_lines(document["certificate"]["notes"])
+        show(as_json, document, line, f"{certified}{close}: {joined(certificate.method)}", assuming, *notes)
 
 
 @with_option_groups
@@ -349,7 +354,6 @@ def plan(
             )
         document = plan_json(planned)
         certified = planned.certificate
-        beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = (
             [f"for a mean with these budgets: {'; '.join(map(str, planned.for_a_mean))}"] if planned.for_a_mean else []
         )
@@ -357,4 +361,5 @@ def plan(
         chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
         fakes = HopFakes.of(law, noise.hops, chosen, "separate", adaptive_order=False)
         both += [line] if (line := halving_line(planned.budgets, chosen, fakes)) else []
-        show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *beware)
+        notes = note_lines(document["certificate"]["notes"])
+        show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *notes)

@@ -13,11 +13,11 @@ from typing import NotRequired, TypedDict
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import written_json
 from croupier.protocol.views import CertificateFields
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.estimates import precision_line
-from croupier.show.tables import LARGE_DELTAS
-from croupier.show.text import delta_too_large, tier_budget
+from croupier.show.text import note_lines, tier_budget
 from croupier.show.views.questions import TermsView
 from croupier.show.views.results import NumberView, ResultView, numbers_of
 
@@ -84,7 +84,7 @@ class CurveView(TypedDict):
     published: list[PublishedView]
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
-    beware: str
+    notes: list[str]
     rows: list[tuple[str, str, str]]
 
 
@@ -218,7 +218,7 @@ def curve(profile: CertifiedProfile) -> CurveView:
             for power in range(math.ceil(bottom - 1e-9), math.floor(top + 1e-9) + 1)
             if (power - math.floor(top + 1e-9)) % 2 == 0
         ],
-        "beware": LARGE_DELTAS if any(delta_too_large(point.delta, point.num_users) for point in points) else "",
+        "notes": note_lines(written_json(profile.notes)),
         "rows": [
             (round_up(delta, 3), round_up(epsilon), "–" if attack is None else round_down(attack))
             for delta, epsilon, attack in zip(deltas, certified, attacks, strict=True)

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
 from croupier.protocol.names import RoundId
+from croupier.protocol.notes import certificate_notes
 from croupier.protocol.statements import (
     SCHEMA,
     Statement,
@@ -32,8 +33,8 @@ from croupier.protocol.views import (
     BudgetPrivacyView,
     CertificateFields,
     CertificateView,
-    GuaranteeView,
     JsonObject,
+    PartView,
     RoundCertificateView,
 )
 
@@ -116,6 +117,7 @@ def _fields(message: pb.Certificate) -> CertificateFields:
         "grade": message.grade,
         "method": written_json(method_of(message)),
         "assumptions": written_json(assumptions_of(message)),
+        "notes": written_json(certificate_notes(message)),
         "num_users": message.num_users,
         "dishonest": message.dishonest,
         "numerical_slack": message.numerical_slack,
@@ -168,7 +170,7 @@ def _budget_privacy_json(message: pb.Certificate) -> BudgetPrivacyView | None:
     return {"epsilon": stated.epsilon, "delta": stated.delta, "most_uncounted": message.most_uncounted}
 
 
-def _guarantee_json(message: pb.Guarantee) -> GuaranteeView:
+def _guarantee_json(message: pb.Guarantee) -> PartView:
     return {
         "epsilon": message.epsilon,
         "delta": message.delta,
@@ -300,6 +302,8 @@ class _Certificate(_Document):
     grade: _Grade
     method: _Methods
     assumptions: _Assumptions
+    notes: _Notes
+    """Made from the numbers, and not read back."""
     num_users: _Count
     dishonest: _Count
     numerical_slack: float
@@ -347,7 +351,7 @@ class _RoundCertificate(_Certificate):
 
 
 def read_certificate(document: object) -> pb.Certificate:
-    """Returns the message of a JSON document. Sentences in it, and the steps of tiers, are not read.
+    """Returns the message of a JSON document. Sentences in it, its notes and the steps of tiers are not read.
 
     Raises:
         ValueError: it is not the document of a certificate, or one that only a newer croupier can read.

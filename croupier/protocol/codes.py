@@ -156,7 +156,7 @@ NOT_AMPLIFIED = frozenset(
 
 
 class Note(StrEnum):
-    """What a reader has to know beside an estimate or a published figure."""
+    """What a reader has to know beside an estimate, a guarantee or a published figure."""
 
     TIERS_SCALED = "tiers-scaled"
     OUTSIDE_RANGE = "outside-range"

@@ -17,6 +17,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject, StatementView
 
 __all__ = [
+    "MOST",
     "SCHEMA",
     "Statement",
     "joined",
@@ -35,10 +36,10 @@ C_co = TypeVar("C_co", bound=Code, covariant=True)
 
 SCHEMA = 1
 """The version of certificates: of their statements in both forms, and of the keys of the JSON document."""
-_MOST = 2**63 - 1
+MOST = 2**63 - 1
 """The largest whole number of a parameter, which a reader with 64-bit integers can take."""
 _KINDS: dict[type, tuple[str, JsonObject]] = {
-    int: (f"a whole number, 0 to {_MOST}", {"type": "integer", "minimum": 0, "maximum": _MOST}),
+    int: (f"a whole number, 0 to {MOST}", {"type": "integer", "minimum": 0, "maximum": MOST}),
     float: ("a finite number", {"type": "number"}),
     str: ("text", {"type": "string"}),
 }
@@ -59,7 +60,7 @@ class Statement(Generic[C_co]):
             raise ValueError(f"the parameters of {self.code} are {given}; they must be {sorted(declared)}")
         for name, value in self.parameters:
             fits = type(value) is declared[name]
-            fits = fits and not (isinstance(value, int) and not 0 <= value <= _MOST)
+            fits = fits and not (isinstance(value, int) and not 0 <= value <= MOST)
             if not fits or (isinstance(value, float) and not math.isfinite(value)):
                 raise ValueError(f"{name} of {self.code} is {value!r:.60}; it must be {_KINDS[declared[name]][0]}")
 

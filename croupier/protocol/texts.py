@@ -328,7 +328,9 @@ TEXTS: dict[Code, str] = {
         "δ = {delta:up6} is not below 1/{people}, for {people} people. Whatever ε is, such a δ permits "
         "publishing one person's answer in full; choose a far smaller δ"
     ),
-    Note.TIERS_NOT_AMPLIFIED: "{tiers} of {of} tiers are certified no less than their local budget",
+    Note.TIERS_NOT_AMPLIFIED: (
+        "nothing less than the local budget could be proved for the people of {tiers} of {of} local budgets"
+    ),
     RefusalReason.TOO_FEW_REPORTS: "{reports} reports have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_FEW_BUDGETS: "{budgets} budgets have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_MANY_WITHOUT_TICKET: "{reports} reports have no ticket; it must be at most {most} of them",

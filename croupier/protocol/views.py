@@ -20,6 +20,7 @@ __all__ = [
     "GuaranteeView",
     "JsonObject",
     "LowerBoundView",
+    "PartView",
     "RoundCertificateView",
     "StatementView",
     "TierView",
@@ -46,9 +47,21 @@ class BoundView(TypedDict):
     grade: str | None
     method: list[StatementView]
     assumptions: list[StatementView]
+    notes: list[StatementView]
 
 
 class GuaranteeView(TypedDict):
+    """A guarantee by itself: what `Guarantee.to_json` returns."""
+
+    epsilon: float
+    delta: float
+    grade: str
+    method: list[StatementView]
+    assumptions: list[StatementView]
+    notes: list[StatementView]
+
+
+class PartView(TypedDict):
     """A guarantee beside that of the certificate: of one honest hop, or of the local budget where everyone colludes."""
 
     epsilon: float
@@ -108,8 +121,9 @@ class CertificateFields(TypedDict):
     dishonest: int
     numerical_slack: float
     tiers: list[TierView]
-    one_honest_hop: GuaranteeView | None
-    everyone_else_colludes: GuaranteeView
+    notes: list[StatementView]
+    one_honest_hop: PartView | None
+    everyone_else_colludes: PartView
     comparison: list[ComparisonView]
     lower_bound: LowerBoundView
     randomizer: str

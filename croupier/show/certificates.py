@@ -11,8 +11,10 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.results import Grade
 from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.statements import written_json
 from croupier.show.drawing import draw_tiers
 from croupier.show.notebook import folded_list, html_table, paragraph
+from croupier.show.text import note_lines
 
 __all__ = ["certificate_html", "plot_certificate"]
 
@@ -45,4 +47,5 @@ def certificate_html(certificate: Certificate) -> str:
     lower = certificate.lower_bound
     attack = f"{Grade.LOWER_BOUND}: {lower.says(certificate.delta)}, {lower.attack}" if lower else "No attack was run."
     assumptions = folded_list("This holds if", map(str, certificate.assumptions))
-    return html_table(str(certificate), rows) + paragraph(attack) + assumptions
+    notes = [paragraph(line) for line in note_lines(written_json(certificate.notes))]
+    return html_table(str(certificate), rows) + paragraph(attack) + "".join(notes) + assumptions

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from croupier.protocol.rounding import round_up
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.text import delta_too_large
+from croupier.show.text import note_lines
 from croupier.show.views.demonstration import DemoView
 from croupier.show.views.results import Precision, ResultView, level_of, numbers_of
 
@@ -138,11 +138,9 @@ def notes_of(result: ResultView) -> list[str]:
 
 def result_remarks(result: ResultView) -> list[str]:
     """Returns what has to be said about a published result beside its numbers, a line each."""
-    certificate = result["certificate"]
-    beware = delta_too_large(certificate["delta"], certificate["num_users"])
     lines = (
         precision_line(result),
-        beware,
+        *note_lines(result["certificate"]["notes"]),
         clamping_line(result),
         merging_line(result),
         hop_line(result),

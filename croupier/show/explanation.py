@@ -19,17 +19,17 @@ from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.planner import standard_error
-from croupier.accountant.recertification import certify_again, hop_noise_of
+from croupier.accountant.recertification import certify_again, conditions_of, hop_noise_of, why_not_again
 from croupier.accountant.results import Grade, TierCertificate
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import joined, read_json, secret, to_prose
+from croupier.protocol.statements import joined, read_json, secret, to_prose, written_json
 from croupier.show.estimates import data_notes_of, hop_line, precision_line
 from croupier.show.notebook import html_sections
 from croupier.show.statistics import halving_lines, statistic
-from croupier.show.text import delta_too_large, tier_budget
+from croupier.show.text import note_lines, tier_budget
 from croupier.show.views.explanation import ExplanationView, PromiseView
 from croupier.show.views.results import ResultView
 
@@ -144,7 +144,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     alone = stated.everyone_else_colludes
     left = Promise("with the largest local budget", alone.epsilon, alone.delta)
     certified = Promise("everybody", stated.epsilon, stated.delta)
-    why_not = _why_nothing_is_computed(stated, document, randomizer)
+    why_not = _why_nothing_is_computed(stated, document)
     better = () if why_not or randomizer is None else _improvements(stated, randomizer)
     return Explanation(
         certified,
@@ -174,26 +174,15 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     """
     stated, document = _read(certificate)
     randomizer = stated_randomizer(stated.assumptions)
-    why_not = _why_nothing_is_computed(stated, document, randomizer)
+    why_not = _why_nothing_is_computed(stated, document)
     if not why_not and (
         _states(stated, Assumption.HONEST_FIRST_SHUFFLER) or _states(stated, Assumption.ADAPTIVE_ORDER)
     ):
         why_not = "people were asked one after the other"
     if why_not or randomizer is None:
         raise ValueError(f"the privacy profile is not computed: {why_not}")
-    noise, hops = hop_noise_of(stated)
-    return profile_at(
-        sorted({*DELTAS, stated.delta}),
-        stated.budgets,
-        randomizer,
-        stated.rounds_certified,
-        refine=True,
-        dishonest=stated.dishonest,
-        linkage=stated.linkage,
-        hop_noise=noise,
-        hops=hops,
-        counted_by=stated.budget_privacy,
-    )
+    deltas = sorted({*DELTAS, stated.delta})
+    return profile_at(deltas, stated.budgets, randomizer, stated.rounds_certified, refine=True, **conditions_of(stated))
 
 
 def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[str, Any]]:
@@ -268,8 +257,7 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
-    if too_large := delta_too_large(certificate.delta, certificate.num_users):
-        paragraphs.append(too_large)
+    paragraphs += note_lines(written_json(certificate.notes))
     if (noise := certificate.budget_privacy) is not None:
         paragraphs.append(
             f"Up to {noise.most_uncounted:,} more people with each budget took part than are counted. That hides which "
@@ -384,18 +372,8 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
     return Section("What it is worth", tuple(paragraphs), tuple(others))
 
 
-def _why_nothing_is_computed(
-    certificate: Certificate, document: Mapping[str, Any], randomizer: Randomizer | None
-) -> str:
-    if randomizer is None:
-        return "the certificate does not say all of what people's devices run"
-    if any(tier.grouped for tier in certificate.tiers):
-        return "the certificate puts budgets together, and does not say how many people have which"
-    if document.get("unknown_budgets"):
-        return "some people's budgets did not arrive"
-    if not 0 < certificate.delta < 1:
-        return f"δ is {round_up(certificate.delta)}"
-    return ""
+def _why_nothing_is_computed(certificate: Certificate, document: Mapping[str, Any]) -> str:
+    return "some people's budgets did not arrive" if document.get("unknown_budgets") else why_not_again(certificate)
 
 
 def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Promise]:

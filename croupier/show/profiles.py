@@ -8,8 +8,10 @@ from typing import Any
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.accountant.results import Grade
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import written_json
 from croupier.show.drawing import draw_curve
-from croupier.show.notebook import folded_list, html_table
+from croupier.show.notebook import folded_list, html_table, paragraph
+from croupier.show.text import note_lines
 
 __all__ = ["plot_profile", "profile_html"]
 
@@ -34,6 +36,7 @@ def profile_html(profile: CertifiedProfile) -> str:
         for point in profile.points
     ]
     table = html_table(f"{profile.randomizer}: what the shuffled batch reveals", rows)
+    table += "".join(paragraph(line) for line in note_lines(written_json(profile.notes)))
     table += folded_list("This holds if", map(str, profile.assumptions))
     try:
         figure = plot_profile(profile).figure

@@ -12,7 +12,6 @@ from croupier.accountant.results import Guarantee
 from croupier.analyzer.quantile_search import QuantileEstimate
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.statements import written_json
 from croupier.show.distribution import quantile_name
 from croupier.show.views.quantiles import SearchedQuantileView
 from croupier.show.views.results import NumberView
@@ -44,13 +43,7 @@ def quantile_json(
             }
             for round_id, step in zip(rounds, searched.steps, strict=True)
         ],
-        "guarantee": {
-            "epsilon": guarantee.epsilon,
-            "delta": guarantee.delta,
-            "grade": str(guarantee.grade),
-            "method": written_json(guarantee.method),
-            "assumptions": written_json(guarantee.assumptions),
-        },
+        "guarantee": guarantee.to_json(),
     }
 
 
@@ -112,12 +105,10 @@ def quantile_sentence(searched: SearchedQuantileView) -> str:
     """Returns the quantile and what it has cost each person in two sentences."""
     low, high = searched["interval"]
     guarantee = searched["guarantee"]
-    if (epsilon := guarantee["epsilon"]) is None:
-        raise ValueError("the search states no epsilon for its rounds together")
     return (
         f"The estimated {quantile_name(searched['q'])} of {searched['name']} is {searched['estimate']:.6g}, between "
         f"{low:.6g} and {high:.6g} ({100 * searched['confidence_level']:g} % interval, these people and a "
         f"population that they are a random sample of). All {len(searched['steps'])} rounds together are "
-        f"{guarantee['grade']} for each person with ε = {round_up(epsilon)} at δ = {round_up(guarantee['delta'])}: "
-        "everybody was asked once, in the group that their own device drew."
+        f"{guarantee['grade']} for each person with ε = {round_up(guarantee['epsilon'])} at "
+        f"δ = {round_up(guarantee['delta'])}: everybody was asked once, in the group that their own device drew."
     )

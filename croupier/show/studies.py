@@ -10,8 +10,9 @@ from rich.text import Text
 
 from croupier.protocol.rounding import round_up
 from croupier.protocol.studies import RESULTS_TEXTS, Study
+from croupier.protocol.views import GuaranteeView
 from croupier.show.tables import counted
-from croupier.show.text import sections_text
+from croupier.show.text import note_lines, sections_text
 
 __all__ = [
     "PlannedTierView",
@@ -146,15 +147,6 @@ def _duration(seconds: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- plans
 
 
-class GuaranteeView(TypedDict):
-    """An ε with what it rests on."""
-
-    epsilon: float
-    delta: float
-    grade: str
-    assumptions: list[str]
-
-
 class PlannedQuestionView(TypedDict):
     """A question in one wave, if everybody uses one budget; errors are half of 95 % intervals, on a range of 1."""
 
@@ -270,6 +262,9 @@ def plan_lines(plan: StudyPlanView) -> list[str]:
             f"With the budget {tier['budget']:g} the limit ε = {round_up(plan['epsilon_total'])} bears {borne}"
             + ("." if enough else ": the accountant refuses the next one.")
         )
+    totals = [total for tier in plan["tiers"] for total in tier["totals"]]
+    stated = [each for total in totals for each in (total["shuffle"], total["one_honest"], total["alone"])]
+    lines += dict.fromkeys(line for guarantee in stated if guarantee for line in note_lines(guarantee["notes"]))
     return lines
 
 

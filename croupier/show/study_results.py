@@ -14,7 +14,9 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.analyzer.differences import Interval, Reach, apart, reach
 from croupier.protocol.rounding import round_up
+from croupier.protocol.views import GuaranteeView
 from croupier.show.csv_file import csv_text
+from croupier.show.text import note_lines
 from croupier.show.views.questions import QuestionView
 from croupier.show.views.results import ResultView, level_of, numbers_of
 
@@ -22,7 +24,6 @@ __all__ = [
     "StudyDifferenceView",
     "StudyResultsView",
     "StudyRowView",
-    "TogetherView",
     "WaveView",
     "differences_between",
     "differences_table",
@@ -117,15 +118,6 @@ class WaveView(TypedDict):
     late_s: float | None
 
 
-class TogetherView(TypedDict):
-    """What all results of a study reveal about one person who took part in every wave with the largest budget."""
-
-    epsilon: float
-    delta: float
-    grade: str
-    assumptions: list[str]
-
-
 class StudyResultsView(TypedDict):
     """A study: its waves, its numbers, the differences between waves, and what they cost together."""
 
@@ -135,7 +127,7 @@ class StudyResultsView(TypedDict):
     waves: list[WaveView]
     rows: list[StudyRowView]
     differences: list[StudyDifferenceView]
-    together: TogetherView | None
+    together: GuaranteeView | None
     total_epsilon: float
     total_delta: float
 
@@ -404,4 +396,5 @@ def results_lines(document: StudyResultsView) -> list[str]:
             "the assumptions of the certificates. The study may cost a person at most "
             f"ε = {round_up(document['total_epsilon'])} at δ = {round_up(document['total_delta'])}."
         )
+        lines += note_lines(together["notes"])
     return lines

@@ -8,34 +8,27 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from croupier.protocol.codes import NOT_AMPLIFIED, Assumption, Step
+from croupier.protocol.codes import Assumption
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined
 from croupier.protocol.views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon
-from croupier.show.text import delta_too_large, tier_budget
+from croupier.show.text import tier_budget
 
 if TYPE_CHECKING:
     from croupier.accountant import Certificate, Comparison
 
 __all__ = [
-    "LARGE_DELTAS",
     "assumptions_line",
     "certificate_table",
     "comparison_notes",
     "counted",
-    "curve_lines",
+    "curve_assumptions",
     "epsilon_of",
     "privacy_curve_table",
     "steps_table",
-    "why_not_smaller",
 ]
 
 _MOST_TIERS = 20
-LARGE_DELTAS = (
-    "a δ that is not far below one in the number of people does not protect anybody: whatever ε is, such a δ "
-    "permits publishing one person's answer in full"
-)
-"""The warning about a curve with such a delta."""
 
 
 def counted(count: int, thing: str) -> str:
@@ -126,14 +119,6 @@ def assumptions_line(certificate: CertificateView | RoundCertificateView) -> str
     return f"assuming: {_trust(certificate)}"
 
 
-def why_not_smaller(certificate: Certificate) -> str:
-    """Returns why a certificate is the local budget, by the steps of the largest budget."""
-    reasons = [step for step in certificate.tiers[-1].steps if step.code in NOT_AMPLIFIED]
-    if not reasons or reasons[-1].code is Step.LOCAL_IS_LEAST:
-        return "This is the local budget: no bound gives less (--explain lists them)."
-    return f"This is the local budget: {reasons[-1]}."
-
-
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
     """Returns a line on each published bound: what it assumes or lacks, and where it was published."""
     return [Text.assemble(f"{bound.name}: {joined(bound.notes)}  ", (bound.reference, "dim")) for bound in bounds]
@@ -159,10 +144,7 @@ def privacy_curve_table(points: Sequence[CertificateView]) -> Table:
     return table
 
 
-def curve_lines(points: Sequence[CertificateView]) -> list[str]:
-    """Returns what the epsilons of a curve rest on, and which deltas are no protection."""
-    beware = any(delta_too_large(point["delta"], point["num_users"]) for point in points)
-    return [
-        f"{'; '.join(dict.fromkeys(map(assumptions_line, points)))} ('croupier certify --explain' has all assumptions)",
-        *([f"Beware: {LARGE_DELTAS}."] if beware else []),
-    ]
+def curve_assumptions(points: Sequence[CertificateView]) -> str:
+    """Returns in a line what the epsilons of a curve rest on."""
+    assumed = "; ".join(dict.fromkeys(map(assumptions_line, points)))
+    return f"{assumed} ('croupier certify --explain' has all assumptions)"

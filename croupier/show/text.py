@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from croupier.protocol.codes import Note
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import state
+from croupier.protocol.views import StatementView
 from croupier.show.views.text import SectionView
 
-__all__ = ["GLUE", "delta_too_large", "sections_text", "tier_budget", "wrapped"]
+__all__ = ["GLUE", "note_lines", "sections_text", "tier_budget", "wrapped"]
 
 GLUE = "\0"
 """A space at which no line may end; `wrapped` puts the space there."""
@@ -22,11 +20,9 @@ _PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)"
 """Spaces that are glue in every text."""
 
 
-def delta_too_large(delta: float, num_users: int) -> str:
-    """Returns a warning about a delta of one in the number of people, or more; "" for a smaller one."""
-    if Fraction(delta) * num_users < 1:
-        return ""
-    return f"Beware: {state(Note.LARGE_DELTA, delta=delta, people=num_users)}."
+def note_lines(notes: Iterable[StatementView]) -> list[str]:
+    """Returns a line on each note of a certificate, or another guarantee."""
+    return [f"Note: {note['text']}." for note in notes]
 
 
 def tier_budget(local_epsilon: float, local_delta: float, *, up_to: bool) -> str:

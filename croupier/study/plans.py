@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from statistics import NormalDist
 
 from croupier.accountant.accuracy import Margins, margins
@@ -256,10 +256,7 @@ class _Planner:
         certificates = [
             question.certificate for question in questions for _ in range(1 if self._file.permanent else waves)
         ]
-        try:
-            return compose(certificates, delta=self._delta)
-        except ValueError:
-            return None
+        return _bound(partial(compose, certificates, delta=self._delta))
 
     def _one_honest(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs by hop noise alone; None where a question has none."""
@@ -274,13 +271,13 @@ class _Planner:
             else:
                 curve = fakes.curve(question.local_epsilon)
                 releases.append(Release(question.certificate.one_honest_hop, curve, question.local_epsilon, waves))
-        return compose_releases(releases, delta=self._delta)
+        return _bound(partial(compose_releases, releases, delta=self._delta))
 
     def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs if no server is honest."""
         count = 1 if self._file.permanent else waves
         releases = [Release(question.certificate.everyone_else_colludes, count=count) for question in questions]
-        return compose_releases(releases, delta=self._delta)
+        return _bound(partial(compose_releases, releases, delta=self._delta))
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
         questions = self.questions(budget, waves=waves)
@@ -356,6 +353,14 @@ class _Planner:
         """Returns the largest budget of which no question's part is above what clients accept."""
         most = 8.0 if any(terms.hop_noise is not None for terms in self._terms) else _MOST_BUDGET
         return most / max(self._parts)
+
+
+def _bound(composed: Callable[[], Guarantee]) -> Guarantee | None:
+    """Returns a composition; None where more is lost with certainty than its delta allows."""
+    try:
+        return composed()
+    except ValueError:
+        return None
 
 
 def _edge(fits: Callable[[float], bool], largest: float, *, smallest: bool) -> float:

@@ -20,7 +20,7 @@ from croupier.operator.surveys import round_of
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.statements import Statement, joined
+from croupier.protocol.statements import Statement
 from croupier.protocol.studies import StudyWave
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject
@@ -179,14 +179,7 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
         "waves": [_wave_view(record) for record in state.waves],
         "rows": rows,
         "differences": [] if last.study.permanent else differences_between(rows, against),
-        "together": None
-        if together is None
-        else {
-            "epsilon": together.epsilon,
-            "delta": together.delta,
-            "grade": str(together.grade),
-            "assumptions": [joined([assumption]) for assumption in together.assumptions],
-        },
+        "together": None if together is None else together.to_json(),
         "total_epsilon": last.study.total_epsilon,
         "total_delta": last.study.total_delta,
     }

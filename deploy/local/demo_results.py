@@ -17,7 +17,6 @@ from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import IntervalMechanism
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import written_json
 from croupier.protocol.views import BoundView
 from croupier.show.published import publication_json
 from croupier.show.views.demonstration import DemoView, TogetherView
@@ -151,12 +150,5 @@ def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
     proved = [guarantee for guarantee in guarantees if guarantee is not None]
     if len(proved) < len(guarantees):
-        return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
-    worst = max(proved, key=lambda guarantee: guarantee.epsilon)
-    return {
-        "epsilon": worst.epsilon,
-        "delta": delta,
-        "grade": str(worst.grade),
-        "method": written_json(worst.method),
-        "assumptions": written_json(worst.assumptions),
-    }
+        return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": [], "notes": []}
+    return {**max(proved, key=lambda guarantee: guarantee.epsilon).to_json(), "delta": delta}

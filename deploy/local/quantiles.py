@@ -22,6 +22,7 @@ from croupier.protocol.certificates import assumptions_of, method_of, refusals_o
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.notes import certificate_notes
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.statements import joined
@@ -132,4 +133,5 @@ def _taken(search: QuantileSearch, threshold: float, outcome: RoundOutcome) -> Q
 
 def _guarantee(outcome: RoundOutcome) -> Guarantee:
     stated = outcome.certificate
-    return Guarantee(stated.epsilon, stated.delta, Grade(stated.grade), method_of(stated), assumptions_of(stated))
+    method, assumptions = method_of(stated), assumptions_of(stated)
+    return Guarantee(stated.epsilon, stated.delta, Grade(stated.grade), method, assumptions, certificate_notes(stated))

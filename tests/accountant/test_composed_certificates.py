@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
+from croupier import Budgets, Certificate, Grade, Guarantee, certify, compose, privacy_loss_distribution
+from croupier.accountant.composed_certificates import Release, compose_releases
 from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.protocol.codes import Note
@@ -192,6 +193,28 @@ def test_a_smaller_delta_than_the_certificates_is_certified_for(fixed_terms: boo
     composed = compose([certificate] * 2, delta=1e-12, fixed_terms=fixed_terms)
     assert exact.epsilon * (1 - 1e-9) <= composed.epsilon <= 1.15 * exact.epsilon
     assert not composed.notes
+
+
+def test_a_delta_that_is_too_small_is_refused_with_what_can_be_done() -> None:
+    """Reproduction: the error named a larger delta only."""
+    certificate = certify({1.0: 1000}, "rr", delta=1e-6, attack=False)
+    read = Certificate.from_json(certificate.to_json())
+    choices = naming("delta is 1e-09", "4e-06", "factor of 4,000", "fixed_terms")
+    with pytest.raises(ValueError, match=choices):
+        compose([read], delta=1e-9)
+    with pytest.raises(ValueError, match=choices):
+        compose_releases([Release(Guarantee(1.0, 1e-6, Grade.CERTIFIED, certificate.method))], delta=1e-9)
+    smaller = Certificate.from_json(certify({1.0: 1000}, "rr", delta=1e-6 / 4000, attack=False).to_json())
+    assert compose([smaller], delta=1e-9).delta == 1e-9
+
+
+def test_releases_at_a_smaller_delta_than_their_guarantees_say_so() -> None:
+    certificate = certify({1.0: 1000}, "rr", delta=1e-6, attack=False)
+    (tier,) = certificate.tiers
+    stated = Guarantee(certificate.epsilon, 1e-6, Grade.CERTIFIED, certificate.method)
+    release = Release(stated, tier.privacy_profile, 1.0)
+    assert [note.code for note in compose_releases([release], delta=1e-9).notes] == [Note.LARGER_DELTA]
+    assert not compose_releases([release], delta=1e-5).notes
 
 
 def test_what_cannot_be_certified_for_a_smaller_delta_says_so() -> None:

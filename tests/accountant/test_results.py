@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 import croupier
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
 from croupier.accountant.answers import LOCAL
+from croupier.accountant.composed_certificates import of_disjoint_groups
 from croupier.accountant.numerics.decimals import as_decimal, difference
 from croupier.protocol.codes import Note
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import read_json
 from tests.support.messages import naming
 from tests.support.statements import parameters
 
@@ -38,6 +40,7 @@ def test_the_json_has_the_keys_that_others_read() -> None:
         "grade",
         "method",
         "assumptions",
+        "notes",
         "num_users",
         "dishonest",
         "numerical_slack",
@@ -277,3 +280,21 @@ def test_a_certificate_notes_what_protects_nobody() -> None:
     alone = certify([1.0], "rr", delta=1e-6, attack=False)
     assert [note.code for note in alone.notes] == [Note.TIERS_NOT_AMPLIFIED]
     assert not certify([1.0] * 1000, "rr", delta=1e-6, attack=False).notes
+    thrice = certify([0.1], "rr", delta=1e-6, rounds=3, attack=False)  # 3 * 0.1 is a float above 0.3
+    assert [note.code for note in thrice.notes] == [Note.TIERS_NOT_AMPLIFIED]
+    asked = certify([(1.0, 3000, 1e-6)], "gaussian", epsilon=1.0, attack=False)
+    assert asked.delta < 1e-6
+    assert not asked.notes  # Reproduction: an amplified delta was noted as not amplified.
+
+
+def test_the_documents_of_certificates_and_guarantees_have_their_notes() -> None:
+    large = certify([1.0] * 3, "rr", delta=0.5, attack=False)
+    document = large.to_json()
+    assert read_json(Note, document["notes"]) == large.notes != ()
+    assert Certificate.from_json(document) == large
+    assert Certificate.from_json({**document, "notes": []}).notes == large.notes  # made from the numbers
+    composed = compose([large] * 2, delta=0.5)
+    assert read_json(Note, composed.to_json()["notes"]) == composed.notes
+    assert [note.code for note in composed.notes] == [Note.LARGE_DELTA]
+    assert not compose([large] * 2, delta=0.3).notes
+    assert [note.code for note in of_disjoint_groups([composed, large]).notes] == [Note.LARGE_DELTA]

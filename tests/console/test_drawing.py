@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from croupier.console import drawing
 from croupier.console.drawing import bars, curve, strips
 from croupier.show.views.questions import TermsView
 from croupier.show.views.results import Precision
+from tests.support.messages import naming
 
 
 def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> Any:
@@ -77,7 +79,7 @@ def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None
     points = [tuple(map(float, point.split(","))) for point in drawing["certified"].split()]
     tops = sorted(y for y, text in drawing["y_ticks"] if text in ("1e-2", "1e-4", "1e-6"))  # the largest delta first
     assert len(tops) == 3
-    assert drawing["beware"] == ""
+    assert drawing["notes"] == []
     assert (points[0][1], points[-1][1]) == pytest.approx((tops[0], tops[-1]), abs=0.2)
     assert [x for x, _ in points] == sorted(x for x, _ in points)
     middle_x, middle_y = points[len(points) // 4]
@@ -99,7 +101,8 @@ def test_no_two_published_bounds_look_the_same_and_each_is_a_line() -> None:
     """Reproduction: the seventh looked like the first, a HEURISTIC line like a CERTIFIED one."""
     profile = privacy_profile({1.0: 1000}, "rr", deltas=[1e-2, 1e-4, 1e-6])
     published = curve(profile)["published"]
-    assert "protect anybody" in curve(profile)["beware"]  # 1e-2 among 1,000 people
+    (note,) = curve(profile)["notes"]
+    assert re.search(naming("δ = 0.01", "1,000 people"), note)
     assert len(published) > 6
     assert len({bound["look"] for bound in published}) == len(published)
     assert all(len(bound["at"]) > 1 for bound in published)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
 from croupier.cli import app
 from croupier.client.thresholds import MAX_LOCAL_EPSILON
-from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.codes import Assumption, Method, Note, Step
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.show.explanation import explain
 from research.bench.certificates import TIMED_CASES, time_case
@@ -131,8 +131,9 @@ def test_certify_says_why_nothing_is_gained(tmp_path: Path, budgets: Path) -> No
     assert re.search(naming("3 dimensions"), said)
     (path := tmp_path / "few.csv").write_text("epsilon,count\n5,2\n")
     said = run("certify", path, "--delta", "1e-9", *DIRECTIONS)
-    assert re.search(naming("--explain"), said)
-    assert "This is the local budget" not in run("certify", budgets, "--delta", "1e-6", *DIRECTIONS)
+    assert "Note: nothing less than the local budget could be proved" in " ".join(said.split())
+    assert "Remark: no amplification: no bound gives less" in " ".join(said.split())
+    assert "nothing less" not in run("certify", budgets, "--delta", "1e-6", *DIRECTIONS)
 
 
 def test_every_randomizer_that_an_error_names_is_in_the_help(budgets: Path) -> None:
@@ -331,19 +332,21 @@ def test_beside_a_delta_the_attack_is_one_on_delta(budgets: Path) -> None:
 def test_a_delta_that_guarantees_nothing_is_not_shown_without_a_word(budgets: Path) -> None:
     shown = " ".join(run("certify", budgets, "--delta", "0.5").split())
     assert re.search(naming("δ = 0.5", "1,000 people"), shown)
-    assert "Beware" not in run("certify", budgets, "--delta", "1e-6")
-    assert "Beware: δ = 0.5" in " ".join(run("audit", budgets, "--delta", "0.5", "--seconds", 0).split())
-    assert "Beware: δ = 0.5" in " ".join(run("plan", "--users", 9, "--epsilon", 0.1, "--delta", 0.5).split())
+    assert "Note" not in run("certify", budgets, "--delta", "1e-6")
+    assert "Note: δ = 0.5" in " ".join(run("audit", budgets, "--delta", "0.5", "--seconds", 0).split())
+    assert "Note: δ = 0.5" in " ".join(run("plan", "--users", 9, "--epsilon", 0.1, "--delta", 0.5).split())
 
 
 @pytest.mark.usefixtures("points_only")
 def test_a_curve_says_which_of_its_deltas_protect_nobody(budgets: Path, tmp_path: Path) -> None:
     """Reproduction: "0.01 │ 0 │" stood in a table of CERTIFIED figures for 1,000 people, without a word."""
     large = " ".join(run("curve", budgets, "--out", tmp_path / "curve.png").split())
-    assert "a δ that is not far below one in the number of people does not protect anybody" in large
+    assert "Note: δ = 0.001 is not below 1/1,000" in large
+    notes = answer("curve", budgets, "--out", tmp_path / "curve.png")["notes"]
+    assert parameters(notes, Note.LARGE_DELTA) == {"delta": 1e-3, "people": 1000}
     (tmp_path / "few.csv").write_text("epsilon\n1\n2\n")
     few = " ".join(run("curve", tmp_path / "few.csv", "--out", tmp_path / "curve.png").split())
-    assert "does not protect anybody" not in few
+    assert "Note" not in few
 
 
 @pytest.mark.usefixtures("points_only")

@@ -59,7 +59,7 @@ SEARCH: SearchedQuantileView = {
             "people": 50,
         },
     ],
-    "guarantee": {"epsilon": 0.7, "delta": 1e-6, "grade": "CERTIFIED", "method": [], "assumptions": []},
+    "guarantee": {"epsilon": 0.7, "delta": 1e-6, "grade": "CERTIFIED", "method": [], "assumptions": [], "notes": []},
 }
 
 

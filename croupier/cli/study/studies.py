@@ -11,9 +11,8 @@ import typer
 from croupier.cli.console import ASK, HERE, Directory, Json, note, plain_errors, show
 
 if TYPE_CHECKING:
-    from croupier.accountant.results import Guarantee
     from croupier.operator.survey_file import Value
-    from croupier.show.studies import GuaranteeView, StudyPlanView, StudyView
+    from croupier.show.studies import StudyPlanView, StudyView
     from croupier.show.study_results import StudyResultsView
     from croupier.study.plans import StudyPlan
     from croupier.study.versions import StudyVersion
@@ -164,9 +163,9 @@ def _plan_json(plan: StudyPlan) -> StudyPlanView:
                     {
                         "period": total.period,
                         "waves": total.waves,
-                        "shuffle": _guarantee_json(total.shuffle),
-                        "one_honest": _guarantee_json(total.one_honest),
-                        "alone": _guarantee_json(total.alone),
+                        "shuffle": None if total.shuffle is None else total.shuffle.to_json(),
+                        "one_honest": None if total.one_honest is None else total.one_honest.to_json(),
+                        "alone": None if total.alone is None else total.alone.to_json(),
                     }
                     for total in tier.totals
                 ],
@@ -174,19 +173,6 @@ def _plan_json(plan: StudyPlan) -> StudyPlanView:
             }
             for tier in plan.tiers
         ],
-    }
-
-
-def _guarantee_json(guarantee: Guarantee | None) -> GuaranteeView | None:
-    from croupier.protocol.statements import joined
-
-    if guarantee is None:
-        return None
-    return {
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "grade": str(guarantee.grade),
-        "assumptions": [joined([assumption]) for assumption in guarantee.assumptions],
     }
 
 

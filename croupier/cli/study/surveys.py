@@ -350,7 +350,6 @@ def survey_results(
 
 
 def _results_json(results: SurveyResults) -> SurveyResultsView:
-    from croupier.protocol.statements import written_json
     from croupier.show.published import publication_json
     from croupier.show.surveys import survey_wordings_json, wording_json
 
@@ -368,15 +367,7 @@ def _results_json(results: SurveyResults) -> SurveyResultsView:
             }
             for question in results.questions
         ],
-        "together": None
-        if together is None
-        else {
-            "epsilon": together.epsilon,
-            "delta": together.delta,
-            "grade": str(together.grade),
-            "method": written_json(together.method),
-            "assumptions": written_json(together.assumptions),
-        },
+        "together": None if together is None else together.to_json(),
     }
 
 
@@ -386,6 +377,7 @@ def _show_results(document: SurveyResultsView) -> None:
     from croupier.show.statistics import halving_lines
     from croupier.show.surveys import LEFT_OUT_TEXTS
     from croupier.show.tables import counted
+    from croupier.show.text import note_lines
 
     show(False, {}, document["wordings"][0]["title"])
     for number, question in enumerate(document["questions"], start=1):
@@ -413,4 +405,5 @@ def _show_results(document: SurveyResultsView) -> None:
             f"All questions together, for a person who answered each with the largest budget: {together['grade']} "
             f"ε = {round_up(together['epsilon'])} at δ = {round_up(together['delta'])}, under the assumptions of the "
             "certificates, and that the terms were fixed before the first result, as the signed description shows.",
+            *note_lines(together["notes"]),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.protocol.views import BoundView
+from croupier.protocol.views import GuaranteeView
 
 __all__ = ["QuantileStepView", "SearchedQuantileView"]
 
@@ -29,4 +29,4 @@ class SearchedQuantileView(TypedDict):
     interval: list[float]
     confidence_level: float
     steps: list[QuantileStepView]
-    guarantee: BoundView
+    guarantee: GuaranteeView

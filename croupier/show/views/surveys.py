@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from croupier.protocol.views import StatementView
+from croupier.protocol.views import GuaranteeView
 from croupier.show.views.questions import TermsView, WordingView
 from croupier.show.views.results import ResultView
 
@@ -14,7 +14,6 @@ __all__ = [
     "SurveyBudgetView",
     "SurveyQuestionView",
     "SurveyResultsView",
-    "SurveyTogetherView",
     "SurveyView",
 ]
 
@@ -55,25 +54,18 @@ class SurveyQuestionView(TypedDict):
     result: ResultView
 
 
-class SurveyTogetherView(TypedDict):
-    """What all questions reveal together about a person who answered each with the largest budget."""
-
-    epsilon: float
-    delta: float
-    grade: str
-    method: list[StatementView]
-    assumptions: list[StatementView]
-
-
 class SurveyResultsView(TypedDict):
-    """The results of a survey; "together" is None where a question was refused or nothing is proved."""
+    """The results of a survey; "together" is of a person who answered every question with the largest budget.
+
+    It is None where a question was refused or nothing is proved.
+    """
 
     survey_id: str
     hash: str
     left_out: str
     wordings: list[dict[str, str]]
     questions: list[SurveyQuestionView]
-    together: SurveyTogetherView | None
+    together: GuaranteeView | None
 
 
 class InvitationsView(TypedDict):
