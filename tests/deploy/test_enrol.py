@@ -131,7 +131,7 @@ def test_a_public_key_does_not_sign_an_answer(tmp_path: Path) -> None:
     public = make_client_key(tmp_path / "me.key")
     assert (tmp_path / "me.key.pub").read_text() == f"{PUBLIC}\n{public}\n"
     (tmp_path / "bare").write_text(f"{public}\n")
-    for file, said in (("me.key.pub", "holds the public half"), ("bare", "does not say whether they are the public")):
+    for file, said in (("me.key.pub", "holds the public half"), ("bare", "not the file of a client's private key")):
         submit = ("submit", "--dir", tmp_path / "d", "--value", "1", "--epsilon", "1", "--enrol", "--key")
         assert said in croupier(*submit, tmp_path / file, expect=2)
     assert not (tmp_path / "d" / "operator" / "enrolled.csv").exists()
