@@ -45,8 +45,8 @@ def precision_of(
     """Returns whether a result can be used.
 
     A number cannot be used where its interval is longer than half of its range (of length `width`). A histogram cannot
-    be used where twice the standard error exceeds the largest share, or every interval begins at 0: then no category
-    can be told from an absent one.
+    be used where twice the standard error exceeds the largest share; nor where every interval begins at 0, so that no
+    category can be told from an absent one.
     """
     if shares:
         hidden = 2 * max(standard_errors) > max(projected) or all(low <= 0 for low, _ in intervals)

@@ -21,13 +21,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import grpc.aio
+
 from croupier.client.submission import new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, write_links
 from croupier.operator.keys import alone, replace_secret, write_secret
-from croupier.operator.roster import Enrolled, check_label, enrol
+from croupier.operator.roster import Enrolled, check_label, enrol, enrolled
 from croupier.operator.rounds import Operator, registrations, revocations
 from croupier.operator.studies import described_versions, title_of
 from croupier.operator.surveys import kept_rounds, kept_survey, round_of, survey_folder
@@ -38,6 +40,7 @@ from croupier.protocol.invitations import Invitation, new_secret
 from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
 from croupier.protocol.studies import wave_survey_id
 from croupier.protocol.surveys import rounds_together
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.csv_file import csv_records, csv_text
 
 __all__ = [
@@ -501,17 +504,43 @@ async def invite(
         transport: how the services are reached.
 
     Raises:
-        ValueError: the file exists, or there is no gateway.
+        ValueError: the file exists, there is no gateway, or somebody has a key already, or has answered an open round
+            with one that was revoked.
         Refusal, grpc.aio.AioRpcError: as `enrol`; then there are no links.
     """
     if await asyncio.to_thread(file.exists):
         raise ValueError(f"{file} exists; choose another file")
     address = _address(gateway or read_deployment(directory).gateway or "")
+    await _check_without_key(directory, people.labels, transport)
     fragments = await new_invitations(directory, people.labels, round_id, transport)
     links = [f"{address}{PAGE_PATH}#{fragment}" for fragment in fragments]
     rows = [(*row, link) for row, link in zip(people.rows, links, strict=True)]
     write_secret(file, csv_text([*people.columns, "link"], rows))
     return len(fragments)
+
+
+async def _check_without_key(directory: Path, labels: Sequence[str], transport: Transport) -> None:
+    """Raises ValueError for a person who could answer a round a second time with another key."""
+    known = [entry for entry in await asyncio.to_thread(enrolled, directory) if entry.enrolled_at]
+    earlier = [entry for entry in known if entry.label in {*labels}]
+    if valid := [entry for entry in earlier if not entry.revoked_at]:
+        raise ValueError(
+            f"{valid[0].label!r} has the enrolled key {valid[0].key[:8]}…; with a second one the same person could "
+            "answer a round twice: 'croupier revoke' ends the first one"
+        )
+    if not earlier:
+        return
+    async with Operator(directory, transport) as operator:
+        status, *_ = await operator.status()
+        if isinstance(status, grpc.aio.AioRpcError):
+            raise status
+        open_rounds = [shown.round_id for shown in status.rounds if shown.state == pb.ROUND_STATE_OPEN]
+        for entry in earlier:
+            if await operator.count_answered(open_rounds, [PublicKey(bytes.fromhex(entry.key))]):
+                raise ValueError(
+                    f"{entry.label!r} has answered an open round with a key that was revoked; with a new one the same "
+                    "person could answer twice: wait until the round is closed"
+                )
 
 
 async def new_invitations(

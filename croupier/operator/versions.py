@@ -23,7 +23,7 @@ from croupier.operator.public_file import (
     public_file_path,
     read_public_file,
 )
-from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry, read_unchecked
+from croupier.protocol.deployment import OPERATOR, Deployment, read_unchecked
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.versions import check_continues, differences, without_consent
 from croupier.protocol.words import fingerprint_words
@@ -248,12 +248,13 @@ def _given_away(directory: Path, proposal: Deployment, before: Deployment | None
             f"the proposal has the services {', '.join(proposal.chain)}, and not {', '.join(absent)}, whose keys are "
             "here. Do not sign it; assemble it again with your public file"
         )
-    given_away = [name for name in own if _is_given_away(directory, proposal.service(name), before)]
+    given_away = [name for name in own if _is_given_away(directory, proposal, name, before)]
     return [*given_away, *([OPERATOR] if _operator_is_given_away(directory, proposal, before) else [])]
 
 
-def _is_given_away(directory: Path, entry: ServiceEntry, before: Deployment | None) -> bool:
+def _is_given_away(directory: Path, proposal: Deployment, name: str, before: Deployment | None) -> bool:
     """Returns whether an own service has another holder; raises ValueError if its entry is not the owner's."""
+    entry = proposal.service(name)
     own = {public_key_of(key).hex() for key in identity_keys(directory / entry.name)}
     if entry.identity not in own:
         if before is None:
@@ -264,16 +265,18 @@ def _is_given_away(directory: Path, entry: ServiceEntry, before: Deployment | No
         return bool(own & set(before.service(entry.name).live_identities))
     stated = public_file_of(directory, entry.name)
     wrong = []
+    retired = () if stated is None else stated.retired_identities
     if stated is not None:
         here, there = (service.model_copy(update={"retired_identities": ()}) for service in (stated, entry))
-        wrong = [name for name in type(here).model_fields if getattr(here, name) != getattr(there, name)]
-        retired = {retired_identity.identity for retired_identity in stated.retired_identities}
-        if not retired <= {retired_identity.identity for retired_identity in entry.retired_identities}:
-            wrong.append("retired_identities")
+        wrong = [field for field in type(here).model_fields if getattr(here, field) != getattr(there, field)]
     elif not set(entry.live_identities) <= own:
         wrong.append("pending_identity")
     elif not set(map(_plain, entry.tls_certificates)) <= set(_own_certificates(directory / entry.name)):
         wrong.append("tls_certificate")
+    listed = entry.retired_identities
+    # Later versions add none that the version before did not have (`check_continues`).
+    if any(one not in listed for one in retired) or (proposal.version == 1 and len(listed) > len(retired)):
+        wrong.append("retired_identities")
     if wrong:
         says = f"{entry.name}.public.toml" if stated is not None else f"{directory / entry.name}"
         raise ValueError(

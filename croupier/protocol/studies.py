@@ -75,7 +75,10 @@ def wave_survey_id(study_id: str, number: int) -> str:
 
 
 def is_round_of_study(study_id: str, round_id: str) -> bool:
-    """Whether a round has the name of one of a study; every round of a wave has such a name (`check_wave_of`)."""
+    """Whether a round has the name of one of a study; every round of a wave has such a name (`check_wave_of`).
+
+    No round of another study has, because no study's name has that of a wave in it (`Study`).
+    """
     return re.fullmatch(rf"{re.escape(study_id)}-w[0-9]+-.*", round_id, re.DOTALL) is not None
 
 
@@ -131,7 +134,7 @@ class Study:
     """One version of a study.
 
     Attributes:
-        study_id: unique within the deployment: 1 .. 40 of A-Z, a-z, 0-9, '-' and '_'.
+        study_id: unique within the deployment: 1 .. 40 of A-Z, a-z, 0-9, '-' and '_', without the name of a wave in it.
         version: from 1.
         previous_hash: the hash of the version before this one; empty in version 1.
         change: what this version changes, for people to read; empty in version 1.
@@ -165,6 +168,11 @@ class Study:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", self.study_id):
             raise ValueError(f"study_id is {self.study_id!r}; it must be 1..40 of A-Z, a-z, 0-9, '-' and '_'")
+        if named := re.search(r"-w[0-9]+(?=-|$)", self.study_id):
+            raise ValueError(
+                f"study_id is {self.study_id!r}; it must not have {named[0]!r}, by which the rounds of another study's "
+                "wave are named"
+            )
         if not 1 <= self.version < 2**31:
             raise ValueError(f"version is {self.version}; it must be at least 1")
         if (self.version > 1) != (self.previous_hash is not None):

@@ -20,7 +20,8 @@ def check_continues(newer: Deployment, older: Deployment) -> None:
     """Checks that a version continues another one; signatures are not checked.
 
     Raises:
-        ValueError: it is not the next version, it adds, removes or renames a service, or it forgets an identity.
+        ValueError: it is not the next version, it adds, removes or renames a service, it forgets an identity, or it
+            retires one that the service did not have.
     """
     if (newer.name, newer.version, newer.previous) != (older.name, older.version + 1, older.fingerprint.hex()):
         raise ValueError(
@@ -43,6 +44,12 @@ def _check_identities(entry: ServiceEntry, before: ServiceEntry) -> None:
         raise ValueError(
             f"the identity {before.identity[:8]}… of {entry.name} is gone: rounds of its time are signed with it, so "
             "it has to stay among the retired ones"
+        )
+    known = {key.hex() for key in before.identities}
+    if foreign := [identity for identity in retired if identity not in known]:
+        raise ValueError(
+            f"the retired identity {foreign[0][:8]}… of {entry.name} was not an identity of it in the version before: "
+            "the holder of its key could sign for the service"
         )
     for retired_identity in before.retired_identities:
         kept = retired.get(retired_identity.identity)

@@ -170,9 +170,11 @@ def precision_line(result: ResultView) -> str:
     if result["precision"] == Precision.HIDES_SHARES:
         numbers = numbers_of(result)
         error, share = max(number.standard_error for number in numbers), max(number.projected for number in numbers)
+        absent = all(number.interval[0] <= 0 for number in numbers)
+        why = "no category can be told from an absent one: the" if absent else "the nearest possible value of the"
         return (
-            f"TOO NOISY TO USE: no category can be told from an absent one: the largest share is {share:.2g}, and the "
-            f"standard error up to {error:.2g}; ask more people or about fewer categories, or allow larger budgets"
+            f"TOO NOISY TO USE: {why} largest share is {share:.2g}, and the standard error up to {error:.2g}; ask more "
+            "people or about fewer categories, or allow larger budgets"
         )
     return ""
 

@@ -17,10 +17,19 @@ from croupier.client.submission import new_client_key
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.gateway.app import make_app
 from croupier.operator.canaries import send_canaries
-from croupier.operator.invitations import new_invitations, num_answered, reissue, revoke_invitations
+from croupier.operator.invitations import (
+    People,
+    invite,
+    new_invitations,
+    num_answered,
+    reissue,
+    revoke_invitations,
+)
+from croupier.operator.roster import enrolled, note_revoked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
+from croupier.protocol.names import PrivateKey
 from tests.support import settings
 from tests.support.gateways import reached_at
 from tests.support.messages import naming
@@ -81,6 +90,30 @@ async def test_a_survey_with_a_list_admits_its_list_only(at: Table, tmp_path: Pa
         plain = await at.operator.open_round(settings())
         await (await client.round(plain.round_id)).submit(1, 1.0, person="own key", key=key)
     assert await num_answered(where, survey.survey_id, how) == 1
+
+
+async def test_nobody_gets_a_second_link_to_the_same_rounds(at: Table, tmp_path: Path) -> None:
+    """Reproduction: each call made one more key for the same person, and every key admitted to every round."""
+    where, how = at.inside.directory, at.inside.transport
+    ada, gateway = People.labelled(["Ada"]), "https://gateway.example"
+
+    async def link(name: str) -> PrivateKey:
+        await invite(where, ada, tmp_path / name, gateway, transport=how)
+        fragment = (tmp_path / name).read_text().splitlines()[1].partition("#")[2]
+        return PrivateKey(base64.urlsafe_b64decode(parse_qs(fragment)["key"][0] + "="))
+
+    key = await link("first.csv")
+    with pytest.raises(ValueError, match=naming("'Ada'", "revoke")):
+        await link("second.csv")
+    terms = await at.operator.open_round(settings())
+    async with at.operator.client(tmp_path / "client") as client:
+        await (await client.round(terms.round_id)).submit(1, 1.0, key=key)
+    await at.operator.revoke([public_key_of(key)])
+    note_revoked(where, [entry.key for entry in enrolled(where)])
+    with pytest.raises(ValueError, match=naming("'Ada'", "answered", "closed")):
+        await link("second.csv")
+    await at.operator.withdraw(terms.round_id)
+    assert await link("second.csv") != key
 
 
 async def test_a_canary_is_on_the_list_of_a_survey_that_has_one(at: Table, tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ from croupier.operator.keys import make_deployment
 from croupier.operator.organisations import assemble, shared
 from croupier.operator.public_file import read_public_file
 from croupier.protocol import words
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment, read_unchecked
+from croupier.protocol.deployment import (
+    DEPLOYMENT_FILE,
+    Deployment,
+    RetiredIdentity,
+    ServiceEntry,
+    load_deployment,
+    read_unchecked,
+)
 from croupier.protocol.names import Digest
 from croupier.protocol.versions import follow
 from croupier.protocol.words import fingerprint_words
@@ -361,6 +368,49 @@ def test_a_foreign_identity_in_ones_own_place_is_not_signed(tmp_path: Path) -> N
         said = croupier("deployment", "sign", "--yes", proposal, *more, "--dir", homes["c"], expect=2).stderr
         assert re.search(naming("another identity", "analyzer", "your service"), " ".join(said.split()))
     assert not (homes["c"] / DEPLOYMENT_FILE).exists()
+
+
+def test_a_foreign_identity_among_ones_own_retired_ones_is_not_signed(tmp_path: Path) -> None:
+    """Reproduction: the owner signed it, was not shown it in a first version, and it was believed in every round."""
+    homes = found(tmp_path)
+    foreign = "ab" * 32
+    public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
+    operator = homes["b"] / "operator.public.toml"
+    croupier("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
+    made = read_unchecked(homes["a"] / "proposal.toml")
+    retired = (RetiredIdentity(identity=foreign),)
+    added = made.analyzer.model_copy(update={"retired_identities": retired})
+    write_deployment(homes["a"], with_entry(made, added), "edited.toml")
+    for stated in (True, False):  # also where no public file says what the owner has stated
+        if not stated:
+            (homes["c"] / "analyzer.public.toml").unlink()
+        said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["c"], expect=2).stderr
+        assert re.search(naming("retired_identities", "analyzer"), " ".join(said.split()))
+    agree(homes, homes["a"] / "proposal.toml")
+    installed = read_deployment(homes["a"])
+    following = {"version": 2, "previous": installed.fingerprint.hex(), "signatures": ()}
+    later = with_entry(installed, added).model_copy(update=following)
+    write_deployment(homes["a"], later, "edited.toml")
+    for home in homes.values():  # nobody signs that somebody else has an identity that nobody has seen before
+        said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", home, expect=2).stderr
+        assert re.search(naming(foreign[:8], "analyzer"), " ".join(said.split()))
+
+
+def test_a_stolen_identity_stays_marked_in_what_its_owner_signs(tmp_path: Path) -> None:
+    """Reproduction: the owner signed a proposal in which the mark, or the date, was taken away."""
+    homes = founded(tmp_path)
+    for step in ((), ("--activate",)):
+        answer("rotate", "shuffler-1", *step, "--dir", homes["a"])
+        agree(homes, homes["a"] / "proposal.toml")
+    answer("rotate", "shuffler-1", "--compromised", "--dir", homes["a"])
+    made = read_unchecked(homes["a"] / "proposal.toml")
+    entry = made.service("shuffler-1")
+    (marked,) = entry.retired_identities
+    assert marked.compromised
+    cleared = entry.model_copy(update={"retired_identities": (marked.model_copy(update={"compromised": False}),)})
+    write_deployment(homes["a"], with_entry(made, cleared), "edited.toml")
+    said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["a"], expect=2).stderr
+    assert re.search(naming("retired_identities", "shuffler-1"), " ".join(said.split()))
 
 
 def test_a_service_is_handed_over_by_its_name_alone(tmp_path: Path) -> None:

@@ -254,6 +254,10 @@ def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
     assert re.search(naming("TOO NOISY", "USE", "95 %"), said)
     (said,) = result_remarks(published(precision="hides shares", standard_error=0.12, projected=0.2))
     assert re.search(naming("TOO NOISY", "USE", "0.2"), said)
+    # Reproduction: the interval of a category began at 0.26, and the sentence said that none could be told from absent.
+    assert "absent" not in said
+    (said,) = result_remarks(published(precision="hides shares", confidence_interval=[0.0, 0.4]))
+    assert "absent" in said
     question = published(precision="covers range", name="smokes", data_notes=[])
     (said,) = remarks(demo(question))
     assert re.search(naming("TOO NOISY", "USE"), said)

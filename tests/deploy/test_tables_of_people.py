@@ -140,6 +140,18 @@ def test_a_small_workbook_that_stands_for_a_large_one_is_refused(
         file.check(["label"])
 
 
+def test_a_row_that_states_a_number_beyond_the_last_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reproduction: a file of 1.5 kB, whose second row says that it is the 999,999,999th, was read for ever."""
+    monkeypatch.setattr(sheets, "_LAST_ROW", 1000)
+    header = '<row r="1"><c r="A1" t="inlineStr"><is><t>label</t></is></c></row>'
+    for name, rows in (("far", '<row r="999999999"><c r="A999999999"><v>1</v></c></row>'), ("empty", "<row/>" * 1000)):
+        book = workbook_of(tmp_path / f"{name}.xlsx", f"<sheetData>{header}{rows}</sheetData>")
+        with pytest.raises(ValueError, match=naming(book, "1,000 rows")):
+            open_table(book).column("label")
+
+
 def test_a_line_of_a_csv_file_has_an_end(tmp_path: Path) -> None:
     """A million columns of one character each took 100 bytes each."""
     (path := tmp_path / "wide.csv").write_text("," * ((1 << 20) + 1))

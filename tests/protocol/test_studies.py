@@ -68,6 +68,9 @@ def test_a_description_is_read_as_it_was_written() -> None:
     ("fields", "named"),
     [
         ({"study_id": "a" * 41}, ("study_id", "1..40")),
+        # Reproduction: leaving "wellbeing" destroyed the reports that are kept for these, and its limit counted them.
+        ({"study_id": "wellbeing-w1"}, ("study_id", "'-w1'")),
+        ({"study_id": "wellbeing-w12-more"}, ("study_id", "'-w12'")),
         ({"version": 2}, ("version 2",)),
         ({"change": "New"}, ("version 1",)),
         ({"first_wave": 2}, ("1", "version 1")),
