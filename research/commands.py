@@ -29,7 +29,6 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-stores")(bench_stores)
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
-    group.command("deployment-files")(deployment_files)
     group.command("pages")(pages)
     group.command("concept-pictures")(concept_pictures)
     group.command("paper-results")(paper_results)
@@ -355,17 +354,6 @@ def paper_build(
 
         written = [str(path) for path in build_paper(source, out)]
         show(as_json, {"files": written}, "\n".join(written))
-
-
-def deployment_files(
-    root: Annotated[Path, typer.Option(help="The repository's.")] = Path(), as_json: Json = False
-) -> None:
-    """Write the examples under deploy/ again: Containerfile, compose file, unit, manifests, dashboard."""
-    with plain_errors():
-        from research.committed import write_committed
-
-        changed = [str(path) for path in write_committed(root)]
-        show(as_json, {"changed": changed}, "\n".join(changed) or "nothing has changed")
 
 
 def pages(

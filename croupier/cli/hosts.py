@@ -61,7 +61,7 @@ def init(
     Organisations that do not trust each other make their own: 'croupier org new'.
     """
     with plain_errors():
-        from croupier.deploy.render.gateway import GATEWAY
+        from croupier.deploy.render.compose import GATEWAY
         from croupier.deploy.render.layout import Layout
         from croupier.operator.init import MACHINES, NEXT_FILE, initialise
         from croupier.protocol.names import HostName

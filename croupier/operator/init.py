@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from croupier.deploy.page.participants import page_hash
-from croupier.deploy.render.compose import COMPOSE_FILE, compose_file
-from croupier.deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
+from croupier.deploy.render.compose import COMPOSE_FILE, GATEWAY, compose_file
 from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
 from croupier.deploy.render.settings import settings_of
-from croupier.deploy.render.systemd import UNIT_FILE, unit
 from croupier.deploy.version_files import write_deployment
 from croupier.operator.keys import signed_by, write_keys, write_secret
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
@@ -37,6 +36,7 @@ MACHINES = "machines"
 """The directory with a directory for each machine."""
 NEXT_FILE = "NEXT.md"
 _STORAGE_KEYS = "storage-keys"
+_UNIT_FILE, _GATEWAY_UNIT_FILE = "croupier@.service", "croupier-gateway.service"
 
 
 def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "compose"]) -> Deployment:
@@ -106,9 +106,10 @@ def _starting(
 ) -> dict[str, str]:
     """Returns the files, by name, that start what runs on one machine."""
     if run_with == "compose":
-        return {COMPOSE_FILE: compose_file(layout, places, gateway_container(layout) if has_gateway else "")}
-    units = {UNIT_FILE: unit(layout.limits)} if places else {}
-    return units | ({GATEWAY_UNIT_FILE: gateway_unit(layout.limits)} if has_gateway else {})
+        return {COMPOSE_FILE: compose_file(layout, places, has_gateway=has_gateway)}
+    names = [*([_UNIT_FILE] if places else []), *([_GATEWAY_UNIT_FILE] if has_gateway else [])]
+    units = resources.files("croupier.deploy") / "systemd"
+    return {name: (units / name).read_text(encoding="utf-8") for name in names}
 
 
 def _make_keys(directory: Path, place: Place) -> tuple[str, str, Identity]:
@@ -198,7 +199,7 @@ def _systemd_steps(names: Sequence[str], _layout: Layout) -> list[str]:
     if GATEWAY in names:
         begin += [
             f"install -D -m 644 {GATEWAY}/{DEPLOYMENT_FILE} /etc/croupier-gateway/{DEPLOYMENT_FILE}",
-            f"cp {GATEWAY_UNIT_FILE} /etc/systemd/system/",
+            f"cp {_GATEWAY_UNIT_FILE} /etc/systemd/system/",
         ]
         end += ["systemctl enable --now croupier-gateway"]
     return [*begin, *end, "cd .. && rm -r croupier-files"]
@@ -215,7 +216,7 @@ def _install(services: Sequence[str]) -> list[str]:
             f"cp -r {name}/. {HOME}/",
             f"install -m 400 {_STORAGE_KEYS}/{name}.storage-key /etc/croupier/{name}.storage-key",
         ]
-    return [*lines, f"chown -R croupier:croupier {HOME}", f"cp {UNIT_FILE} /etc/systemd/system/"]
+    return [*lines, f"chown -R croupier:croupier {HOME}", f"cp {_UNIT_FILE} /etc/systemd/system/"]
 
 
 def _compose_steps(names: Sequence[str], layout: Layout) -> list[str]:

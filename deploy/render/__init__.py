@@ -1,1 +1,1 @@
-"""The files that deploy croupier, all made from one description of hosts, roles, ports and limits (`layout`)."""
+"""Compose files, settings and Kubernetes secrets, made from one description of hosts, roles, ports and limits (`layout`)."""

@@ -1,44 +1,37 @@
-"""Containers: the file that their image is built from, and compose files with one container per service."""
+"""Compose files, with one container per service; the gateway, which has no key and no store, is optional.
+
+The gateway listens on loopback, behind a reverse proxy on the same machine that has a certificate for the name that
+clients know. In Kubernetes it has that certificate itself (deploy/helm).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from string import Template
 
-from croupier.deploy.render.confinement import CONTAINER
 from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Place, Resources
 from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY
 
-__all__ = ["COMPOSE_FILE", "compose_file", "containerfile"]
+__all__ = ["COMPOSE_FILE", "GATEWAY", "compose_file"]
 
 COMPOSE_FILE = "compose.yaml"
+GATEWAY = "gateway"
+"""The name of the gateway's container, and of the folder with its deployment.toml."""
+_LISTEN = "127.0.0.1:8790"
 _ADMIN = f"127.0.0.1:{FIRST_PORT + 2}"
-_CONTAINERFILE = Template("""\
-# The image of every service, from the files of a release: make release, and then
-# docker build --file deploy/compose/Containerfile --tag $image dist
-# It holds no key and no deployment, and runs as a user without a name that owns nothing in it. Packages and wheel are
-# installed by their hashes. A tag can change, and a digest that is written down here would miss the base's security
-# updates: release.yml resolves the digest when it builds, and a build by hand names it with
-# --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... (docs/install.md).
-ARG PYTHON_IMAGE=python:3.11-slim
-FROM $$PYTHON_IMAGE AS build
-COPY . /dist
-RUN python -m venv /opt/croupier \\
- && /opt/croupier/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\
-    --requirement /dist/requirements-with-hashes.txt \\
- && /opt/croupier/bin/pip install --no-cache-dir --require-hashes --no-deps --no-index --find-links /dist \\
-    --requirement /dist/wheel-with-hash.txt
-
-FROM $$PYTHON_IMAGE
-COPY --from=build /opt/croupier /opt/croupier
-ENV PATH=/opt/croupier/bin:$$PATH PYTHONDONTWRITEBYTECODE=1
-USER $user:$user
-WORKDIR $home
-EXPOSE $peers $public
-HEALTHCHECK --interval=30s --timeout=5s --start-period=${start_s}s \\
- CMD ["python", "-m", "croupier.deploy.node.probe", "$admin"]
-CMD ["croupier", "--help"]
-""")
+_CONFINED = """\
+    user: "$user:$user"
+    read_only: true
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    restart: unless-stopped
+    stop_grace_period: ${stop_s}s
+    mem_limit: ${memory_mib}m
+    memswap_limit: ${memory_mib}m # no more than the memory: keys and ciphertexts are never swapped to a disk
+    ulimits:
+      core: 0
+      nofile: $open_files
+"""
 _OPENING = Template("""\
 # One container per service, as 'croupier init --run-with compose' lays out their files beside this one:
 #
@@ -52,7 +45,7 @@ _SERVICE = Template(
     image: $image
     command: [croupier, serve, $name, --dir, $home]
 """
-    + CONTAINER
+    + _CONFINED
     + """\
     networks: [$name] # of its own: services reach each other at their addresses, as if on other machines
     ports:
@@ -71,26 +64,35 @@ $public_port      - "127.0.0.1:$metrics:$metrics_inside" # Prometheus, on this m
 """
 )
 
+_GATEWAY = Template(
+    """\
+  $name:
+    image: $image
+    command: [croupier, gateway, --dir, $home, --listen, "$listen"]
+"""
+    + _CONFINED
+    + """\
+    network_mode: host # it listens on loopback of this machine, where the reverse proxy is
+    healthcheck:
+      test: [CMD, python, -m, croupier.deploy.node.probe, "http://$listen"]
+      interval: 30s
+      timeout: 10s
+      start_period: ${start_s}s
+    tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777,exec"] # rbcl loads libsodium from there
+    volumes:
+      - {type: bind, source: ./$name, target: $home, read_only: true}
+"""
+)
 
-def containerfile(layout: Layout) -> str:
-    """Returns what the image is built from."""
-    limits = layout.limits
-    return _CONTAINERFILE.substitute(
-        image=layout.image,
-        user=limits.user_id,
-        home=HOME,
-        peers=FIRST_PORT,
-        public=FIRST_PORT + 1,
-        admin=_ADMIN,
-        start_s=limits.start_s,
-    )
 
-
-def compose_file(layout: Layout, places: Sequence[Place], gateway: str = "") -> str:
-    """Returns the compose file for the services of one host, and what `gateway_container` returns for a gateway."""
+def compose_file(layout: Layout, places: Sequence[Place], *, has_gateway: bool = False) -> str:
+    """Returns the compose file for the services of one host."""
     lines = [_OPENING.substitute(user=layout.limits.user_id)]
     lines += [_service(place, layout.image, layout.limits) for place in places]
-    lines += [gateway]
+    if has_gateway:
+        limits = layout.limits
+        known = {"name": GATEWAY, "image": layout.image, "home": HOME, "user": limits.user_id, "listen": _LISTEN}
+        lines.append(_GATEWAY.substitute(limits.model_dump(), **known))
     if not places:
         return "".join(lines)
     lines += ["networks:\n", *(f"  {place.service}: {{}}\n" for place in places)]
@@ -117,5 +119,4 @@ def _service(place: Place, image: str, limits: Resources) -> str:
         metrics_inside=FIRST_PORT + 3,
         admin=_ADMIN,
         storage_key=MOUNTED_STORAGE_KEY,
-        why_no_swap=" # no more than the memory: keys and ciphertexts are never swapped to a disk",
     )

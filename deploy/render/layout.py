@@ -1,7 +1,6 @@
 """One description of a deployment: which service runs on which host, at which ports, within which limits.
 
-Units and compose files are rendered from it, for a given deployment (`croupier init`) and for the examples
-that are committed (`research.committed`), so that they cannot contradict each other.
+`croupier init` renders compose files and settings from it.
 """
 
 from __future__ import annotations

@@ -83,7 +83,6 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "tightness",
         "sgd-results",
         "capacity",
-        "deployment-files",
         "pages",
         "concept-pictures",
         "paper-results",

@@ -1,5 +1,5 @@
-"""The files that deploy croupier are what is rendered from one description, and are right: the Containerfile for a
-linter, compose files for their schema, and what the image is built from for a service that is built and run like it."""
+"""The files that deploy croupier contradict nothing that is rendered, and are right: the Containerfile for a linter,
+compose files for their schema, and what the image is built from for a service that is built and run like it."""
 
 from __future__ import annotations
 
@@ -20,34 +20,30 @@ import jsonschema
 import pytest
 import yaml
 
+from croupier.deploy.render.compose import compose_file
 from croupier.deploy.render.layout import Layout
 from croupier.operator.init import initialise
 from croupier.operator.keys import free_addresses
 from croupier.runtime.service_directory import load_settings
-from research.committed import EXAMPLE, committed_files, write_committed
 
 ROOT = Path(__file__).parents[2]
 RELEASE: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "release"))
 COMPOSE = ROOT / "deploy" / "compose"
 TOOLS = Path(sys.executable).parent
-WRITTEN = "croupier-join@.service"
-"""A unit of people's own devices: no setting of a deployment changes it, so nothing renders it."""
+EXAMPLE = Layout.of("clinic", ["croupier.example"] * 2, "croupier.example", "croupier.example")
+"""The deployment of deploy/compose/compose.yaml."""
 
 
-def test_the_committed_files_are_what_is_rendered(tmp_path: Path) -> None:
-    """`croupier research deployment-files` makes them."""
-    for path, text in committed_files().items():
-        assert (ROOT / path).read_text() == text, f"{path} is not what is rendered"
-    rendered = set(committed_files())
-    there = {
-        file.relative_to(ROOT)
-        for room in ("compose", "grafana", "systemd")
-        for file in (ROOT / "deploy" / room).iterdir()
-        if file.suffix not in (".md", ".txt") and file.name != WRITTEN
-    }
-    assert rendered == there
-    assert set(write_committed(tmp_path)) == there
-    assert write_committed(tmp_path) == []
+def test_the_example_is_what_is_rendered_beside_its_optional_services() -> None:
+    rendered = yaml.safe_load(compose_file(EXAMPLE, EXAMPLE.places, has_gateway=True))
+    example = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    study = example["services"].pop("study")
+    assert example["services"]["gateway"].pop("profiles") == ["gateway"]
+    assert study.pop("profiles") == ["study"]
+    assert example == rendered
+    confined = ("image", "user", "read_only", "cap_drop", "security_opt", "mem_limit", "memswap_limit", "ulimits")
+    gateway = rendered["services"]["gateway"]
+    assert {name: study[name] for name in confined} == {name: gateway[name] for name in confined}
 
 
 def lint(file: Path) -> subprocess.CompletedProcess[str]:
