@@ -1,1 +1,1 @@
-"""Compose files, settings and Kubernetes secrets, made from one description of hosts, roles, ports and limits (`layout`)."""
+"""Compose files, settings and Kubernetes secrets, from one description of hosts, roles, ports and limits (`layout`)."""
