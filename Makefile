@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test long coverage faults fuzz hunt check docs paper protos vectors lock node web bench release released clean
+.PHONY: help demo train test long coverage faults fuzz hunt check docs paper protos vectors lock web bench release released clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -23,8 +23,7 @@ help:
 	@echo "make protos  regenerate croupier/protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
-	@echo "make node    the JavaScript clients of examples/node and web/ on the vectors and a deployment (needs Node and npm)"
-	@echo "make web     the participants' page from its sources in web/; fails if the committed page was another (needs Node and npm)"
+	@echo "make web     the package and the participants' page from web/; fails if the committed page was another (needs Node and npm)"
 	@echo "make release wheel and source distribution of the commit, built twice and compared, with checksums and a bill of materials, in dist/"
 	@echo "make released  the wheel installed without an index, one environment for each extra, and in each what its page promises (needs root)"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; stores; compared with the last run"
@@ -112,23 +111,18 @@ protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh
 
 vectors: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.another_client
+	$(BIN)/python -m tests.vectors
 
 # Asks the index that pip is configured with, twice for each file.
 lock: $(VENV)/.installed-dev
 	$(BIN)/python .ci/lock
-
-node: $(VENV)/.installed-dev
-	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
-	cd web && npm ci --ignore-scripts --no-audit --no-fund && npm run --silent package
-	$(BIN)/python -m tests.another_client.node
 
 # With the versions and hashes of web/package-lock.json the page has the same bytes on every machine.
 web: $(VENV)/.installed-dev
 	cd web && npm ci --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --plugin=protoc-gen-es=web/node_modules/.bin/protoc-gen-es \
 	  --es_out=web/src/gen --es_opt=target=ts,import_extension=js proto/croupier/protocol/v1/*.proto
-	cd web && npm run --silent types && node build.mjs
+	cd web && npm run --silent types && npm run --silent package && node build.mjs
 	git diff --exit-code --stat -- web deploy/page
 
 # A release is built with these tools alone.

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.intervals import SumLaw
 
 __all__ = ["Laws", "count_laws", "hit_laws", "uneven", "weights_of"]
@@ -40,10 +39,6 @@ class Laws:
             participants=self.participants.with_noise(*added),
             population=self.population.with_noise(*added),
         )
-
-    def with_fakes(self, fakes: Fakes) -> Laws:
-        """Returns them for counts of one value that include the fake reports of the hops."""
-        return self.with_noise(fakes.mean, fakes.variance, fakes.fourth_cumulant)
 
     def widened(self, bias: float, variance: float) -> Laws:
         """Returns them with a bias and a variance of c that neither knows of."""

@@ -33,7 +33,6 @@ _ELSEWHERE = {
     "Discovered": "croupier.deploy.local.discovering",
     "DiscoverySettings": "croupier.study.discovery",
     "Explanation": "croupier.show.explanation",
-    "FoundQuantile": "croupier.deploy.local.quantiles",
     "Inclusion": "croupier.client.results",
     "LimitError": "croupier.protocol.errors",
     "Limits": "croupier.client.limits",
@@ -44,9 +43,6 @@ _ELSEWHERE = {
     "OtherPersonError": "croupier.protocol.errors",
     "PermanentSeries": "croupier.protocol.permanent",
     "ProtocolError": "croupier.protocol.errors",
-    "QuantileEstimate": "croupier.analyzer.quantile_search",
-    "QuantileSearch": "croupier.analyzer.quantile_search",
-    "QuantileStep": "croupier.analyzer.quantile_search",
     "Receipt": "croupier.client.results",
     "Refusal": "croupier.protocol.errors",
     "RefusalReason": "croupier.protocol.codes",
@@ -62,7 +58,6 @@ _ELSEWHERE = {
     "connect": "croupier.client.sync_client",
     "discover": "croupier.deploy.local.discovering",
     "explain": "croupier.show.explanation",
-    "search_quantile": "croupier.deploy.local.quantiles",
     "simulate": "croupier.deploy.local.simulation",
 }
 """Where a name that is not the accountant's is defined."""

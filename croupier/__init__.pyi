@@ -1,12 +1,7 @@
 from croupier.accountant import *
-from croupier.analyzer.quantile_search import QuantileEstimate as QuantileEstimate
-from croupier.analyzer.quantile_search import QuantileSearch as QuantileSearch
-from croupier.analyzer.quantile_search import QuantileStep as QuantileStep
 from croupier.client.limits import Limits as Limits
 from croupier.deploy.local.discovering import Discovered as Discovered
 from croupier.deploy.local.discovering import discover as discover
-from croupier.deploy.local.quantiles import FoundQuantile as FoundQuantile
-from croupier.deploy.local.quantiles import search_quantile as search_quantile
 from croupier.deploy.local.simulation import SimulatedQuestion as SimulatedQuestion
 from croupier.deploy.local.simulation import Simulation as Simulation
 from croupier.deploy.local.simulation import simulate as simulate

@@ -60,7 +60,6 @@ LONG = (
     # Doses of fewer rounds: the tests beside them.
     "tests/analyzer/test_differences.py::test_differences_cover_over_ten_thousand_rounds",
     "tests/analyzer/test_projective.py::test_shares_are_covered_over_ten_thousand_rounds",
-    "tests/analyzer/test_quantile_search.py::test_intervals_cover_over_ten_thousand_searches",
     "tests/analyzer/test_tables.py::test_a_difference_between_rows_is_covered_over_ten_thousand_rounds",
     "tests/analyzer/test_tables.py::test_intervals_of_a_table_cover_over_ten_thousand_rounds",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.

@@ -34,7 +34,7 @@ from croupier.cli import (
     web,
 )
 from croupier.cli.help_pages import add_examples_and_groups
-from croupier.cli.study import discovery, joining, quantiles, studies, surveys
+from croupier.cli.study import discovery, joining, studies, surveys
 
 __all__ = ["app", "main"]
 
@@ -74,7 +74,6 @@ def _options(
 
 for room in (
     demonstration,
-    quantiles,
     discovery,
     training,
     accounting,

@@ -42,7 +42,6 @@ EXAMPLES = {
     "docs": "runbook#a-round-is-held",
     "demo": "--csv people.csv --value-column smokes --value-column hours:0:24",
     "bench": "--users 10000,100000",
-    "quantile": "--csv people.csv --value-column income --low 1 --high 10000000 --logarithmic",
     "discover": "--csv words.csv --value-column word --alphabet abcdefghijklmnopqrstuvwxyz --simulate",
     "train": "--dataset digits --epochs 5",
     "certify": "budgets.csv --randomizer rr --delta 1e-6 --compare",

@@ -52,8 +52,8 @@ def report(
         list[str],
         typer.Argument(
             metavar="SURVEY|ROUND|FILE...",
-            help="A survey or rounds of the deployment, or files that --json of 'round result', 'demo' or 'quantile' "
-            "has printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question "
+            help="A survey or rounds of the deployment, or files that --json of 'round result' or 'demo' has "
+            "printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question "
             "in several groups is compared.",
         ),
     ],
@@ -90,7 +90,6 @@ def report(
         page = report_of(
             words.title or collected.title(words.language),
             collected.rounds,
-            searches=collected.searches,
             introduction=[words.introduction] if words.introduction else collected.introduction(words.language),
             verified=collected.deployment,
             language=words.language,

@@ -37,7 +37,6 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.operator.invitations import new_invitations
 from croupier.operator.ledger import budgets_told, spent
-from croupier.operator.quantiles import kept_search, kept_searches
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
@@ -60,7 +59,6 @@ from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.plots import plot_study
 from croupier.show.promises import certificate_lines
-from croupier.show.quantile_search import quantile_sentence, step_numbers
 from croupier.show.rounds import describe_device_step, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.study_results import StudyResultsView, study_csv
@@ -97,8 +95,6 @@ def make_app(source: Source, where: Listening) -> ASGIApp:
         Route("/studies/{study_id}", pages.study),
         Route("/studies/{study_id}/trends.png", pages.study_trends),
         Route("/studies/{study_id}/results.csv", pages.study_csv),
-        Route("/quantiles", pages.quantiles),
-        Route("/quantiles/{name}", pages.quantile),
         Route(of_round, pages.round),
         Route(f"{of_round}/events", pages.round_events),
         Route(f"{of_round}/explanation", pages.explanation),
@@ -282,21 +278,6 @@ class _Pages:
         if name not in kept_studies(self._source.directory):
             raise HTTPException(404, f"no study {name!r} was begun from here")
         return study_view(await asyncio.to_thread(study_state, self._source.directory, name))
-
-    # ------------------------------------------------------------- quantile searches
-
-    async def quantiles(self, _: Request) -> Response:
-        """The quantile searches that were made from here."""
-        return self._page("quantiles.html", names=kept_searches(self._source.directory))
-
-    async def quantile(self, request: Request) -> Response:
-        """A quantile search: what it found, and the share of people at or below each number that was asked."""
-        name = request.path_params["name"]
-        if name not in kept_searches(self._source.directory):
-            raise HTTPException(404, f"no quantile search {name!r} was made from here")
-        search = kept_search(self._source.directory, name)
-        shown = share_strips(step_numbers(search))
-        return self._page("quantile.html", search=search, sentence=quantile_sentence(search), steps=shown)
 
     # ------------------------------------------------------------- a finished round
 

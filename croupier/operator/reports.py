@@ -21,10 +21,8 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.surveys import Survey, SurveyWording, rounds_together
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
-from croupier.show.quantile_search import read_search
 from croupier.show.report import ReportRound
 from croupier.show.surveys import LEFT_OUT_TEXTS
-from croupier.show.views.quantiles import SearchedQuantileView
 from croupier.show.views.results import ResultView
 
 __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
@@ -32,7 +30,7 @@ __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_rep
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0
 """Seconds in which the browser must print a report."""
-_READABLE = "it must be what --json of 'croupier round result', 'croupier demo' or 'croupier quantile' printed"
+_READABLE = "it must be what --json of 'croupier round result' or 'croupier demo' printed"
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,12 @@ class Collected:
 
     Attributes:
         rounds: in the order that was asked for.
-        searches: the quantile searches in files, in the same order.
         deployment: the name of the deployment whose keys every signature was verified with; "" if one is from a file.
         fixed_terms: they are one survey or one demonstration, whose terms were fixed before the first result.
         survey: the only survey among them, if there is nothing else.
     """
 
     rounds: tuple[ReportRound, ...]
-    searches: tuple[SearchedQuantileView, ...]
     deployment: str
     fixed_terms: bool
     survey: Survey | None
@@ -150,13 +146,11 @@ async def collect(
     """
     source = _Deployment(directory, patience_s, transport, collector_key, tell, sums)
     rounds: list[ReportRound] = []
-    searches: list[SearchedQuantileView] = []
     survey, is_demonstration = None, False
     from_files = False
     for group, name, file in map(_split, asked):
         if file is not None:
-            further, read, is_demonstration = _read(file, group)
-            searches += read
+            further, is_demonstration = _read(file, group)
             from_files = True
         else:
             further, survey = await source.rounds(name, group)
@@ -167,7 +161,6 @@ async def collect(
     alone = len(asked) == 1
     return Collected(
         tuple(rounds),
-        tuple(searches),
         "" if from_files else read_deployment(directory).name,
         alone and (is_demonstration or survey is not None),
         survey if alone else None,
@@ -183,14 +176,12 @@ def _split(text: str) -> tuple[str, str, Path | None]:
     return group.strip(), name, file if file.suffix == ".json" or file.is_file() else None
 
 
-def _read(file: Path, group: str) -> tuple[list[ReportRound], list[SearchedQuantileView], bool]:
-    """Returns the results or the quantile search in a file, and whether it is of a demonstration."""
+def _read(file: Path, group: str) -> tuple[list[ReportRound], bool]:
+    """Returns the results in a file, and whether it is of a demonstration."""
     try:
         document = json.loads(file.read_bytes())
     except ValueError as error:
         raise ValueError(f"{file} cannot be read ({error}); {_READABLE}") from error
-    if isinstance(document, dict) and "steps" in document:
-        return [], [read_search(document)], False
     several = document.get("questions") if isinstance(document, dict) else None
     results: list[ResultView] = several if isinstance(several, list) else [document]
     for result in results:
@@ -201,7 +192,7 @@ def _read(file: Path, group: str) -> tuple[list[ReportRound], list[SearchedQuant
         ):
             raise ValueError(f"{file} is not a result; {_READABLE}")
     rounds = [ReportRound(result, group or str(result.get("group") or "")) for result in results]
-    return rounds, [], several is not None
+    return rounds, several is not None
 
 
 def check_report_file(out: Path) -> None:

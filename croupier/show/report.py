@@ -31,11 +31,8 @@ from croupier.protocol.statements import to_prose
 from croupier.protocol.texts import describe_device_step
 from croupier.show.cross_tables import cross_table_lines, sum_numbers, within_numbers, written_share
 from croupier.show.csv_file import result_csv
-from croupier.show.distribution import quantile_name
 from croupier.show.estimates import hop_line, precision_line, result_remarks
-from croupier.show.quantile_search import quantile_sentence, step_numbers
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
-from croupier.show.views.quantiles import SearchedQuantileView
 from croupier.show.views.results import NumberView, ResultView
 
 if TYPE_CHECKING:
@@ -88,15 +85,6 @@ class _TableView(TypedDict):
     rows: list[tuple[str, list[str]]]
     within: list[tuple[str, list[_Row]]]
     lines: list[str]
-
-
-class _SearchView(TypedDict):
-    """A quantile search: what it found, and the share of people at or below each number that was asked."""
-
-    title: str
-    sentence: str
-    rows: list[_Row]
-    assumptions: list[str]
 
 
 class _QuestionView(TypedDict):
@@ -178,7 +166,6 @@ def report_of(
     title: str,
     rounds: Sequence[ReportRound],
     *,
-    searches: Sequence[SearchedQuantileView] = (),
     introduction: Sequence[str] = (),
     verified: str = "",
     language: str = "",
@@ -188,9 +175,8 @@ def report_of(
 
     Args:
         title: above everything.
-        rounds: in the order of the questions; at least one, if there is no search. Rounds with different groups that
-            ask the same question are compared; their people must be different ones.
-        searches: of quantiles, as `read_search` returns them.
+        rounds: in the order of the questions; at least one. Rounds with different groups that ask the same question
+            are compared; their people must be different ones.
         introduction: paragraphs below the title.
         verified: the deployment whose keys all signatures were verified with; "" where that has not been done, which
             the page then says.
@@ -198,10 +184,10 @@ def report_of(
         fixed_terms: all rounds were planned before the first result, as those of a survey are.
 
     Raises:
-        ValueError: no round and no search, or a document that is not that of a result.
+        ValueError: no round, or a document that is not that of a result.
         ImportError: jinja2 is missing; the extra 'report' has it.
     """
-    if not rounds and not searches:
+    if not rounds:
         raise ValueError("the report has no round; name at least one")
     ids = [report_round.result["round_id"] for report_round in rounds]
     if len(set(ids)) < len(ids):
@@ -244,7 +230,6 @@ def report_of(
         style=style,
         style_digest=digest,
         level=next((f"{100 * summary.level:g} %" for _, summary in read if summary.level), "95 %"),
-        searches=[_search(searched) for searched in searches],
         questions=views,
         remarks=common,
         devices=list(dict.fromkeys(_device(report_round.result) for report_round, _, _ in certified)),
@@ -443,32 +428,6 @@ def _reading(result: ResultView) -> Iterator[None]:
             f"the table or the sums of {result['round_id']} cannot be read; they must be what 'croupier round result "
             f"--json' printed ({type(error).__name__}: {error})"
         ) from error
-
-
-def _search(searched: SearchedQuantileView) -> _SearchView:
-    rows: list[_Row] = []
-    for number, step in zip(
-        step_numbers(searched), sorted(searched["steps"], key=itemgetter("threshold")), strict=True
-    ):
-        low, high = number.interval
-        rows.append(
-            {
-                "label": number.label,
-                "estimate": f"{written_share(number.projected)} %",
-                "sentence": f"{written_share(low)} % to {written_share(high)} % of all people, by {step['people']:,} "
-                "who were asked",
-                "at": round(100 * number.projected, 2),
-                "participants": (round(100 * low, 2), round(100 * high, 2)),
-                "population": None,
-                "noisy": False,
-            }
-        )
-    return {
-        "title": f"{searched['name']}: {quantile_name(searched['q'])}",
-        "sentence": quantile_sentence(searched),
-        "rows": rows,
-        "assumptions": [line["text"] for line in searched["guarantee"]["assumptions"]],
-    }
 
 
 def _scale(summary: Statistic, ends: tuple[float, float]) -> list[str]:

@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-from croupier import Budgets, Certificate, Grade, Guarantee, certify, compose, privacy_loss_distribution
+from croupier import (
+    Budgets,
+    Certificate,
+    Grade,
+    Guarantee,
+    certify,
+    compose,
+    of_disjoint_groups,
+    privacy_loss_distribution,
+)
 from croupier.accountant.composed_certificates import Release, compose_releases
 from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.numerics.decimals import sum_above
-from croupier.protocol.codes import Note
+from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import joined
+from croupier.protocol.statements import joined, state
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import count_law
 
@@ -223,3 +232,13 @@ def test_what_cannot_be_certified_for_a_smaller_delta_says_so() -> None:
     composed = compose([grouped], delta=1e-9)
     assert [note.code for note in composed.notes] == [Note.LARGER_DELTA]
     assert composed.epsilon >= certify({1.0: 1000}, "rr", delta=1e-9, attack=False).epsilon
+
+
+def test_disjoint_groups_cost_what_the_worst_one_costs() -> None:
+    small, large = (certify([1.0] * n, "rr", delta=1e-6, attack=False) for n in (200, 1000))
+    together = of_disjoint_groups([small, large])
+    assert (together.epsilon, together.delta) == (small.epsilon, 1e-6)
+    assert set(small.assumptions) < set(together.assumptions)
+    assert together.assumptions[-1] == state(Assumption.DISJOINT_GROUPS, groups=2)
+    with pytest.raises(ValueError, match="empty"):
+        of_disjoint_groups([])

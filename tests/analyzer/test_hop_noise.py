@@ -33,11 +33,15 @@ def pmf(law: FakeLaw, hops: int) -> Floats:
     return np.asarray(total)
 
 
+def with_fakes(laws: Laws, fakes: Fakes) -> Laws:
+    return laws.with_noise(fakes.mean, fakes.variance, fakes.fourth_cumulant)
+
+
 def bit_laws(epsilon: float, n: int, fakes: Fakes) -> Laws:
     laws: Laws = ESTIMATORS["rr"].laws(  # type: ignore[attr-defined]
         RandomizedResponse(), np.zeros(n, int), np.array([epsilon]), np.array([float(n)])
     )
-    return laws.with_fakes(fakes)
+    return with_fakes(laws, fakes)
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
@@ -76,13 +80,13 @@ def test_histograms_with_hop_noise_cover_over_ten_thousand_rounds(k: int) -> Non
     covered, values = np.zeros((ROUNDS, k), bool), np.zeros((ROUNDS, k))
     for number in range(ROUNDS):
         total = int(noise[number].sum()) + hops * law.mean_total
-        with_fakes = laws.with_fakes(Fakes(law, hops, total, law.most)).participants
+        law_of_sums = with_fakes(laws, Fakes(law, hops, total, law.most)).participants
         sums = (hits[number] + noise[number] + hops * law.radius).astype(float)
-        low, high = with_fakes.interval(sums, 0.95)
+        low, high = law_of_sums.interval(sums, 0.95)
         covered[number] = (low <= counts / n) & (counts / n <= high)
-        values[number] = with_fakes.estimate(sums)
+        values[number] = law_of_sums.estimate(sums)
     assert covered.mean(axis=0).min() >= LEAST
-    errors = with_fakes.standard_error(counts / n)
+    errors = law_of_sums.standard_error(counts / n)
     assert np.all(np.abs(values.mean(axis=0) - counts / n) < 5 * errors / math.sqrt(ROUNDS))
     assert np.allclose(values.std(axis=0), errors, rtol=0.05)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from scipy.stats import binom
 
 from croupier.analyzer.estimates import Distribution, Estimate, Fakes
 from croupier.analyzer.estimators import estimate
-from croupier.analyzer.levels import isotonic
+from croupier.analyzer.levels import distribution_of, isotonic
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms import Levels, OneBit
 from croupier.protocol.questions import Question
@@ -224,6 +226,25 @@ def test_smoothed_shares_are_possible_and_agree_with_each_other() -> None:
     for q in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match=r"q is .*above 0 and below 1"):
             quantile(document, q)
+
+
+def test_the_page_says_how_exact_a_median_is() -> None:
+    """The margins and lengths in docs/levels.md, from the mean counts of evenly spread numbers."""
+    k, page = 13, (Path(__file__).parents[2] / "docs" / "levels.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d,]+) \| (.*) \|$", page, re.MULTILINE)
+    people = np.full(k, 1 / (k - 1))
+    people[[0, -1]] /= 2
+    assert len(rows) == 3
+    for number, cells in rows:
+        n, stated = float(number.replace(",", "")), []
+        for epsilon in (1.0, 2.0, 4.0):
+            blank = k / (math.exp(epsilon) + k - 1)
+            hits = n * (blank / k + (1 - blank) * people)
+            distribution = distribution_of(Levels(0.0, 1.0, k), hits, [(epsilon, n)], LEVEL, None)
+            low, high = distribution.cumulative[k // 2].confidence_interval
+            first, last = quantile(shown(distribution), 0.5)["confidence_interval"]
+            stated.append(f"± {50 * (high - low):.1f}, {100 * (last - first):.0f} %")
+        assert cells == " | ".join(stated)
 
 
 def shown(distribution: Distribution) -> DistributionView:

@@ -1,1 +1,1 @@
-"""Commands about more than one round: surveys, studies, discoveries, quantile searches; and people who join studies."""
+"""Commands about more than one round: surveys, studies, discoveries; and people who join studies."""

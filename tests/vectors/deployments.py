@@ -15,14 +15,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.another_client.rounds import context
-
 __all__ = ["VERSIONS_FILE", "make_versions"]
 
-VERSIONS_FILE = Path(__file__).parents[1] / "vectors" / "deployments.json"
+VERSIONS_FILE = Path(__file__).with_suffix(".json")
 NAMES = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 """Nobody opens a channel here."""
+_CONTEXT = b"croupier/v1/deployment\0"
 Fields = dict[str, Any]
 
 
@@ -39,11 +38,11 @@ def _statement(version: Fields) -> str:
 
 
 def _fingerprint(version: Fields) -> str:
-    return hashlib.sha256(context("deployment") + _statement(version).encode()).hexdigest()
+    return hashlib.sha256(_CONTEXT + _statement(version).encode()).hexdigest()
 
 
 def _signature(signer: str, key: str, version: Fields) -> Fields:
-    message = context("deployment") + _statement(version).encode()
+    message = _CONTEXT + _statement(version).encode()
     return {"signer": signer, "identity": _identity(key), "signature": _key(key).sign(message).hex()}
 
 

@@ -1,4 +1,4 @@
-"""RFC 9180 in base mode with X25519 and HKDF-SHA256, from its parts: the ephemeral key may be given, for vectors."""
+"""RFC 9180 in base mode with X25519 and HKDF-SHA256, from its parts: here the ephemeral key is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ AEADS: dict[str, tuple[int, int, type[ChaCha20Poly1305] | type[AESGCM]]] = {
     "x25519-sha256-chacha20poly1305": (3, 32, ChaCha20Poly1305),
     "x25519-sha256-aes128gcm": (1, 16, AESGCM),
 }
-OVERHEAD = 32 + 16
 
 
 def _extract(suite: bytes, salt: bytes, label: bytes, ikm: bytes) -> bytes:
@@ -23,10 +22,10 @@ def _expand(suite: bytes, key: bytes, label: bytes, info: bytes, length: int) ->
     return hmac.digest(key, length.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info + b"\1", "sha256")[:length]
 
 
-def seal(suite: str, public_key: bytes, info: bytes, plaintext: bytes, ephemeral: bytes | None = None) -> bytes:
+def seal(suite: str, public_key: bytes, info: bytes, plaintext: bytes, ephemeral: bytes) -> bytes:
     """Returns enc, 32 bytes, and the ciphertext with its tag; no additional data."""
     number, key_bytes, aead = AEADS[suite]
-    own = X25519PrivateKey.from_private_bytes(ephemeral) if ephemeral else X25519PrivateKey.generate()
+    own = X25519PrivateKey.from_private_bytes(ephemeral)
     enc = own.public_key().public_bytes_raw()
     kem = b"KEM" + (0x20).to_bytes(2, "big")
     secret = _extract(kem, b"", b"eae_prk", own.exchange(X25519PublicKey.from_public_bytes(public_key)))

@@ -1,0 +1,1 @@
+"""Golden vectors, the programs that write them, and the tests that the services' own code accepts them."""
