@@ -52,13 +52,13 @@ from croupier.client.studies import (
 from croupier.client.submission import Participant, new_client_key
 from croupier.client.versions import newer_versions
 from croupier.net.channels import ClientTransport, public_channel
-from croupier.net.http_channel import NO_TOKENS, HttpChannel
+from croupier.net.http_channel import HttpChannel
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
-from croupier.protocol.invitations import Invitation
+from croupier.protocol.invitations import Invitation, key_of_rounds
 from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import PrivateKey, RoundId
+from croupier.protocol.names import NO_KEY, PrivateKey, RoundId
 from croupier.show.promises import Promises, promises_of
 
 __all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
@@ -88,12 +88,12 @@ class AsyncClient:
             deployment: the deployment file that the operator hands out, or the directory that it lies in.
             directory: where sealed answers, limits and the key are kept, for this user's eyes only; `client` beside
                 the deployment file if not given, which is where the command line keeps its own.
-            key_file: the Ed25519 key that signs answers without a token, from 'croupier keygen --client'; a new one in
-                the directory if not given. The operator has to enrol its public half, `public_key`.
+            key_file: the Ed25519 key that signs answers for which no other is given, from 'croupier keygen --client'; a
+                new one in the directory if not given. The operator has to enrol its public half, `public_key`.
             limits: this application's own, beside those in the directory (`croupier limits`); the stricter counts.
             patience_s: how long each service may be out of reach before a call fails.
             gateway: "https://…" of a gateway through which the services are called, where gRPC does not get through.
-                What is checked is the same; a one-use token is not sent there.
+                What is checked is the same.
             transport: how services are reached without one; over TLS if not given.
 
         Raises:
@@ -220,7 +220,7 @@ class AsyncClient:
 
     @cached_property
     def private_key(self) -> PrivateKey:
-        """The key that signs answers without a token; made when it is first needed."""
+        """The key that signs answers for which no other is given; made when it is first needed."""
         return read_or_make_key(self._key_file)
 
     @property
@@ -394,7 +394,6 @@ class AsyncClientRound(VerifiedRound):
         *,
         person: str = "",
         key: bytes = b"",
-        token: bytes = b"",
         invitation: str = "",
     ) -> Receipt:
         """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
@@ -409,35 +408,38 @@ class AsyncClientRound(VerifiedRound):
             person: whose answer it is, by any name that stays the same, where a program answers for several people.
                 The name never leaves this machine. "" is the one person whose device this is.
             key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
-            token: a one-use token, 32 bytes; the answer is signed with a key made for it.
-            invitation: the link of an invitation to the survey that the round is of, from which a key follows.
+            invitation: the link of an invitation, from which a key follows: to the survey that the round is of, or to
+                rounds.
 
         Raises:
-            ValueError: value or budget cannot be used, a person with a name has neither key nor token, or a token
-                would go through a gateway.
+            ValueError: value, budget or link cannot be used, or a person with a name has neither key nor invitation.
             LimitError: the limits do not allow the answer.
             OtherPersonError: someone else has answered from here; name each person where there are several.
             UnreachableError: a service does not answer; call again later.
-            Refusal: a service says no: UNKNOWN_CLIENT, TOKEN_USED, ROUND_CLOSED and others; see `Refusal.code`.
+            Refusal: a service says no: UNKNOWN_CLIENT, ROUND_FULL, ROUND_CLOSED and others; see `Refusal.code`.
             TicketError: the accountant's tickets cannot be trusted.
             ProtocolError: a service answered with what the protocol does not have.
         """
         if invitation:
             key = self.invited_key(invitation)
-        done = await self.answer(value, max_local_epsilon, Respondent(person, PrivateKey(key), token))
+        done = await self.answer(value, max_local_epsilon, Respondent(person, PrivateKey(key)))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         promised = promises_of(self.terms, done.local_epsilon)
         return Receipt(done.round_id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
 
     def invited_key(self, link: str) -> PrivateKey:
-        """Returns the key that an invitation to the survey of this round gives.
+        """Returns the key that an invitation to rounds or to the survey of this round gives.
 
         Raises:
-            ValueError: the link is not an invitation, or the round is not of a survey.
+            ValueError: the link is not an invitation, or of a survey, and the round is not.
         """
+        if key := key_of_rounds(link):
+            return key
         if self.terms.survey is None:
-            raise ValueError(f"round {self.id!r} is not of a survey, and takes no invitation; give a key or a token")
+            raise ValueError(
+                f"round {self.id!r} is not of a survey; give the link of an invitation to rounds, or a key"
+            )
         return Invitation.read(link).key(self.terms.survey.invitation_hash)
 
     async def answer(
@@ -459,12 +461,8 @@ class AsyncClientRound(VerifiedRound):
             Refusal: a service refuses the call; everything else as for `submit`.
         """
         client, terms, outbox = self.client, self.terms, self.client.outbox
-        if respondent.token and client.gateway is not None:
-            raise ValueError(NO_TOKENS)
-        key = respondent.key
-        if not key:
-            fresh = respondent.token or respondent.new_key
-            key = new_client_key() if fresh else await asyncio.to_thread(lambda: client.private_key)
+        key = respondent.key or (new_client_key() if respondent.new_key else NO_KEY)
+        key = key or await asyncio.to_thread(lambda: client.private_key)
         answer = UnsealedAnswer.of(terms, value, max_local_epsilon, respondent, key, outbox)
         with _typed_errors():
             async with client.one_at_a_time(terms.round_id, answer.user):

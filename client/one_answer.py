@@ -7,7 +7,6 @@ person's own limits, and only then is anything randomized or sent.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,10 +39,8 @@ __all__ = [
     "missing_by_hop",
 ]
 
-_TOKEN_BYTES = 32
-"""The length of an enrolment token."""
 _NAMED = "person "
-"""Begins the outbox's name of a person with a name; keys are hexadecimal, and tokens have a name of their own."""
+"""Begins the outbox's name of a person with a name; keys are hexadecimal."""
 Enrol = Callable[[PublicKey], Awaitable[None]]
 """Registers a client's public key with the services; only an operator can."""
 
@@ -58,25 +55,21 @@ class Respondent:
     Attributes:
         person: a name that stays the same, where a program answers for several people; "" is the one person whose
             device this is.
-        key: an enrolled Ed25519 key, 32 bytes; empty for the client's own, or with a token for a key made for it.
-        token: a one-use token, 32 bytes; empty for an enrolled key.
-        new_key: without key and token, sign with a key made for this answer. Nothing tells such a person from the one
-            who has answered the round from here before, so that an earlier answer is sent again.
+        key: an enrolled Ed25519 key, 32 bytes; empty for the client's own.
+        new_key: without a key, sign with one made for this answer. Nothing tells such a person from the one who has
+            answered the round from here before, so that an earlier answer is sent again.
         another_person: it is not the person who has answered the round from here before.
     """
 
     person: str = ""
     key: PrivateKey = field(default=NO_KEY, repr=False)
-    token: bytes = field(default=b"", repr=False)
     new_key: bool = False
     another_person: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a token of another length, and for a named person without a key and a token."""
-        if len(self.token) not in (0, _TOKEN_BYTES):
-            raise ValueError(f"the token has {2 * len(self.token)} hexadecimal digits; it must have {2 * _TOKEN_BYTES}")
-        if self.person and not (self.key or self.token):
-            raise ValueError("key and token are missing; a person with a name needs one of them")
+        """Raises ValueError for a named person without a key."""
+        if self.person and not self.key:
+            raise ValueError("key is missing; a person with a name needs a key or an invitation")
 
     @property
     def alone(self) -> bool:
@@ -92,8 +85,6 @@ class Respondent:
         """
         if self.person:
             return f"{_NAMED}{self.person}"
-        if self.token and not self.key:
-            return f"token {hashlib.sha256(self.token).hexdigest()}"
         if self.new_key and not self.key and self.alone and len(known) == 1:
             (user,) = known
             return user
@@ -175,7 +166,7 @@ class UnsealedAnswer:
             ValueError: the value is outside the question's domain, or the question is for vectors.
         """
         chosen = _chosen(terms.question.mechanism, value)
-        participant = Participant(chosen, max_local_epsilon, key, respondent.token)
+        participant = Participant(chosen, max_local_epsilon, key)
         user = respondent.user(participant.public_key, outbox.begun(terms.round_id))
         return cls(user, participant, respondent.alone, respondent.person)
 

@@ -69,7 +69,6 @@ _prepared = sa.Table(
     sa.Column("sealed", sa.LargeBinary, nullable=False),
     sa.Column("record", sa.LargeBinary, nullable=False),
     sa.Column("key", sa.LargeBinary, nullable=False),
-    sa.Column("token", sa.LargeBinary, nullable=False),
     sa.Column("answer_key", sa.LargeBinary, nullable=False),
     sa.Column("blinds", sa.LargeBinary, nullable=False),
     sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
@@ -359,7 +358,6 @@ class Outbox:
                 "sealed": prepared.sealed,
                 "record": prepared.record.budget + prepared.record.salt,
                 "key": prepared.key,
-                "token": prepared.token,
                 "answer_key": prepared.answer_key,
                 "blinds": b"".join(prepared.blinds),
                 "kept_at_unix_s": int(self._now()),
@@ -509,7 +507,7 @@ def other_person(round_id: RoundId, others: int) -> OtherPersonError:
     """Returns what is raised where others have answered a round from here."""
     sealed = "an answer has" if others == 1 else f"{others:,} answers have"
     return OtherPersonError(
-        f"for round {round_id!r} {sealed} been sealed here under another key or token; a person answers once, also "
+        f"for round {round_id!r} {sealed} been sealed here under another key; a person answers once, also "
         "with a new key"
     )
 
@@ -538,7 +536,7 @@ def _delete_prepared(db: sa.Connection, round_id: RoundId, users: Iterable[str])
 def _as_prepared(row: Any) -> Prepared:
     record = BudgetRecord(row.record[:BUDGET_BYTES], row.record[BUDGET_BYTES:])
     blinds = row.blinds[:BLIND_BYTES], row.blinds[BLIND_BYTES:]
-    return Prepared(row.sealed, record, row.key, row.token, row.answer_key, blinds)
+    return Prepared(row.sealed, record, row.key, row.answer_key, blinds)
 
 
 def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:

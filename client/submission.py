@@ -65,7 +65,6 @@ class Participant:
             round, where it is asked for later (client.sequential).
         max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
-        token: a one-use token, 32 bytes; empty for a registered key.
         kept_report: in a round of a permanent study, the report that is kept for the value, in all waves the same; see
             `Outbox.keep_report`. `max_local_epsilon` is then what it was drawn with.
     """
@@ -73,7 +72,6 @@ class Participant:
     value: Any
     max_local_epsilon: float
     private_key: PrivateKey = NO_KEY
-    token: bytes = b""
     kept_report: bytes = b""
 
     @property
@@ -97,7 +95,6 @@ class Prepared(NamedTuple):
         sealed: the report under the release key; in a sequential round, the key that will sign the answer.
         record: the local budget, with random bytes.
         key: signs the submission; see `key_pair_of`.
-        token: a one-use token, 32 bytes; empty for a registered key.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
         blinds: of the report lane's and of the parameter lane's ticket request; see `protocol.tickets.TicketRequest`.
     """
@@ -105,7 +102,6 @@ class Prepared(NamedTuple):
     sealed: bytes
     record: BudgetRecord
     key: PrivateKey
-    token: bytes
     answer_key: PrivateKey
     blinds: tuple[bytes, bytes]
 
@@ -172,7 +168,7 @@ def prepare_one(
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
     key = key_pair_of(participant.private_key or new_client_key())
     blinds = random_scalar(), random_scalar()
-    return Prepared(onion.seal_report(report), record, key, participant.token, answer_key, blinds)
+    return Prepared(onion.seal_report(report), record, key, answer_key, blinds)
 
 
 def draw_report(terms: RoundTerms, value: Any, epsilon: float) -> bytes:
@@ -192,7 +188,7 @@ def value_key(value: float) -> str:
 def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:
     """Returns the sealed submission of a user who has a ticket for each lane."""
     envelope, hashes = onion.wrap(prepared.sealed, prepared.record, tickets)
-    submission = sign_submission(terms.hash, envelope, prepared.key, prepared.token)
+    submission = sign_submission(terms.hash, envelope, prepared.key)
     epsilon, delta = decode_budget(prepared.record.budget)
     return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key, delta)
 

@@ -172,12 +172,11 @@ class ClientRound(VerifiedRound):
         *,
         person: str = "",
         key: bytes = b"",
-        token: bytes = b"",
         invitation: str = "",
     ) -> Receipt:
         """See `AsyncClientRound.submit`."""
         return self.client.wait_for(
-            self.asked.submit(value, max_local_epsilon, person=person, key=key, token=token, invitation=invitation)
+            self.asked.submit(value, max_local_epsilon, person=person, key=key, invitation=invitation)
         )
 
     def verify(self, wait_s: float = 0.0) -> Inclusion:

@@ -124,7 +124,7 @@ def _blind_all(manifest: bytes, users: Sequence[Prepared]) -> tuple[list[tuple[T
         report, parameter = map(TicketRequest, user.messages(terms.hash), user.blinds)
         blinded.append((report, parameter))
     requests = [
-        sign_submission(terms.hash, report.blinded + parameter.blinded, user.key, user.token, "tickets")
+        sign_submission(terms.hash, report.blinded + parameter.blinded, user.key, "tickets")
         for user, (report, parameter) in zip(users, blinded, strict=True)
     ]
     message = pb.GetTicketsRequest(round_id=terms.round_id, requests=requests)

@@ -2,8 +2,9 @@
 
     python examples/batch_job.py deployment.toml people.csv
 
-people.csv has the columns name, answer, max_local_epsilon and token. The person who runs the job sees the answers. It
-prints what became of every person; those whose answer is in are skipped when it runs again.
+people.csv has the columns name, answer, max_local_epsilon and link; `croupier invite rounds` adds the last. The person
+who runs the job sees the answers. It prints what became of every person; those whose answer is in are skipped when it
+runs again.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ async def answer_for_all(client: croupier.AsyncClient, people: list[dict[str, st
                     person["answer"],
                     float(person["max_local_epsilon"]),
                     person=person["name"],
-                    token=bytes.fromhex(person["token"]),
+                    invitation=person["link"],
                 )
             except (ValueError, croupier.CroupierError) as error:
                 return str(error)

@@ -3,9 +3,10 @@
     python examples/web_backend.py deployment.toml visitors.csv
     curl -d '{"visitor": "ada", "answer": 1}' http://127.0.0.1:8080/
 
-visitors.csv has the columns name and token: one-use tokens from `croupier tokens`. The backend sees the answers for a
-moment, as any backend does; no server behind it does. Where it must not see them either, the client belongs into the
-visitors' own app (docs/another-language.md). In a real backend a session says who the visitor is, not the request.
+visitors.csv has the columns name and link; `croupier invite rounds` makes it from a file of names. The backend sees
+the answers for a moment, as any backend does; no server behind it does. Where it must not see them either, the client
+belongs into the visitors' own app (docs/another-language.md). In a real backend a session says who the visitor is, not
+the request.
 """
 
 import csv
@@ -18,22 +19,22 @@ from typing import Any
 import croupier
 
 
-def read_tokens(file: Path) -> dict[str, bytes]:
-    """Returns every visitor's token."""
+def read_links(file: Path) -> dict[str, str]:
+    """Returns the link of every visitor's invitation."""
     with file.open(newline="", encoding="utf-8") as rows:
-        return {row["name"]: bytes.fromhex(row["token"]) for row in csv.DictReader(rows)}
+        return {row["name"]: row["link"] for row in csv.DictReader(rows)}
 
 
-def make_server(client: croupier.Client, tokens: dict[str, bytes], port: int = 8080) -> ThreadingHTTPServer:
+def make_server(client: croupier.Client, links: dict[str, str], port: int = 8080) -> ThreadingHTTPServer:
     """Returns a server on loopback; its threads share the client."""
 
     def answer(visitor: str, value: Any) -> tuple[int, dict[str, Any]]:
-        if visitor not in tokens:
+        if visitor not in links:
             return 403, {"error": "you are not invited"}
         try:
             # The newest round is asked for each time: its terms are verified again.
             asked = client.round()
-            receipt = asked.submit(value, max_local_epsilon=1.0, person=visitor, token=tokens[visitor])
+            receipt = asked.submit(value, max_local_epsilon=1.0, person=visitor, invitation=links[visitor])
         except (ValueError, TypeError) as error:  # the client's own limits are among them
             return 400, {"error": str(error)}
         except croupier.UnreachableError:
@@ -70,7 +71,7 @@ def main() -> None:
     deployment, visitors = sys.argv[1:]
     with (
         croupier.connect(deployment, patience_s=5) as client,
-        make_server(client, read_tokens(Path(visitors))) as server,
+        make_server(client, read_links(Path(visitors))) as server,
     ):
         server.serve_forever()
 

@@ -13,6 +13,7 @@
 # On a machine of their own the commands are typed into a shell; here `run` does that.
 
 # %%
+import csv
 import json
 import random
 import subprocess
@@ -56,20 +57,21 @@ assert asked.id == opened["round_id"]
 # %% [markdown]
 # ## One person answers from an application
 #
-# The person is admitted by a one-use token, which the operator hands out. The value is randomized here; what leaves is
-# sealed three times. The receipt says what it cost.
+# The person is admitted by an invitation, a link that the operator hands out. The value is randomized here; what leaves
+# is sealed three times. The receipt says what it cost.
 
 # %%
-run("tokens", "61", "--out", str(place / "tokens.txt"))
-token, *others = map(bytes.fromhex, (place / "tokens.txt").read_text().split())
-receipt = asked.submit(1, max_local_epsilon=1.0, token=token)
+run("invite", "rounds", str(place / "links.csv"), "--count", "61", "--gateway", "https://gateway.example")
+with (place / "links.csv").open() as file:
+    link, *others = (row["link"] for row in csv.DictReader(file))
+receipt = asked.submit(1, max_local_epsilon=1.0, invitation=link)
 receipt
 
 # %% [markdown]
 # The same call again sends the same bytes: no one answers twice by mistake.
 
 # %%
-assert asked.submit(0, max_local_epsilon=2.0, token=token).sealed_before
+assert asked.submit(0, max_local_epsilon=2.0, invitation=link).sealed_before
 
 # %% [markdown]
 # ## Everybody else answers
@@ -82,9 +84,9 @@ answers = {f"person {number}": int(random.random() < 0.3) for number in range(le
 with croupier.connect(deployment, directory=place / "others") as program, ThreadPoolExecutor(8) as crowd:
     theirs = program.round(asked.id)
 
-    def answer_for(person: str, theirs_alone: bytes) -> croupier.Receipt:
+    def answer_for(person: str, theirs_alone: str) -> croupier.Receipt:
         """Submits one person's answer, with a budget of their choice."""
-        return theirs.submit(answers[person], random.choice((0.5, 1.0, 2.0)), person=person, token=theirs_alone)
+        return theirs.submit(answers[person], random.choice((0.5, 1.0, 2.0)), person=person, invitation=theirs_alone)
 
     receipts = list(crowd.map(answer_for, answers, others))
 len(receipts)

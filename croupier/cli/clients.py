@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
-_EITHER = (("value", "value_file"), ("token", "token_file"), ("budgets", "epsilon_column"))
+_EITHER = (("value", "value_file"), ("budgets", "epsilon_column"))
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -71,16 +71,6 @@ class OneUser:
     ] = None
     key: Annotated[
         Path | None, typer.Option(help="One user's key, from 'keygen --client'; a new one if not given.")
-    ] = None
-    token: Annotated[
-        str,
-        typer.Option(
-            envvar="CROUPIER_TOKEN",
-            help="One user's one-use token (64 hexadecimal digits), instead of a registered key; see --value.",
-        ),
-    ] = ""
-    token_file: Annotated[
-        typer.FileText | None, typer.Option(help="Read the token from this file; - for standard input.")
     ] = None
     another_person: Annotated[
         bool,
@@ -186,24 +176,15 @@ async def _answer(directory: Path, round_id: str, user: OneUser) -> tuple[Answer
     from croupier.client.key_file import read_private_key
     from croupier.client.one_answer import Respondent
     from croupier.deploy.local.clients import client_of
-    from croupier.net.http_channel import NO_TOKENS
     from croupier.operator.roster import enrolling
     from croupier.protocol.errors import OtherPersonError
 
     value = text_of(user.value_file) if user.value_file else user.value
-    written_token = text_of(user.token_file) if user.token_file else user.token
     missing = [name for name, given in (("--value-file", value), ("--epsilon", user.epsilon)) if given is None]
     if value is None or user.epsilon is None:
         are = "is" if len(missing) == 1 else "are"
         raise ValueError(f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv")
-    try:
-        token = bytes.fromhex(written_token)
-    except ValueError as error:
-        raise ValueError("the token cannot be read; it must be 64 hexadecimal digits") from error
-    if token and user.gateway:
-        raise ValueError(NO_TOKENS)
     respondent = Respondent(
-        token=token,
         key=read_private_key(user.key) if user.key else NO_KEY,
         new_key=True,
         another_person=user.another_person,
@@ -221,11 +202,10 @@ async def _answer(directory: Path, round_id: str, user: OneUser) -> tuple[Answer
 def _way_out(code: str, *, has_key: bool) -> str:
     """Returns what a person can do who was not admitted."""
     if code == "UNKNOWN_CLIENT" and not has_key:
-        return "; without --key a new one was made: give the key that is registered, or a --token-file"
+        return "; without --key a new one was made: give the key that is registered"
     if code == "UNKNOWN_CLIENT":
-        enrolling = "send the operator FILE.pub of 'croupier keygen --client' for 'croupier enrol'"
-        return f"; {enrolling}, or ask for a one-use token"
-    return "; ask the operator for a new one" if code in ("UNKNOWN_TOKEN", "TOKEN_USED") else ""
+        return "; send the operator FILE.pub of 'croupier keygen --client' for 'croupier enrol'"
+    return ""
 
 
 def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: bool) -> None:

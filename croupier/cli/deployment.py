@@ -1,4 +1,4 @@
-"""Commands of operators: keys and tokens, starting and stopping services, their state, the ledger."""
+"""Commands of operators: keys, starting and stopping services, their state, the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from croupier.cli.console import (
     lines_of,
     plain_errors,
     show,
-    text_of,
 )
 from croupier.cli.web import serve_page
 
@@ -46,7 +45,7 @@ def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
     for operates in (serve, up, down, status, ledger):
         app.command(rich_help_panel=OPERATE)(operates)
-    for sets_up in (keygen, rotate, enrol, tokens, revoke):
+    for sets_up in (keygen, rotate, enrol, revoke):
         app.command(rich_help_panel=SET_UP)(sets_up)
 
 
@@ -185,6 +184,7 @@ def enrol(
         ),
     ] = None,
     label: Annotated[str, typer.Option(help="Whose key it is, for a single key without a label.")] = "",
+    canaries: Annotated[int, typer.Option(help="Extra keys to enrol among these, reserved for 'croupier canary'.")] = 0,
     listed: Annotated[bool, typer.Option("--list", help="Instead: show who has been enrolled from here.")] = False,
     directory: Directory = HERE,
     as_json: Json = False,
@@ -197,13 +197,13 @@ def enrol(
         from rich.text import Text
 
         from croupier.deploy.directory import read_deployment
-        from croupier.operator.roster import enrol as enrol_them
+        from croupier.operator.canaries import enrol_with_canaries
         from croupier.operator.roster import enrolled, read_keys
         from croupier.show.tables import counted
 
         if listed:
-            if files or label:
-                raise ValueError("--list shows who is enrolled, and takes no file and no --label")
+            if files or label or canaries:
+                raise ValueError("--list shows who is enrolled, and takes no file, no --label and no --canaries")
             read_deployment(directory)
             roster = enrolled(directory)
             texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
@@ -218,47 +218,23 @@ def enrol(
                     "write KEY,LABEL on each line instead"
                 )
             keys = [replace(keys[0], label=label)]
-        new = asyncio.run(enrol_them(directory, keys))
-        document = {"enrolled": len(keys), "new": new}
-        show(as_json, document, f"enrolled: {counted(len(keys), 'key')}, {new:,} of them new in the list")
-
-
-def tokens(
-    count: Annotated[int, typer.Argument(help="How many, 1..1000000.")],
-    out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
-    canaries: Annotated[int, typer.Option(help="Extra tokens to issue and reserve for 'croupier canary'.")] = 0,
-    directory: Directory = HERE,
-    as_json: Json = False,
-) -> None:
-    """Issue one-use tokens: each admits one participant, with a key of the participant's own making, to one round."""
-    with plain_errors():
-        import asyncio
-
-        from croupier.operator.tokens import issue_token_file
-
-        asyncio.run(issue_token_file(directory, count, out, canaries))
-        document = {"count": count, "file": str(out)}
-        show(as_json, document, f"{count:,} tokens in {out}; hand each to one participant")
+        new = asyncio.run(enrol_with_canaries(directory, keys, canaries))
+        document = {"enrolled": len(keys) + canaries, "new": new}
+        show(as_json, document, f"enrolled: {counted(len(keys) + canaries, 'key')}, {new:,} of them new in the list")
 
 
 def revoke(
-    keys: Annotated[
-        list[str] | None, typer.Argument(help="Clients' public keys, as 'keygen --client' has printed them.")
-    ] = None,
-    token_file: Annotated[
-        typer.FileText | None,
-        typer.Option(help="One-use tokens, one a line, as 'tokens' wrote them; - for standard input."),
-    ] = None,
+    keys: Annotated[list[str], typer.Argument(help="Clients' public keys, as 'keygen --client' has printed them.")],
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Revoke client keys and tokens: hop 1 and the accountant no longer admit them, for good."""
+    """Revoke client keys: hop 1 and the accountant no longer admit them, for good."""
     with plain_errors():
         import asyncio
 
-        from croupier.operator.tokens import revoke as revoke_them
+        from croupier.operator.roster import revoke as revoke_them
 
-        new = asyncio.run(revoke_them(directory, keys or [], text_of(token_file).split() if token_file else []))
+        new = asyncio.run(revoke_them(directory, keys))
         lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
         show(as_json, {"revoked": new}, "\n".join(lines))
 

@@ -28,9 +28,8 @@ from google.protobuf.message import DecodeError
 from croupier.net.retrying import RETRY_AFTER, NotTrustedError
 from croupier.net.sizes import MESSAGE_BYTES
 
-__all__ = ["CONTENT_TYPE", "HTTP_STATUS", "NO_TOKENS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
+__all__ = ["CONTENT_TYPE", "HTTP_STATUS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
 
-NO_TOKENS = "a gateway could use a one-use token itself: sign with a registered key, or call without a gateway"
 CONTENT_TYPE = "application/proto"
 RETRY_AFTER_HEADER = f"trailer-{RETRY_AFTER}"
 HTTP_STATUS = {

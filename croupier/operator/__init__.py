@@ -1,1 +1,1 @@
-"""What an operator does: keys and their rotation, rounds, tokens, canaries, the ledger's backup, audits."""
+"""What an operator does: keys and their rotation, rounds, canaries, the ledger's backup, audits."""

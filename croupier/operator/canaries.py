@@ -2,11 +2,11 @@
 
 To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
 same chance as any other client. Each comes at a time of its own, over a connection of its own, and in a call of its
-own; with a one-use token that was issued among others (`operator.tokens`) where some were kept, else with a key
+own; with a key that was enrolled among clients' keys (`enrol_with_canaries`) where some were reserved, else with a key
 that is enrolled when it comes. What hop 1 can still see is the address that it comes from.
 
 Where organisations approve of enrolments, each of them, that of a hop too, sees the keys of canaries in a proposal
-shortly before the canaries come: there only those with tokens are like any other client.
+shortly before the canaries come: there only those with reserved keys are like any other client.
 
 Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can leave them
 out, so canaries add no cover: the round's certificate must allow for them among its dishonest clients.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,18 +34,19 @@ from croupier.client.submission import Participant, Prepared, draw_report, new_c
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.net.transport import TLS, Transport
+from croupier.operator.keys import alone, replace_secret
 from croupier.operator.roster import Enrolled, enrol, enrolled
 from croupier.operator.rounds import Operator
-from croupier.operator.tokens import take_tokens
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import public_key_of
 from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["CanaryReport", "check_canaries", "send_canaries"]
+__all__ = ["CanaryReport", "check_canaries", "enrol_with_canaries", "send_canaries", "take_keys"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,59 @@ class CanaryReport:
 
 def _outbox(directory: Path) -> Outbox:
     return Outbox(directory / OPERATOR / "canaries.db")
+
+
+def _reserved(directory: Path) -> Path:
+    return directory / OPERATOR / "canary-keys.txt"
+
+
+async def enrol_with_canaries(
+    directory: Path, clients: Sequence[Enrolled], count: int, transport: Transport = TLS
+) -> int:
+    """Enrols clients, and new keys among theirs, which are reserved for canaries; returns as `enrol` does.
+
+    Args:
+        directory: of the deployment.
+        clients: with their public keys.
+        count: how many keys to reserve.
+        transport: how services are reached.
+
+    Raises:
+        ValueError: the count is negative; everything else as for `enrol`.
+    """
+    if count < 0:
+        raise ValueError(f"canaries is {count}; it must be at least 0")
+    keys = [new_client_key() for _ in range(count)]
+    if keys:
+        keep_keys(directory, keys)
+        # By key, so that their order does not tell canaries from clients.
+        clients = sorted([*clients, *(Enrolled(public_key_of(key).hex()) for key in keys)], key=lambda entry: entry.key)
+    return await enrol(directory, clients, transport)
+
+
+def keep_keys(directory: Path, keys: Sequence[PrivateKey]) -> None:
+    """Reserves keys for canaries."""
+    with alone(_reserved(directory)):
+        _write_keys(directory, [*_read_keys(directory), *keys])
+
+
+def take_keys(directory: Path, count: int) -> list[PrivateKey]:
+    """Takes `count` of the reserved keys and returns them; a new key for each that is missing."""
+    with alone(_reserved(directory)):
+        reserved = _read_keys(directory)
+        if reserved:
+            _write_keys(directory, reserved[count:])
+    taken = reserved[:count]
+    return [*taken, *(new_client_key() for _ in range(count - len(taken)))]
+
+
+def _read_keys(directory: Path) -> list[PrivateKey]:
+    file = _reserved(directory)
+    return [PrivateKey(bytes.fromhex(key)) for key in file.read_text().split()] if file.exists() else []
+
+
+def _write_keys(directory: Path, keys: Sequence[PrivateKey]) -> None:
+    replace_secret(_reserved(directory), "".join(f"{key.hex()}\n" for key in keys))
 
 
 async def send_canaries(
@@ -96,16 +150,18 @@ async def send_canaries(
                     f"count is {count}; {must}: the certificate of this round allows for {terms.manifest.dishonest} "
                     f"dishonest clients, of which {known} are canaries"
                 )
-            missing = max(0, count - len(earlier))
-            # A survey with a list admits no token.
-            tokens = [b""] * missing if terms.survey is not None else take_tokens(directory, missing)
+            keys = take_keys(directory, max(0, count - len(earlier)))
+            enrolled_keys = {entry.key for entry in enrolled(directory) if entry.enrolled_at}
             fresh: dict[str, Participant | Prepared]
-            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, token) for token in tokens}
+            fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, key) for key in keys}
             if operator.deployment.approvals:
                 fresh = {name: await _prepare(outbox, terms, name, canary) for name, canary in fresh.items()}
-                await _enrol_together(directory, [*earlier.values(), *fresh.values()], transport)
+                await _enrol_together(directory, [*earlier.values(), *fresh.values()], enrolled_keys, transport)
             came = await asyncio.gather(
-                *(_come(operator, outbox, terms, name, canary, over_s) for name, canary in (earlier | fresh).items()),
+                *(
+                    _come(operator, outbox, terms, name, canary, enrolled_keys, over_s)
+                    for name, canary in (earlier | fresh).items()
+                ),
                 return_exceptions=True,
             )
             codes = []
@@ -127,6 +183,7 @@ async def _come(
     terms: RoundTerms,
     name: str,
     canary: Participant | Prepared | None,
+    enrolled_keys: Collection[str],
     over_s: float,
 ) -> pb.SubmissionCode.ValueType:
     """Takes part as one client, and returns what the services say; None as the canary: it was sealed before."""
@@ -137,7 +194,7 @@ async def _come(
         if isinstance(canary, Participant):
             canary = await _prepare(outbox, terms, name, canary)
         if canary is not None:
-            if not canary.token and not operator.deployment.approvals:
+            if canary.client_key.hex() not in enrolled_keys and not operator.deployment.approvals:
                 await operator.enrol([canary.client_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
                 sealed, refused = await seal_prepared(accountant, terms, {name: canary})
@@ -168,23 +225,25 @@ async def _prepare(outbox: Outbox, terms: RoundTerms, name: str, canary: Partici
 
 
 async def _enrol_together(
-    directory: Path, canaries: Sequence[Participant | Prepared | None], transport: Transport
+    directory: Path,
+    canaries: Sequence[Participant | Prepared | None],
+    enrolled_keys: Collection[str],
+    transport: Transport,
 ) -> None:
-    """Enrols canaries that have no token, where organisations approve of it: in one proposal.
+    """Enrols canaries whose keys are not enrolled yet, where organisations approve of it: in one proposal.
 
     Raises:
         Refusal: NOT_APPROVED, with the file that organisations have to sign.
     """
-    known = {entry.key for entry in enrolled(directory) if entry.enrolled_at}
-    keys = {canary.client_key.hex() for canary in canaries if isinstance(canary, Prepared) and not canary.token}
-    if keys - known:
-        await enrol(directory, [Enrolled(key) for key in sorted(keys - known)], transport)
+    keys = {canary.client_key.hex() for canary in canaries if isinstance(canary, Prepared)}
+    if unknown := sorted(keys.difference(enrolled_keys)):
+        await enrol(directory, [Enrolled(key) for key in unknown], transport)
 
 
-def _canary(terms: RoundTerms, token: bytes) -> Participant:
+def _canary(terms: RoundTerms, key: PrivateKey) -> Participant:
     mechanism = terms.question.mechanism
     value = RANDOMIZERS[mechanism.kind].any_value(mechanism)
-    return Participant(value, terms.budget_grid[0], new_client_key(), token)
+    return Participant(value, terms.budget_grid[0], key)
 
 
 async def check_canaries(directory: Path, round_id: RoundId, transport: Transport = TLS) -> CanaryReport:

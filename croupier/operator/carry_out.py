@@ -42,7 +42,7 @@ class Action:
         line: for people.
         document: for programs.
         terms: of the round that is opened; None for another action.
-        details: of keys and tokens: what the operator and the organisations can compare.
+        details: of keys: what the operator and the organisations can compare.
     """
 
     line: str
@@ -77,27 +77,24 @@ def _described(action: pb.Proposal, deployment: Deployment) -> Action:
     if kind is None:
         raise ValueError(f"an action of the proposal {_NEWER}")
     request = action.register if kind == "register" else action.revoke
-    keys, tokens = [key.hex() for key in request.client_keys], [token.hex() for token in request.token_hashes]
-    parts = [f"{len(keys):,} keys"] if keys else []
-    parts += [f"{len(tokens):,} one-use tokens"] if tokens else []
+    keys = [key.hex() for key in request.client_keys]
     until = action.register.valid_until_unix_s
     where = f" for survey {action.register.survey_hash.hex()[:16]}…" if action.register.survey_hash else ""
     where += f" until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC" if until else ""
     document = {
         kind: keys,
-        "token_hashes": tokens,
-        "words": (words := _words([*keys, *tokens])),
+        "words": (words := _words(keys)),
         "survey_hash": action.register.survey_hash.hex(),
         "valid_until_unix_s": until,
     }
-    listed = [*(f"key {key}" for key in keys), *(f"token with the hash {token}" for token in tokens)]
-    more = [f"and {len(listed) - _MOST_SHOWN:,} more, which --json lists"] if len(listed) > _MOST_SHOWN else []
-    details = (*listed[:_MOST_SHOWN], *more, f"their words, which 'croupier proposal show' prints everywhere: {words}")
-    return Action(f"{kind} {' and '.join(parts)}{where}", document, details=details)
+    listed = [f"key {key}" for key in keys[:_MOST_SHOWN]]
+    more = [f"and {len(keys) - _MOST_SHOWN:,} more, which --json lists"] if len(keys) > _MOST_SHOWN else []
+    details = (*listed, *more, f"their words, which 'croupier proposal show' prints everywhere: {words}")
+    return Action(f"{kind} {len(keys):,} keys{where}", document, details=details)
 
 
 def _words(keys: Sequence[str]) -> str:
-    """Returns twelve words of a list of keys and hashes, whatever its order."""
+    """Returns twelve words of a list of keys, whatever its order."""
     return fingerprint_words(Digest(hashlib.sha256("\n".join(sorted(keys)).encode()).digest()))
 
 

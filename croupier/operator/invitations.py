@@ -2,7 +2,7 @@
 
 To a survey, or to all waves of a study, each person's link holds a secret from which one key follows; it may expire,
 and can be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public
-halves only, so a gateway cannot answer in a participant's place, as it could with a one-use token. A person who has
+halves only, so a gateway cannot answer in a participant's place. A person who has
 made or seen a link can, and the page says so.
 
 `operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times; that of a study is
@@ -12,14 +12,13 @@ made or seen a link can, and the page says so.
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import grpc.aio
 
@@ -36,7 +35,7 @@ from croupier.operator.surveys import kept_rounds, kept_survey, round_of, survey
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.invitations import Invitation, new_secret
+from croupier.protocol.invitations import Invitation, new_secret, rounds_fragment
 from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
 from croupier.protocol.studies import wave_survey_id
 from croupier.protocol.surveys import rounds_together
@@ -481,10 +480,6 @@ def _address(gateway: str) -> str:
     return gateway.rstrip("/")
 
 
-def _written(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
 async def invite(
     directory: Path,
     people: People,
@@ -562,5 +557,4 @@ async def new_invitations(
     keys = [new_client_key() for _ in labels]
     people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
     await enrol(directory, people, transport)
-    trusted = {"deployment": _written(deployment.fingerprint), **({"round": round_id} if round_id else {})}
-    return [urlencode({"key": _written(key), **trusted}) for key in keys]
+    return [rounds_fragment(key, deployment.fingerprint, round_id) for key in keys]

@@ -24,7 +24,17 @@ from croupier.protocol.names import PublicKey
 from croupier.protocol.shown import check_shown
 from croupier.show.csv_file import csv_records, csv_text, plain_text
 
-__all__ = ["Enrolled", "check_label", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
+__all__ = [
+    "Enrolled",
+    "check_label",
+    "enrol",
+    "enrolled",
+    "enrolling",
+    "note_enrolled",
+    "note_revoked",
+    "read_keys",
+    "revoke",
+]
 
 _COLUMNS = ("key", "label", "enrolled_at", "revoked_at", "enrolled_by")
 _LONGEST_LABEL = 200
@@ -143,6 +153,29 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
                 _note_labels(directory, keys)
             raise
     return note_enrolled(directory, keys, approved_by)
+
+
+async def revoke(directory: Path, client_keys: Sequence[str], transport: Transport = TLS) -> dict[str, int]:
+    """Revokes client keys at hop 1 and the accountant, and notes it in the list; see `Operator.revoke`.
+
+    Raises:
+        ValueError: a key is not 64 hexadecimal digits.
+    """
+    raw = [PublicKey(_unhex(number, text)) for number, text in enumerate(client_keys, start=1)]
+    async with Operator(directory, transport) as operator:
+        revoked = await operator.revoke(raw)
+    note_revoked(directory, [key.hex() for key in raw])
+    return revoked
+
+
+def _unhex(number: int, text: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != 32:  # it may be a private key, and is not shown
+        raise ValueError(f"key {number} has {len(text)} characters; it must be 64 hexadecimal digits")
+    return key
 
 
 def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[PublicKey], Awaitable[None]]:

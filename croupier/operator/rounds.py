@@ -7,8 +7,6 @@ release a round. Manifests are assembled in `round_settings`, and signed by the 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -63,11 +61,10 @@ def registrations(
     ]
 
 
-def revocations(client_keys: Sequence[PublicKey], tokens: Sequence[bytes] = ()) -> list[pb.RevokeClientsRequest]:
-    """Returns the calls that revoke client keys and tokens."""
-    hashes = [hashlib.sha256(token).digest() for token in tokens]
-    parts = [slice(start, start + _PER_CALL) for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL)]
-    return [pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part]) for part in parts]
+def revocations(client_keys: Sequence[PublicKey]) -> list[pb.RevokeClientsRequest]:
+    """Returns the calls that revoke client keys."""
+    starts = range(0, len(client_keys), _PER_CALL)
+    return [pb.RevokeClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in starts]
 
 
 def kept_manifest(file: Path) -> pb.Signed | None:
@@ -317,31 +314,14 @@ class Operator:
             answered += answer.answered
         return answered
 
-    async def issue_tokens(self, count: int) -> list[bytes]:
-        """Returns fresh one-use tokens, each of which admits one client to one round.
-
-        Their hashes are registered with hop 1 and the accountant.
-        """
-        tokens = [secrets.token_bytes(32) for _ in range(count)]
-        await self.register_tokens(tokens)
-        return tokens
-
-    async def register_tokens(self, tokens: Sequence[bytes]) -> None:
-        """Registers the hashes of one-use tokens with hop 1 and the accountant; raises as `enrol` does."""
-        hashes = [hashlib.sha256(token).digest() for token in tokens]
-        slices = range(0, len(hashes), _PER_CALL)
-        await self.register(
-            [pb.RegisterClientsRequest(token_hashes=hashes[start : start + _PER_CALL]) for start in slices]
-        )
-
-    async def revoke(self, client_keys: Sequence[PublicKey], tokens: Sequence[bytes] = ()) -> dict[str, int]:
-        """Revokes client keys and tokens for good; returns how many were not revoked before, by service.
+    async def revoke(self, client_keys: Sequence[PublicKey]) -> dict[str, int]:
+        """Revokes client keys for good; returns how many were not revoked before, by service.
 
         Raises:
             Refusal: BAD_REQUEST for a key of a wrong length.
             grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does the rest.
         """
-        return await self.carry_out_revocation(revocations(client_keys, tokens))
+        return await self.carry_out_revocation(revocations(client_keys))
 
     async def carry_out_revocation(self, requests: Sequence[pb.RevokeClientsRequest]) -> dict[str, int]:
         """Carries out revocations that enough organisations approve of; see `revoke`."""

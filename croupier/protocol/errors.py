@@ -96,7 +96,7 @@ class LimitError(CroupierError, ValueError):
 
 
 class OtherPersonError(CroupierError, ValueError):
-    """Someone has answered here under another key or token; it may be the same person, who answers once."""
+    """Someone has answered here under another key; it may be the same person, who answers once."""
 
 
 class NotCertifiedError(CroupierError):
@@ -147,8 +147,6 @@ class Code(enum.Enum):
     NOT_YOUR_CALL = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
     NOT_APPROVED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "too few organisations have approved of this")
     UNKNOWN_CLIENT = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this client is not registered here")
-    UNKNOWN_TOKEN = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token was not issued here")
-    TOKEN_USED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token has been used")
     WRONG_SIZE = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the envelope does not have the size of this round")
     ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
     TICKETS_GIVEN = _Entry(

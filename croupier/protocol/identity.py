@@ -179,28 +179,25 @@ def read_signed(kind: Kind, message: type[M], document: Signed, pinned: Pinned, 
         raise SignatureError(f"what is signed as {kind} cannot be read as one") from error
 
 
-def _submission_bytes(purpose: Purpose, manifest_hash: Digest, envelope: bytes, token: bytes) -> bytes:
-    signed = _context(purpose) + manifest_hash + hashlib.sha256(envelope).digest()
-    return signed + (hashlib.sha256(token).digest() if token else b"")
+def _submission_bytes(purpose: Purpose, manifest_hash: Digest, envelope: bytes) -> bytes:
+    return _context(purpose) + manifest_hash + hashlib.sha256(envelope).digest()
 
 
 def sign_submission(
-    manifest_hash: Digest, envelope: bytes, private_key: PrivateKey, token: bytes = b"", purpose: Purpose = "submit"
+    manifest_hash: Digest, envelope: bytes, private_key: PrivateKey, purpose: Purpose = "submit"
 ) -> Submission:
-    """Returns the submission of one client: signed over purpose and hashes of manifest, envelope and token.
+    """Returns the submission of one client: signed over purpose and hashes of manifest and envelope.
 
     The manifest is of one round of one deployment. private_key: alone, or as `key_pair_of` returns it.
     """
     pair = private_key if len(private_key) == crypto_sign_SECRETKEYBYTES else key_pair_of(private_key)
-    signed = crypto_sign(_submission_bytes(purpose, manifest_hash, envelope, token), pair)
-    return Submission(
-        client_key=pair[crypto_sign_SEEDBYTES:], envelope=envelope, signature=signed[:crypto_sign_BYTES], token=token
-    )
+    signed = crypto_sign(_submission_bytes(purpose, manifest_hash, envelope), pair)
+    return Submission(client_key=pair[crypto_sign_SEEDBYTES:], envelope=envelope, signature=signed[:crypto_sign_BYTES])
 
 
 def submission_is_authentic(manifest_hash: Digest, submission: Submission, purpose: Purpose = "submit") -> bool:
     """Returns whether the client named in the submission signed it for this round and purpose."""
-    message = _submission_bytes(purpose, manifest_hash, submission.envelope, submission.token)
+    message = _submission_bytes(purpose, manifest_hash, submission.envelope)
     return _is_by(submission.client_key, submission.signature, message)
 
 

@@ -35,11 +35,10 @@ def _hash(content: bytes) -> Digest:
     return Digest(hashlib.sha256(content).digest())
 
 
-def _check_lengths(client_keys: Sequence[PublicKey], token_hashes: Sequence[Digest]) -> None:
-    for kind, values in (("an Ed25519 public key", client_keys), ("a token's SHA-256 hash", token_hashes)):
-        for value in values:
-            if len(value) != 32:
-                raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
+def _check_lengths(client_keys: Sequence[PublicKey]) -> None:
+    for key in client_keys:
+        if len(key) != 32:
+            raise Refusal(Code.BAD_REQUEST, f"{len(key)} bytes; an Ed25519 public key has 32")
 
 
 def _check_orders(client_keys: Sequence[PublicKey]) -> None:
@@ -70,17 +69,16 @@ class _Waiting:
 
 @dataclass
 class _Roster:
-    """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted.
+    """The keys that admit a client.
 
     The keys in `invited` admit to the rounds of one survey: to each its hash, and until when its owner gets tickets. To
-    a survey or study for which keys were ever invited nothing else admits: no other key, and no token.
-    Revoked keys and tokens are also in `revoked`; they are then as unknown as those that were never registered.
+    a survey or study for which keys were ever invited no other key admits.
+    Revoked keys are also in `revoked`; they are then as unknown as those that were never registered.
     """
 
     keys: set[PublicKey]
     invited: dict[PublicKey, tuple[Digest, int]]
-    tokens: dict[Digest, tuple[PublicKey, RoundId] | None]
-    revoked: set[bytes]
+    revoked: set[PublicKey]
     listed: set[Digest] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +95,7 @@ class _Roster:
         return terms.survey is not None and terms.survey.invitation_hash in self.listed
 
     def admits_key(self, client_key: PublicKey, terms: RoundTerms) -> bool:
-        """Returns whether a key by itself admits to a round."""
+        """Returns whether a key admits to a round."""
         if client_key in self.revoked:
             return False
         if not self.has_list(terms):
@@ -112,16 +110,8 @@ class _Roster:
 
     def refusal(self, submission: pb.Submission, terms: RoundTerms) -> pb.SubmissionCode.ValueType:
         """Returns why this client may not submit, or UNSPECIFIED."""
-        if self.admits_key(PublicKey(submission.client_key), terms):
-            return pb.SUBMISSION_CODE_UNSPECIFIED
-        if not submission.token or self.has_list(terms):
-            return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-        token_hash = _hash(submission.token)
-        if token_hash not in self.tokens or token_hash in self.revoked:
-            return pb.SUBMISSION_CODE_UNKNOWN_TOKEN
-        if self.tokens[token_hash] not in (None, (submission.client_key, terms.round_id)):
-            return pb.SUBMISSION_CODE_TOKEN_USED
-        return pb.SUBMISSION_CODE_UNSPECIFIED
+        admitted = self.admits_key(PublicKey(submission.client_key), terms)
+        return pb.SUBMISSION_CODE_UNSPECIFIED if admitted else pb.SUBMISSION_CODE_UNKNOWN_CLIENT
 
 
 Keep = Callable[[Transaction, RoundTerms, Sequence[bytes], Sequence[bytes]], None]
@@ -129,7 +119,7 @@ Keep = Callable[[Transaction, RoundTerms, Sequence[bytes], Sequence[bytes]], Non
 
 
 class _Group:
-    """The submissions that one commit decides, in order: what is new, what is refused, whose token is spent."""
+    """The submissions that one commit decides, in order: what is new, and what is refused."""
 
     def __init__(
         self, roster: _Roster, admitted: dict[PublicKey, Digest], terms: RoundTerms, keep: Keep | None, now: float
@@ -138,7 +128,6 @@ class _Group:
         self.rows: dict[PublicKey, Digest] = {}
         self.envelopes: list[bytes] = []
         self.records: list[bytes] = []
-        self.spent: dict[Digest, tuple[PublicKey, RoundId]] = {}
 
     def decide_all(self, call: _Waiting) -> list[pb.SubmissionCode.ValueType]:
         """Returns the codes that the submissions of a call get once the group is durable."""
@@ -161,11 +150,6 @@ class _Group:
             return pb.SUBMISSION_CODE_ROUND_FULL
         if not submission.envelope:  # a question whether the client would be admitted
             return pb.SUBMISSION_CODE_ACCEPTED
-        if not self._roster.admits_key(client, self._terms):
-            token_hash, admits = _hash(submission.token), (client, self._terms.round_id)
-            if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
-                return pb.SUBMISSION_CODE_TOKEN_USED
-            self.spent[token_hash] = admits
         self.rows[client] = envelope_hash
         self.envelopes.append(submission.envelope)
         if record:
@@ -176,8 +160,6 @@ class _Group:
         """Stores the group if the round still takes submissions, and returns whether it does."""
         if tx.round(self._terms.round_id).state != pb.ROUND_STATE_OPEN:
             return False
-        for token_hash, (client, round_id) in self.spent.items():
-            tx.spend_token(token_hash, client, round_id)
         if self.rows:
             tx.add_submissions(self._terms.round_id, list(self.rows.items()))
             if self._keep is not None and self.envelopes:
@@ -187,7 +169,6 @@ class _Group:
     def remember(self) -> None:
         """Takes the stored group into memory."""
         self.admitted.update(self.rows)
-        self._roster.tokens.update(self.spent)
 
 
 class Admission:
@@ -229,32 +210,24 @@ class Admission:
         """How many submissions are being checked or wait for their commit."""
         return self._pending
 
-    async def register(self, client_keys: Sequence[PublicKey], token_hashes: Sequence[Digest] = ()) -> int:
-        """Adds clients and tokens to the roster and returns how many were new; what was revoked is not added again.
+    async def register(self, client_keys: Sequence[PublicKey]) -> int:
+        """Adds clients to the roster and returns how many were new; revoked ones are not added again.
 
         Raises:
-            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes, and for a key of small order; then none is
-                added.
+            Refusal: BAD_REQUEST for a key that has not 32 bytes, and for a key of small order; then none is added.
         """
-        _check_lengths(client_keys, token_hashes)
+        _check_lengths(client_keys)
         _check_orders(client_keys)
         async with self._registering:  # no other call may enter the same key between the look-up and the entry
             roster = await self._roster()
-            keys, tokens = set(client_keys) - roster.keys, set(token_hashes) - roster.tokens.keys()
-            keys, tokens = keys - roster.revoked, tokens - roster.revoked
-
-            def add(tx: Transaction) -> None:
-                tx.add_clients(keys)
-                tx.add_tokens(tokens)
-
+            fresh = set(client_keys) - roster.keys - roster.revoked
             try:
-                await self._store.run(StoreStep.REGISTER_CLIENTS, add)
+                await self._store.run(StoreStep.REGISTER_CLIENTS, lambda tx: tx.add_clients(fresh))
             except BaseException:
                 self._distrust_memory()
                 raise
-            roster.keys |= keys
-            roster.tokens.update(dict.fromkeys(tokens))
-            return len(keys) + len(tokens)
+            roster.keys |= fresh
+            return len(fresh)
 
     async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> int:
         """Adds clients of one survey to the roster, and returns how many were new; known ones stay as they are.
@@ -263,7 +236,7 @@ class Admission:
             Refusal: BAD_REQUEST for a key or hash that has not 32 bytes, and for a key of small order; then none is
                 added.
         """
-        _check_lengths(client_keys, ())
+        _check_lengths(client_keys)
         _check_orders(client_keys)
         if len(survey_hash) != 32 or valid_until_unix_s >= 2**63:
             raise Refusal(Code.BAD_REQUEST, f"{len(survey_hash)} bytes; the hash of a survey has 32")
@@ -288,22 +261,22 @@ class Admission:
         Raises:
             Refusal: BAD_REQUEST for a key that has not 32 bytes.
         """
-        _check_lengths(client_keys, ())
+        _check_lengths(client_keys)
         return await self._store.run(StoreStep.COUNT_ANSWERED, lambda tx: tx.num_answered(round_ids, client_keys))
 
-    async def revoke(self, client_keys: Sequence[PublicKey], token_hashes: Sequence[Digest] = ()) -> int:
-        """Revokes clients and tokens for good, and returns how many were not revoked before.
+    async def revoke(self, client_keys: Sequence[PublicKey]) -> int:
+        """Revokes clients for good, and returns how many were not revoked before.
 
         What they have submitted stays: it has been acknowledged, and to take it out would let an operator choose, after
         the fact, whose reports are mixed together.
 
         Raises:
-            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes; then none is revoked.
+            Refusal: BAD_REQUEST for a key that has not 32 bytes; then none is revoked.
         """
-        _check_lengths(client_keys, token_hashes)
+        _check_lengths(client_keys)
         async with self._registering:
             roster = await self._roster()
-            fresh = {*client_keys, *token_hashes} - roster.revoked
+            fresh = set(client_keys) - roster.revoked
             roster.revoked |= fresh  # before it is durable: nothing that is decided from here on is committed behind it
             try:
                 await self._store.run(StoreStep.REVOKE_CLIENTS, lambda tx: tx.revoke(fresh))
@@ -314,7 +287,7 @@ class Admission:
     async def _roster(self) -> _Roster:
         if self._known is None:
             known = await self._store.run(
-                StoreStep.READ_ROSTER, lambda tx: _Roster(tx.client_keys(), tx.invited(), tx.tokens(), tx.revoked())
+                StoreStep.READ_ROSTER, lambda tx: _Roster(tx.client_keys(), tx.invited(), tx.revoked())
             )
             self._known = self._known or known
         return self._known

@@ -53,7 +53,6 @@ _OF_ROUNDS = (
     "opened",
     "documents",
 )  # on PostgreSQL each has _PARTS parts, each with some rounds
-_WHOLE = ("round_keys", "tokens")
 _BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
 
@@ -340,7 +339,7 @@ class _Postgresql(Database):
 
     def _places(self, connection: sa.Connection) -> list[str]:
         if not self._all_shredded:  # what was taken before this process began is not known
-            return [*_WHOLE, *(f"{table}_{part}" for table in _OF_ROUNDS for part in range(_PARTS))]
+            return ["round_keys", *(f"{table}_{part}" for table in _OF_ROUNDS for part in range(_PARTS))]
         part_of = (
             "SELECT part FROM generate_series(0, %(parts)s - 1) part "
             "WHERE satisfies_hash_partition('chunks'::regclass, %(parts)s, part, %(round_id)s::varchar)"

@@ -23,38 +23,33 @@ class Registration:
         self._peers = peers
 
     async def register(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:
-        """Registers clients' keys, for every round or for those of one survey, and one-use tokens.
+        """Registers clients' keys, for every round or for those of one survey.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), NOT_APPROVED (too few organisations have signed the
-                proposal), BAD_REQUEST (a key or hash of a wrong length, a key of small order, or tokens for a survey),
-                STORE_FAILED.
+                proposal), BAD_REQUEST (a key or hash of a wrong length, a key of small order), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
         proposal = proposal_to_register(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
         if request.survey_hash or request.valid_until_unix_s:
-            if request.token_hashes:
-                raise Refusal(Code.BAD_REQUEST, "a survey's clients have keys, and no tokens")
             scope = Digest(request.survey_hash), request.valid_until_unix_s
             return pb.RegisterClientsResponse(registered=await self._admission.invite(keys, *scope))
-        number = await self._admission.register(keys, list(map(Digest, request.token_hashes)))
-        return pb.RegisterClientsResponse(registered=number)
+        return pb.RegisterClientsResponse(registered=await self._admission.register(keys))
 
     async def revoke(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:
-        """Revokes clients' keys and one-use tokens; repeating the call changes nothing.
+        """Revokes clients' keys; repeating the call changes nothing.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), NOT_APPROVED (too few organisations have signed the
-                proposal), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
+                proposal), BAD_REQUEST (a key of a wrong length), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
         proposal = proposal_to_revoke(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
-        number = await self._admission.revoke(keys, list(map(Digest, request.token_hashes)))
-        return pb.RevokeClientsResponse(revoked=number)
+        return pb.RevokeClientsResponse(revoked=await self._admission.revoke(keys))
 
     async def count_answered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:
         """Returns how many of these clients have answered at least one of these rounds.

@@ -25,7 +25,6 @@ __all__ = [
     "STUDIES",
     "STUDY_ROUNDS",
     "SUBMISSIONS",
-    "TOKENS",
 ]
 
 METADATA = sa.MetaData()
@@ -56,14 +55,7 @@ INVITED = sa.Table(
     sa.Column("survey_hash", sa.LargeBinary, nullable=False),
     sa.Column("valid_until_unix_s", sa.BigInteger, nullable=False),
 )
-TOKENS = sa.Table(
-    "tokens",
-    METADATA,
-    sa.Column("token_hash", sa.LargeBinary, primary_key=True),
-    sa.Column("client_key", sa.LargeBinary),
-    sa.Column("round_id", sa.String),
-)
-REVOKED = sa.Table("revoked", METADATA, sa.Column("key_or_hash", sa.LargeBinary, primary_key=True))
+REVOKED = sa.Table("revoked", METADATA, sa.Column("client_key", sa.LargeBinary, primary_key=True))
 SUBMISSIONS = sa.Table(
     "submissions",
     METADATA,

@@ -22,7 +22,7 @@ from croupier.runtime.rows.roster import RosterRows
 from croupier.runtime.rows.rounds import RoundRow, RoundRows
 from croupier.runtime.rows.shredding import ChunkPlace, ShreddingRows
 from croupier.runtime.rows.studies import StudyRows
-from croupier.runtime.tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS, TOKENS
+from croupier.runtime.tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS
 
 __all__ = ["ChunkPlace", "RoundRow", "Transaction"]
 
@@ -61,10 +61,9 @@ class Transaction(
         This is one transaction; for a large round call `delete_admitted` until it returns False first.
         """
         self.shred_round(round_id)
-        mark_for_shredding(self._db, round_id, "submissions", "documents", "tokens")
+        mark_for_shredding(self._db, round_id, "submissions", "documents")
         for table in (SUBMISSIONS, CHUNKS, COSTS, ENDS):
             self._db.execute(table.delete().where(table.c.round_id == round_id))
         others = (DOCUMENTS.c.round_id == round_id) & DOCUMENTS.c.kind.not_in(list(kept))
         self._db.execute(DOCUMENTS.delete().where(others))
-        self._db.execute(TOKENS.update().where(TOKENS.c.round_id == round_id).values(client_key=b"", round_id=""))
         self.update_round(round_id, manifest=b"")

@@ -60,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 def services_text(services: Sequence[ServiceView]) -> Text:
-    """Returns a line for every service: its health, what is wrong, and how many keys and tokens are revoked there."""
+    """Returns a line for every service: its health, what is wrong, and how many keys are revoked there."""
     width = max(len(service["service"]) for service in services)
     lines = []
     for service in services:
@@ -72,7 +72,7 @@ def services_text(services: Sequence[ServiceView]) -> Text:
         else:
             said = [service["health"], *([problem] if problem else [])]
         if service.get("revoked"):
-            said.append(f"revoked keys and tokens: {service['revoked']:,}")
+            said.append(f"revoked keys: {service['revoked']:,}")
         lines.append("  ".join([f"{service['service']:{width}}", *said]))
     return Text("\n".join(lines))
 

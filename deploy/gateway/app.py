@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -32,7 +31,7 @@ from croupier.deploy.node.reload import FileWatch
 from croupier.deploy.node.versions import VersionWatch
 from croupier.deploy.page.participants import PAGE_PATH, Served, page_hash, served_pages
 from croupier.deploy.version_files import kept_versions
-from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
+from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, RETRY_AFTER_HEADER, code_name
 from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
 from croupier.net.retrying import retry_after_s
 from croupier.net.shares import Call, Caller, caller_at
@@ -40,7 +39,6 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.transport import Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
-from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = ["GATEWAY_PATHS", "make_app"]
@@ -194,7 +192,6 @@ class _Gateway:
         with self._messages.hold(call, max(length, CALL_BYTES)):
             raw = await call.wait_for(_body(request, length), ARRIVES_S, "your message")
             check_fields(raw)
-            _check_no_token(method, raw)
             with self._slots.hold(call):
                 return await self._pass_on(service, method, raw, _CALL_S)
 
@@ -299,19 +296,6 @@ async def _body(request: Request, length: int) -> bytes:
         if len(body) > length:
             raise HTTPException(413, "the body is longer than the request says")
     return bytes(body)
-
-
-def _check_no_token(method: str, raw: bytes) -> None:
-    signed: Sequence[pb.Submission] = ()
-    try:
-        if method == "Submit":
-            signed = pb.SubmitRequest.FromString(raw).submissions
-        elif method == "GetTickets":
-            signed = pb.GetTicketsRequest.FromString(raw).requests
-    except DecodeError as error:
-        raise Refusal(Code.BAD_REQUEST, "the bytes are not a message of this method") from error
-    if any(submission.token for submission in signed):
-        raise Refusal(Code.BAD_REQUEST, NO_TOKENS)
 
 
 def _refused(refusal: Refusal) -> Response:

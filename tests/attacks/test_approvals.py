@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from croupier.client.submission import new_client_key
+from croupier.operator.canaries import enrol_with_canaries, take_keys
 from croupier.operator.carry_out import carry_out, described_actions
 from croupier.operator.keys import make_deployment
 from croupier.operator.overview import approvals_of
@@ -25,7 +26,6 @@ from croupier.operator.proposals import (
 )
 from croupier.operator.roster import Enrolled, enrol, enrolled
 from croupier.operator.rounds import Operator
-from croupier.operator.tokens import issue_token_file
 from croupier.protocol.approvals import (
     MOST_VALID_S,
     approving_organisations,
@@ -117,7 +117,7 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
                     await operator.open_round(changed, RoundId("asked"))
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("another-round"))
-            for call in (operator.enrol([key]), operator.revoke([key]), operator.issue_tokens(1)):
+            for call in (operator.enrol([key]), operator.revoke([key])):
                 with is_not_approved():
                     await call
             assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
@@ -255,16 +255,16 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
         assert await enrol(home, [known], inside.transport) == 0  # the same command again, now approved
 
         with is_not_approved():
-            await issue_token_file(home, 3, tmp_path / "tokens.txt", transport=inside.transport)
+            await enrol_with_canaries(home, [replace(known, label="Bob")], 2, inside.transport)
         second = proposed({first})
-        assert await carry_out(home, approved(second), inside.transport) == ["done: register 3 one-use tokens"]
-        tokens = [bytes.fromhex(token) for token in (tmp_path / "tokens.txt").read_text().split()]
+        assert await carry_out(home, approved(second), inside.transport) == ["done: register 3 keys"]
+        keys = [public_key_of(key) for key in take_keys(home, 2)]
         async with inside.operator() as operator:
             with is_not_approved():
-                await operator.revoke([], tokens)
+                await operator.revoke(keys)
             third = proposed({first, second})
             await carry_out(home, approved(third), inside.transport)
-            assert set((await operator.revoke([], tokens)).values()) == {0}  # that has revoked all of them
+            assert set((await operator.revoke(keys)).values()) == {0}  # that has revoked all of them
 
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))

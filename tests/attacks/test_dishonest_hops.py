@@ -16,16 +16,17 @@ import sqlalchemy as sa
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.analyzer.service import AnalyzerService
-from croupier.client.submission import Participant
+from croupier.client.submission import Participant, new_client_key
 from croupier.client.verification import certified_chain, missing_at_hop
-from croupier.operator import canaries, tokens
-from croupier.operator.canaries import check_canaries, send_canaries
-from croupier.operator.tokens import issue_token_file
+from croupier.operator import canaries
+from croupier.operator.canaries import check_canaries, enrol_with_canaries, keep_keys, send_canaries, take_keys
+from croupier.operator.roster import Enrolled
 from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import public_key_of
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Digest, Lane, PublicKey, RoundId
+from croupier.protocol.names import Lane, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -248,16 +249,20 @@ async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_pat
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
 
 
+def new_clients() -> list[Enrolled]:
+    return [Enrolled(public_key_of(new_client_key()).hex()) for _ in range(20)]
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("with_tokens", [False, True])
+@pytest.mark.parametrize("reserved", [False, True])
 async def test_canaries_come_like_any_other_client(
-    tmp_path: Path, with_tokens: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reserved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They came at once, in one call, after their keys had been enrolled together: hop 1 could leave them alone."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
-        directory, handed_out = deployment.inside.directory, tmp_path / "tokens.txt"
+        directory = deployment.inside.directory
         hop_1, seen, enrolled = deployment.service("shuffler-1"), list[tuple[float, int]](), list[int]()
         transport = deployment.inside.transport
         assert isinstance(hop_1, ShufflerService)
@@ -267,15 +272,14 @@ async def test_canaries_come_like_any_other_client(
             seen.append((asyncio.get_running_loop().time(), len(submissions)))
             return await submit(terms, size, submissions, *how)
 
-        async def seen_register(keys: Sequence[PublicKey], tokens: Sequence[Digest] = ()) -> int:
-            enrolled.append(len(keys) + len(tokens))
-            return await register(keys, tokens)
+        async def seen_register(keys: Sequence[PublicKey]) -> int:
+            enrolled.append(len(keys))
+            return await register(keys)
 
         monkeypatch.setattr(hop_1.admission, "submit", seen_submit)
         monkeypatch.setattr(hop_1.admission, "register", seen_register)
-        if with_tokens:
-            await issue_token_file(directory, 20, handed_out, 5, transport)
-            assert len(set(handed_out.read_text().split())) == 20
+        if reserved:
+            await enrol_with_canaries(directory, new_clients(), 5, transport)
             assert enrolled == [25]  # all of them together
             enrolled.clear()
         assert await send_canaries(directory, terms.round_id, 5, transport, over_s=600.0) == 5
@@ -283,7 +287,7 @@ async def test_canaries_come_like_any_other_client(
         assert [count for _, count in seen] == [1] * 5
         assert len(set(times)) == 5
         assert times[-1] - times[0] > 10.0  # all of five within a sixtieth of the time: once in 300,000 runs
-        assert enrolled == ([] if with_tokens else [1] * 5)
+        assert enrolled == ([] if reserved else [1] * 5)
 
 
 @pytest.mark.asyncio
@@ -332,10 +336,10 @@ async def test_canaries_that_did_not_arrive_come_with_the_next_call(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("with_tokens", [False, True])
+@pytest.mark.parametrize("reserved", [False, True])
 @pytest.mark.parametrize("point", [("seal_prepared", True), ("seal_prepared", False), ("send", False)])
 async def test_canaries_of_a_process_that_dies_around_their_tickets_come_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: tuple[str, bool], with_tokens: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: tuple[str, bool], reserved: bool
 ) -> None:
     """Their tickets were lost with the process, and the round's certificate was worse for it."""
     (name, first), function = point, getattr(canaries, point[0])
@@ -349,8 +353,8 @@ async def test_canaries_of_a_process_that_dies_around_their_tickets_come_again(
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
         directory, transport = deployment.inside.directory, deployment.inside.transport
         await deployment.admit(terms, await deployment.seal(terms, 30))
-        if with_tokens:
-            await issue_token_file(directory, 20, tmp_path / "tokens.txt", 3, transport)
+        if reserved:
+            await enrol_with_canaries(directory, new_clients(), 3, transport)
         with monkeypatch.context() as broken:
             broken.setattr(canaries, name, die)
             with pytest.raises(RuntimeError, match="killed"):
@@ -363,7 +367,7 @@ async def test_canaries_of_a_process_that_dies_around_their_tickets_come_again(
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: Path) -> None:
-    """The command ended as if all was well; into a round that had ended it even sent its tokens."""
+    """The command ended as if all was well; into a round that had ended it even took their reserved keys."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
         await deployment.admit(terms, await deployment.seal(terms, 30))
@@ -374,10 +378,10 @@ async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: 
         await deployment.finish(terms)
         with pytest.raises(Refusal, match=naming(Code.ROUND_CLOSED.message, "4 of 4 canaries")):
             await late
-        tokens.keep_tokens(directory, ["00" * 32])
+        keep_keys(directory, [key := new_client_key()])
         with pytest.raises(Refusal, match=naming(Code.ROUND_CLOSED.message, "DELIVERED")):
             await send_canaries(directory, terms.round_id, 1, transport)
-        assert tokens.take_tokens(directory, 1) == [bytes(32)]
+        assert take_keys(directory, 1) == [key]
 
 
 @pytest.mark.asyncio

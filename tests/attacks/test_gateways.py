@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 import croupier
@@ -22,7 +21,6 @@ from croupier.protocol.names import Lane, PrivateKey, PublicKey
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support import settings
 from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at
@@ -198,21 +196,6 @@ async def test_a_list_is_read_no_further_than_its_signed_number(tmp_path: Path, 
             await asked.verify()
         assert refused.value.code is Code.BAD_BATCH
         assert len(pages) == {1000: 1, 7: 4}[hashes]  # of 25 hashes
-
-
-async def test_a_gateway_gets_no_token_that_it_could_use_itself(tmp_path: Path) -> None:
-    async with behind(tmp_path) as (at, gateway, terms, make):
-        asked = await (await make()).round()
-        (token,) = await at.operator.issue_tokens(1)
-        gateway.seen.clear()
-        with pytest.raises(ValueError, match=naming("gateway", "token")):
-            await asked.submit(1, 1.0, token=token)
-        assert gateway.seen == []
-        with_token = sign_submission(terms.hash, os.urandom(64), new_client_key(), token, "tickets")
-        request = pb.GetTicketsRequest(round_id=terms.round_id, requests=[with_token])
-        with pytest.raises(grpc.aio.AioRpcError, match=naming(Code.BAD_REQUEST.message, "gateway", "token")):
-            await stubs.AccountantStub(asked.client.accountant).GetTickets(request)
-        assert gateway.seen == []
 
 
 async def test_no_value_and_no_budget_shows_in_what_a_gateway_sees(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 import pytest_asyncio
@@ -28,7 +26,7 @@ from croupier.operator.invitations import (
 from croupier.operator.roster import enrolled, note_revoked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.invitations import Invitation
+from croupier.protocol.invitations import Invitation, key_of_rounds
 from croupier.protocol.names import PrivateKey
 from tests.support import settings
 from tests.support.gateways import reached_at
@@ -69,26 +67,29 @@ async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path:
 
 
 async def test_a_survey_with_a_list_admits_its_list_only(at: Table, tmp_path: Path) -> None:
-    """No enrolled key, no link for rounds by themselves and no token, once there is a list."""
+    """No enrolled key and no link for rounds by themselves, once there is a list."""
     survey = await opened_survey(at)
     where, how = at.inside.directory, at.inside.transport
     key = new_client_key()
     await at.operator.enrol([public_key_of(key)])
     (fragment,) = await new_invitations(where, ["Bob"], transport=how)
-    of_rounds = base64.urlsafe_b64decode(parse_qs(fragment)["key"][0] + "=")
-    first, token = await at.operator.issue_tokens(2)
+    of_rounds = f"https://gateway.example/participate#{fragment}"
     async with at.operator.client(tmp_path / "client") as client:
         mood, *_ = await fetch_survey(client)
-        await mood.submit("very", 1.0, person="before", token=first)
+        await mood.submit("very", 1.0, person="before", key=key)
         (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
-        ways: dict[str, Any] = {"own key": {"key": key}, "rounds": {"key": of_rounds}, "token": {"token": token}}
+        ways: dict[str, Any] = {"own key": {"key": key}, "rounds": {"invitation": of_rounds}}
         for person, how_admitted in ways.items():
             with pytest.raises(Refusal) as refused:
                 await mood.submit("very", 1.0, person=person, **how_admitted)
             assert refused.value.code is Code.UNKNOWN_CLIENT
         await mood.submit("very", 1.0, person="Ada", invitation=link)
         plain = await at.operator.open_round(settings())
-        await (await client.round(plain.round_id)).submit(1, 1.0, person="own key", key=key)
+        for person, how_admitted in ways.items():
+            await (await client.round(plain.round_id)).submit(1, 1.0, person=person, **how_admitted)
+        with pytest.raises(ValueError, match=naming("key", "incomplete")) as refused_link:
+            await (await client.round(plain.round_id)).submit(1, 1.0, person="cut", invitation=of_rounds[:-70])
+        assert "key=" not in str(refused_link.value)
     assert await num_answered(where, survey.survey_id, how) == 1
 
 
@@ -99,8 +100,7 @@ async def test_nobody_gets_a_second_link_to_the_same_rounds(at: Table, tmp_path:
 
     async def link(name: str) -> PrivateKey:
         await invite(where, ada, tmp_path / name, gateway, transport=how)
-        fragment = (tmp_path / name).read_text().splitlines()[1].partition("#")[2]
-        return PrivateKey(base64.urlsafe_b64decode(parse_qs(fragment)["key"][0] + "="))
+        return key_of_rounds((tmp_path / name).read_text().splitlines()[1])
 
     key = await link("first.csv")
     with pytest.raises(ValueError, match=naming("'Ada'", "revoke")):
@@ -198,7 +198,7 @@ async def test_who_has_answered_gets_no_second_invitation(at: Table, tmp_path: P
 
 
 async def test_an_invitation_goes_through_a_gateway_unseen(at: Table, tmp_path: Path) -> None:
-    """What a one-use token cannot do: the gateway sees the public half and signatures, never the secret or the key."""
+    """The gateway sees the public half and signatures, never the secret or the key."""
     survey = await opened_survey(at)
     (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
     read = Invitation.read(link)

@@ -32,7 +32,6 @@ ALICE, BOB = (
         letter * 90,
         BudgetRecord(encode_budget(1.0, 1e-6), letter * 15 + b"r"),
         PrivateKey(letter * 63 + b"k"),
-        letter * 31 + b"t",
         PrivateKey(letter * 31 + b"a"),
         (letter * 31 + b"1", letter * 31 + b"2"),
     )
@@ -156,7 +155,7 @@ def test_a_seized_device_shows_no_report_that_was_prepared(tmp_path: Path, end: 
     path, now = tmp_path / "outbox.db", 1e9
     outbox = Outbox(path, lambda: now)
     outbox.prepare(RoundId("round"), {"alice": ALICE})
-    secrets = [ALICE.sealed, ALICE.record.salt, ALICE.key, ALICE.token, ALICE.answer_key, *ALICE.blinds]
+    secrets = [ALICE.sealed, ALICE.record.salt, ALICE.key, ALICE.answer_key, *ALICE.blinds]
 
     def on_disk() -> list[bool]:
         files = b"".join(file.read_bytes() for file in tmp_path.iterdir())

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import pytest
 
 from croupier.client.one_answer import Respondent
 from croupier.protocol.names import PrivateKey, PublicKey
 from tests.support.messages import naming
 
-KEY, TOKEN, PUBLIC = b"\1" * 32, b"\2" * 32, b"\3" * 32
-OF_KEY, OF_TOKEN = PUBLIC.hex(), f"token {sha256(TOKEN).hexdigest()}"
+KEY, PUBLIC = b"\1" * 32, b"\3" * 32
+OF_KEY = PUBLIC.hex()
 
 
 @pytest.mark.parametrize(
@@ -20,14 +18,11 @@ OF_KEY, OF_TOKEN = PUBLIC.hex(), f"token {sha256(TOKEN).hexdigest()}"
         (Respondent(), (), OF_KEY),
         (Respondent(), ("earlier",), OF_KEY),
         (Respondent(key=PrivateKey(KEY)), (), OF_KEY),
-        (Respondent(token=TOKEN), ("earlier",), OF_TOKEN),
-        (Respondent(key=PrivateKey(KEY), token=TOKEN), (), OF_KEY),
-        (Respondent("ada", token=TOKEN), ("earlier",), "person ada"),
+        (Respondent("ada", PrivateKey(KEY)), ("earlier",), "person ada"),
         (Respondent(new_key=True), (), OF_KEY),
         (Respondent(new_key=True), ("earlier",), "earlier"),
         (Respondent(new_key=True), ("earlier", "later"), OF_KEY),
         (Respondent(new_key=True, key=PrivateKey(KEY)), ("earlier",), OF_KEY),
-        (Respondent(new_key=True, token=TOKEN), ("earlier",), OF_TOKEN),
         (Respondent(new_key=True, another_person=True), ("earlier",), OF_KEY),
     ],
 )
@@ -37,17 +32,12 @@ def test_a_person_keeps_one_name(respondent: Respondent, known: tuple[str, ...],
 
 def test_several_people_may_answer_only_where_it_is_said() -> None:
     assert Respondent().alone
-    assert Respondent(key=PrivateKey(KEY), token=TOKEN, new_key=True).alone
+    assert Respondent(key=PrivateKey(KEY), new_key=True).alone
     assert not Respondent("ada", key=PrivateKey(KEY)).alone
     assert not Respondent(another_person=True).alone
 
 
 def test_a_respondent_that_cannot_be_is_refused_and_secrets_are_not_shown() -> None:
-    with pytest.raises(ValueError, match=naming("token", 62, 64)):
-        Respondent(token=TOKEN[1:])
-    with pytest.raises(ValueError, match=naming("key and token")):
+    with pytest.raises(ValueError, match=naming("key")):
         Respondent("ada")
-    assert (
-        repr(Respondent(key=PrivateKey(KEY), token=TOKEN))
-        == "Respondent(person='', new_key=False, another_person=False)"
-    )
+    assert repr(Respondent(key=PrivateKey(KEY))) == "Respondent(person='', new_key=False, another_person=False)"

@@ -308,13 +308,13 @@ async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> Non
     terms = (await find_study(scene.client)).rounds[0]
     others = {
         name: prepare_one(terms, onion_of(terms), Participant(value, 1.0))
-        for name, value in (("person ann", 0), ("person bob", 1), ("token ab", 1))
+        for name, value in (("person ann", 0), ("person bob", 1), ("ab", 1))
     }
     scene.client.outbox.prepare(terms.round_id, others)
     of_another_study = RoundId("wellbeing-work-w1-1")
-    scene.client.outbox.prepare(of_another_study, {"token ab": others["token ab"]})
+    scene.client.outbox.prepare(of_another_study, {"ab": others["ab"]})
     scene.client.leave("wellbeing")
-    assert set(scene.client.outbox.prepared(of_another_study)) == {"token ab"}
+    assert set(scene.client.outbox.prepared(of_another_study)) == {"ab"}
     assert set(scene.client.outbox.prepared(terms.round_id)) == {"person ann", "person bob"}
 
 

@@ -16,6 +16,7 @@ import croupier
 from croupier.client.limits import write_limits
 from croupier.client.submission import Sealed, new_client_key
 from croupier.protocol.errors import Code
+from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
@@ -144,25 +145,24 @@ async def test_limits_of_the_person_and_of_the_application(tmp_path: Path) -> No
 async def test_several_people_answer_once_each(tmp_path: Path) -> None:
     async with laid(tmp_path) as (here, make):
         terms = await here.operator.open_round(settings())
-        tokens = await here.operator.issue_tokens(4)
+        keys = [new_client_key() for _ in range(4)]
+        await here.operator.enrol([public_key_of(key) for key in keys])
         client = await enrolled(here, make())
         asked = await client.round()
-        twice = await asyncio.gather(*(asked.submit(1, 0.6, person="ada", token=tokens[0]) for _ in range(2)))
+        twice = await asyncio.gather(*(asked.submit(1, 0.6, person="ada", key=keys[0]) for _ in range(2)))
         assert [(receipt.person, receipt.local_epsilon, receipt.sealed_before) for receipt in twice] == [
             ("ada", 0.5, False),
             ("ada", 0.5, True),
         ]
-        await asked.submit("0", 1.0, person="grace", token=tokens[1])
-        assert (
-            await asked.submit(0, 1.0, person="grace", token=tokens[2])
-        ).sealed_before  # tokens do not make a person
-        with refused(Code.TOKEN_USED):
-            await asked.submit(1, 1.0, person="mallory", token=tokens[0])
-        with pytest.raises(ValueError, match=naming("key and token")):
+        await asked.submit("0", 1.0, person="grace", key=keys[1])
+        assert (await asked.submit(0, 1.0, person="grace", key=keys[2])).sealed_before  # keys do not make a person
+        with refused(Code.TICKETS_GIVEN):
+            await asked.submit(1, 1.0, person="mallory", key=keys[0])
+        with pytest.raises(ValueError, match=naming("key")):
             await asked.submit(1, 1.0, person="alan")
-        for token in (b"", tokens[3]):
+        for key in (b"", keys[3]):
             with pytest.raises(croupier.OtherPersonError, match=naming("2 answers", "person")):
-                await asked.submit(1, 1.0, token=token)
+                await asked.submit(1, 1.0, key=key)
         assert await num_admitted(here, terms.round_id) == 2
 
 
@@ -182,8 +182,6 @@ async def test_what_cannot_be_answered_costs_nothing(tmp_path: Path) -> None:
             await asked.submit("bad", 0.1)
         with refused(Code.UNKNOWN_CLIENT):
             await asked.submit("bad", 1.0)
-        with refused(Code.UNKNOWN_TOKEN):
-            await asked.submit("bad", 1.0, token=bytes(32))
         with refused(Code.UNKNOWN_CLIENT):
             await asked.submit("bad", 1.0, key=new_client_key())
         assert client.spent.local_epsilon == 0

@@ -19,12 +19,17 @@ from typing import Any
 import pytest
 
 import croupier
+from croupier.client.submission import new_client_key
+from croupier.operator.invitations import People, invite
+from croupier.protocol.invitations import rounds_fragment
 from croupier.protocol.names import PublicKey
+from croupier.show.csv_file import csv_records
 from examples import batch_job, offline_device, web_backend
 from tests.support import settings
 from tests.support.rounds import QUESTIONS, Table, people, table
 
 ROOT = Path(__file__).parents[2]
+GATEWAY = "https://gateway.example"
 
 
 def post(server: ThreadingHTTPServer, body: Any) -> tuple[int, dict[str, Any]]:
@@ -48,7 +53,7 @@ def run(*program: str | Path, expect: int = 0, place: Path = ROOT) -> str:
 def serve_visitors(deployment: Path, round_id: str, visitors: Path) -> None:
     with (
         croupier.connect(deployment, directory=visitors.parent / "backend", patience_s=5) as client,
-        web_backend.make_server(client, web_backend.read_tokens(visitors), port=0) as server,
+        web_backend.make_server(client, web_backend.read_links(visitors), port=0) as server,
     ):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -63,7 +68,7 @@ def serve_visitors(deployment: Path, round_id: str, visitors: Path) -> None:
             for body in bodies:
                 status, said = post(server, body)
                 assert (status, said["error"][:12]) == (400, "the body mus")
-            assert post(server, {"visitor": "mallory", "answer": 1})[1]["code"] == "UNKNOWN_TOKEN"
+            assert post(server, {"visitor": "mallory", "answer": 1})[1]["code"] == "UNKNOWN_CLIENT"
         finally:
             server.shutdown()
             thread.join()
@@ -116,15 +121,18 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
     async with table(tmp_path, 1, over_tls=True) as here:
         terms = await here.operator.open_round(settings())
         await here.submit(terms, people(QUESTIONS[0], 20, seed=3))
-        tokens = [token.hex() for token in await here.operator.issue_tokens(4)]
-        deployment = here.inside.directory / "deployment.toml"
+        place, how = here.inside.directory, here.inside.transport
+        deployment = place / "deployment.toml"
 
         visitors = tmp_path / "visitors.csv"
-        visitors.write_text(f"name,token\nada,{tokens[0]}\ngrace,{tokens[1]}\nmallory,{bytes(32).hex()}\n")
+        await invite(place, People(("name",), (("ada",), ("grace",))), visitors, GATEWAY, transport=how)
+        stranger = rounds_fragment(new_client_key(), here.deployment.fingerprint)
+        visitors.write_text(f"{visitors.read_text()}mallory,{GATEWAY}#{stranger}\n")
         await asyncio.to_thread(serve_visitors, deployment, terms.round_id, visitors)
 
-        names = ("name", "answer", "max_local_epsilon", "token")
-        rows = [dict(zip(names, (f"p{n}", "1", "0.7", token), strict=True)) for n, token in enumerate(tokens[2:])]
+        batched = People(("name", "answer", "max_local_epsilon"), (("p0", "1", "0.7"), ("p1", "1", "0.7")))
+        await invite(place, batched, tmp_path / "people.csv", GATEWAY, transport=how)
+        rows = csv_records((tmp_path / "people.csv").read_text())
         async with croupier.AsyncClient(deployment, directory=tmp_path / "batch") as batch:
             for _ in range(2):
                 outcomes = await batch_job.answer_for_all(batch, [*rows, rows[0] | {"name": "p2", "answer": "maybe"}])

@@ -37,7 +37,6 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "keygen",
         "rotate",
         "enrol",
-        "tokens",
         "revoke",
         "serve",
         "up",

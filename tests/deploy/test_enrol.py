@@ -16,8 +16,7 @@ from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import run_fleet
 from croupier.operator.keys import make_client_key, make_deployment
-from croupier.operator.roster import Enrolled, enrol, enrolled, read_keys
-from croupier.operator.tokens import revoke
+from croupier.operator.roster import Enrolled, enrol, enrolled, read_keys, revoke
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -104,7 +103,7 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
         status = (await at.operator.status())[0]
         assert isinstance(status, rpc.StatusResponse)
         assert status.rounds[0].num_items == 2, "the third key was not enrolled"
-        await revoke(place, [BOB, EVE], [], transport)
+        await revoke(place, [BOB, EVE], transport)
         assert [bool(client.revoked_at) for client in enrolled(place)] == [False, True, True]
         with pytest.raises(ValueError, match=naming("8139770e…", "(Bob)", "revoked")):
             await enrol(place, [mine, Enrolled(BOB, "Bob")], transport)
@@ -120,6 +119,7 @@ def test_the_command_lists_and_says_what_it_takes(tmp_path: Path) -> None:
     assert croupier("enrol", "--list", *here) == "no client has been enrolled from here"
     assert "nothing to enrol" in croupier("enrol", *here, expect=2)
     assert "takes no file" in croupier("enrol", "--list", "--label", "Ada", *here, expect=2)
+    assert re.search(naming("canaries is -1"), croupier("enrol", "--canaries", "-1", *here, expect=2))
     said = croupier("enrol", "-", "--label", "Ada", *here, typed=f"{ADA}\n{BOB}\n", expect=2)
     assert re.search(naming("2 keys"), said)
     assert json.loads(croupier("enrol", "--list", "--json", *here)) == {"enrolled": []}

@@ -314,13 +314,13 @@ def test_nothing_of_an_answer_needs_to_stand_in_the_command_line(
 ) -> None:
     """Other users of the machine read it there; of the budget there was no other way."""
     make_deployment(tmp_path, "local", 1)
-    for name, value in (("VALUE", "1"), ("EPSILON", "1"), ("TOKEN", "ab")):
+    for name, value in (("VALUE", "1"), ("EPSILON", "nothing")):
         monkeypatch.setenv(f"CROUPIER_{name}", value)
-    assert refused("submit", "--dir", tmp_path) == "croupier: the token has 2 hexadecimal digits; it must have 64"
+    assert re.search(naming("--epsilon", "CROUPIER_EPSILON"), refused("submit", "--dir", tmp_path))
 
 
-def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> None:
-    """Its bytes were shown, or the library's words for them, or a traceback; and short tokens went to the services."""
+def test_a_key_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path) -> None:
+    """Its bytes were shown, or the library's words for them, or a traceback."""
     make_deployment(tmp_path, "local", 1)
     here = ("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path)
     for number, content in enumerate((b"zz", b"abcd", b"\xff" * 32)):
@@ -329,10 +329,8 @@ def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> N
         said = refused(*here, "--key", file)
         assert re.search(naming(file), said)
         assert content.decode("latin-1") not in said.removeprefix(f"croupier: {file}")
-    assert refused(*here, "--token", "abcd") == "croupier: the token has 4 hexadecimal digits; it must have 64"
-    no_text = f"croupier: {tmp_path}/key-2 is not a text file; it must be UTF-8"
-    assert refused(*here, "--token-file", tmp_path / "key-2") == no_text
-    assert refused("revoke", "--token-file", tmp_path / "key-2", "--dir", tmp_path) == no_text
+    refused_value = refused("submit", "--value-file", tmp_path / "key-2", *here[3:])
+    assert refused_value == f"croupier: {tmp_path}/key-2 is not a text file; it must be UTF-8"
 
 
 def test_a_service_names_the_file_that_it_cannot_use(

@@ -101,21 +101,17 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         lost = tmp_path / "lost.key"
         public = (await asyncio.to_thread(answer, "keygen", "--client", lost))["client_key"]
         await operator.enrol([PublicKey(bytes.fromhex(public))])
-        tokens = tmp_path / "tokens.txt"
-        await say("tokens", "2", "--out", tokens)
-        new = (await ask("revoke", public, "--token-file", tokens))["revoked"]
-        assert new == {"accountant": 3, "shuffler-1": 3}
+        new = (await ask("revoke", public, HEX))["revoked"]
+        assert new == {"accountant": 2, "shuffler-1": 2}
         thief = ("submit", "--value", "1", "--epsilon", "0.5", "--key", lost, "--another-person", "--round", terms)
         assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
         assert re.search(naming("FILE.pub"), " ".join((await say(*thief, expect=6)).stderr.split()))
         stranger = ("submit", "--value", "1", "--epsilon", "0.5", "--another-person", "--round", terms)
         assert re.search(naming("--key"), " ".join((await say(*stranger, expect=6)).stderr.split()))
-        said = await say(*stranger, "--token", HEX, expect=6)
-        assert said.stderr.startswith(f"croupier: {Code.UNKNOWN_TOKEN.message}")
         told = await ask("status")
-        assert [service["revoked"] for service in told["services"]] == [3, 3, 0]
+        assert [service["revoked"] for service in told["services"]] == [2, 2, 0]
         said = await say("status")
-        assert said.stdout.count("revoked keys and tokens: 3") == 2
+        assert said.stdout.count("revoked keys: 2") == 2
         assert f"\n{terms}\n" in said.stdout
         assert "1 report, 20 needed" in said.stdout
         shown = await ask("round", "show")
@@ -195,12 +191,9 @@ async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -
 def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
     here = ("--dir", tmp_path / "d")
-    assert "nothing to revoke" in refused("revoke", *here)
     assert "key 2 has 2 characters; it must be 64 hexadecimal digits" in refused("revoke", HEX, "zz", *here)
-    tokens = tmp_path / "tokens.txt"
-    tokens.write_text(f"{HEX}\nsecret{HEX}\n")
-    said = refused("revoke", "--token-file", tokens, *here)
-    assert "token 2 has 70 characters" in said
+    said = refused("revoke", HEX, f"secret{HEX}", *here)
+    assert "key 2 has 70 characters" in said
     assert HEX not in said
     assert "lifetime_epsilon is -1.0; it must be greater than 0" in refused("limits", "--lifetime-epsilon", "-1", *here)
     assert not (tmp_path / "d" / "client" / "limits.toml").exists()
@@ -212,7 +205,7 @@ def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     sealed = pb.Publication(round_id="round", sealed_result=b"sealed")
     for publication, file, why in (
         (sealed, Path(f"{key}.pub"), "collector's"),
-        (sealed, tokens, "this.*collector's"),
+        (sealed, tmp_path / "d" / "deployment.toml", "this.*collector's"),
         (pb.Publication(round_id="round"), key, "'round'"),
     ):
         with pytest.raises(ValueError, match=why):

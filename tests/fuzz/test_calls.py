@@ -181,7 +181,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "GetInclusion": [rpc.GetInclusionRequest(round_id=here, offset=1)],
         "RegisterClients": [pb.RegisterClientsRequest(client_keys=[bytes(32), submission.client_key])],
         "CountAnswered": [pb.CountAnsweredRequest(round_ids=["r"], client_keys=[b"\1" * 32])],
-        "RevokeClients": [pb.RevokeClientsRequest(client_keys=[b"\1" * 32], token_hashes=[bytes(32)])],
+        "RevokeClients": [pb.RevokeClientsRequest(client_keys=[b"\1" * 32])],
         "GetTickets": [
             pb.GetTicketsRequest(round_id=here, requests=[asked] * count)
             for asked in (submission, sign_submission(terms.hash, bytes(64), new_client_key(), purpose="tickets"))

@@ -22,7 +22,6 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.protocol.errors import Code
 from tests.support.command_line import answer, as_process, croupier, running, stopped_with_us
 from tests.support.messages import naming
 
@@ -239,34 +238,6 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     said = " ".join(croupier(*lost, "--key", key, expect=2).stderr.split())
     assert re.search(naming("--another-person"), said)
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
-
-
-def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> None:
-    round_id = answer("round", "open", "tokens", "--dir", up, "--max-batch-size", "100")["round_id"]
-    file = tokens = tmp_path / "tokens.txt"
-    assert answer("tokens", "2", "--out", file, "--dir", up)["count"] == 2
-    assert file.stat().st_mode & 0o077 == 0
-    first, second = file.read_text().split()
-    arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1")
-    assert answer(*arguments, "--value", "1", "--token", first)["code"] == "ACCEPTED"
-    # Nothing new, although a key file was never kept; a stolen token in another person's hands is of no use.
-    assert answer(*arguments, "--value", "0", "--token", first, expect=6)["code"] == "ALREADY_ANSWERED"
-    assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
-    key = tmp_path / "thief.key"
-    answer("keygen", "--client", key)
-    # Reproduction: who had lost a key, or had two tokens, was randomized a second time without a word.
-    refused = croupier(*arguments, "--value", "0", "--token", second, expect=2)
-    assert "under another key" in " ".join(refused.stderr.split())
-    other = (*arguments, "--another-person")
-    refused = croupier(*other, "--value", "0", "--token", first, "--key", key, expect=6)
-    assert Code.TOKEN_USED.message in refused.stderr
-    refused = croupier(*other, "--value", "0", "--token", "00" * 32, expect=6)
-    assert Code.UNKNOWN_TOKEN.message in refused.stderr
-    file = tmp_path / "token"
-    file.write_text(f"{second}\n")
-    assert answer(*other, "--value-file", "-", "--token-file", file, typed="1\n")["code"] == "ACCEPTED"
-    assert "64 hexadecimal digits" in croupier(*arguments, "--value", "0", "--token", "zz", expect=2).stderr
-    assert "tokens.txt exists" in croupier("tokens", "2", "--out", tokens, "--dir", up, expect=2).stderr
 
 
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:

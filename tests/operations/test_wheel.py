@@ -97,7 +97,7 @@ import croupier
 assert croupier.__file__.startswith(sys.prefix)
 assert croupier.certify([1.0] * 10_000, "rr", delta=1e-6).grade == "CERTIFIED"
 with croupier.connect("d", directory="device") as client:
-    receipt = client.round().submit(1, max_local_epsilon=1.0, token=bytes.fromhex(open("tokens.txt").read()))
+    receipt = client.round().submit(1, max_local_epsilon=1.0, invitation=open("links.csv").read().split(",")[-1])
     print(receipt.local_epsilon)
 (command,) = importlib.metadata.entry_points(group="console_scripts", name="croupier")
 assert command.load().__module__ == "croupier.cli"
@@ -198,7 +198,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
     command("up", "--dir", "d", "--hops", "1")
     try:
         command("round", "open", "smokes", "--dir", "d", "--grid", "1", "--min-batch-size", "20")
-        command("tokens", "1", "--dir", "d", "--out", "tokens.txt")
+        command("invite", "rounds", "links.csv", "--count", "1", "--dir", "d", "--gateway", "https://gateway.example")
         done = run([python, "-c", USES_THE_LIBRARY], environment, traps)
         assert (done.stdout, done.returncode) == ("1.0\n", 0), done.stderr
     finally:

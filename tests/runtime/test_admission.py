@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId, StorageKey
+from croupier.protocol.names import PrivateKey, PublicKey, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime import admission as room
 from croupier.runtime.admission import Admission
@@ -205,10 +205,6 @@ async def test_keys_are_registered_once_and_checked(store: Store, pool: WorkerPo
     assert await codes(admission, submission(7)) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
 
 
-def with_token(client: int, token: bytes, fill: int = 0, terms: RoundTerms = TERMS) -> pb.Submission:
-    return sign_submission(terms.hash, bytes([fill]) * SIZE, PrivateKey(private(client)), token)
-
-
 @pytest.mark.asyncio
 async def test_an_empty_envelope_asks_whether_a_client_would_be_admitted(store: Store, pool: WorkerPool) -> None:
     """It gets the code that a full one would, and nothing is stored; signed, so that nobody else learns the code."""
@@ -243,56 +239,6 @@ async def test_an_empty_envelope_asks_whether_a_client_would_be_admitted(store: 
     hop_1 = Admission(store, pool, "submit", lambda *_: None)
     request = sign_submission(terms.hash, b"", PrivateKey(private(3)))
     assert (await hop_1.submit(terms, SIZE, [request]))[0] == [pb.SUBMISSION_CODE_WRONG_SIZE]
-
-
-TOKEN, OTHER = b"t" * 32, b"u" * 32
-USED, UNKNOWN = pb.SUBMISSION_CODE_TOKEN_USED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN
-
-
-@pytest.mark.asyncio
-async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPool) -> None:
-    admission = await opened(store, pool)
-    assert await admission.register([], [Digest(hashlib.sha256(TOKEN).digest())] * 2) == 1
-    assert await codes(admission, with_token(8, TOKEN), with_token(9, TOKEN), with_token(9, OTHER)) == [
-        ACCEPTED,
-        USED,
-        UNKNOWN,
-    ]
-    again = Admission(store, pool, "submit")  # a restart knows what is spent
-    answers = await codes(again, with_token(8, TOKEN), with_token(8, TOKEN, fill=1), with_token(9, TOKEN))
-    assert answers == [ACCEPTED, EXISTS, USED]
-    other_round = make_kit(round_id="round-2").terms
-    await store.run("look", lambda tx: tx.add_round(RoundId("round-2"), TERMS.suite, {}))
-    await store.run("look", lambda tx: tx.update_round(RoundId("round-2"), state=pb.ROUND_STATE_OPEN))
-    late = with_token(8, TOKEN, terms=other_round)
-    assert (await again.submit(other_round, SIZE, [late]))[0] == [USED]
-
-
-@pytest.mark.asyncio
-async def test_a_stolen_token_is_useless_in_another_clients_submission(store: Store, pool: WorkerPool) -> None:
-    admission = await opened(store, pool)
-    await admission.register([], [Digest(hashlib.sha256(token).digest()) for token in (TOKEN, OTHER)])
-    swapped = with_token(8, TOKEN)
-    swapped.token = OTHER
-    assert await codes(admission, swapped, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_BAD_SIGNATURE, ACCEPTED]
-    assert await codes(admission, with_token(9, OTHER)) == [ACCEPTED]
-
-
-@pytest.mark.asyncio
-async def test_registered_clients_spend_no_token(store: Store, pool: WorkerPool) -> None:
-    admission = await opened(store, pool)
-    await admission.register([], [Digest(hashlib.sha256(TOKEN).digest())])
-    assert await codes(admission, with_token(1, TOKEN), with_token(8, TOKEN)) == [ACCEPTED, ACCEPTED]
-
-
-@pytest.mark.asyncio
-async def test_a_token_lost_with_its_commit_is_free_again(store: Store, pool: WorkerPool) -> None:
-    admission = await opened(store, pool)
-    await admission.register([], [Digest(hashlib.sha256(TOKEN).digest())])
-    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
-    assert await codes(admission, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_ROUND_CLOSED]
-    await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
-    assert await codes(admission, with_token(9, TOKEN)) == [ACCEPTED]
 
 
 @pytest.mark.asyncio
@@ -378,38 +324,26 @@ async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(
 @pytest.mark.asyncio
 async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store: Store, pool: WorkerPool) -> None:
     admission, stranger = await opened(store, pool), pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-    token = b"t" * 32
-    hashes = [hashlib.sha256(token).digest()]
-    await admission.register([], list(map(Digest, hashes)))
-    guest = sign_submission(TERMS.hash, bytes(SIZE), PrivateKey(private(9)), token)
     assert await codes(admission, submission(1)) == [ACCEPTED]
-    assert (
-        await admission.revoke(
-            [PublicKey(public(1)), PublicKey(public(2)), PublicKey(public(8))], list(map(Digest, hashes))
-        )
-        == 4
-    )
-    assert await admission.revoke([PublicKey(public(1)), PublicKey(public(2))], list(map(Digest, hashes))) == 0
+    assert await admission.revoke([PublicKey(public(1)), PublicKey(public(2)), PublicKey(public(8))]) == 3
+    assert await admission.revoke([PublicKey(public(1)), PublicKey(public(2))]) == 0
     for known in (
         admission,
         Admission(store, pool, "submit"),
     ):  # also after a restart, and for a key that was never registered
-        assert await known.register([PublicKey(public(2)), PublicKey(public(8))], list(map(Digest, hashes))) == 0
-        answers = await codes(known, submission(1), submission(2), submission(8), submission(3), guest)
-        assert answers == [stranger, stranger, stranger, ACCEPTED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN]
+        assert await known.register([PublicKey(public(2)), PublicKey(public(8))]) == 0
+        answers = await codes(known, submission(1), submission(2), submission(8), submission(3))
+        assert answers == [stranger, stranger, stranger, ACCEPTED]
     # What was acknowledged before stays in the round.
     assert set(await store.run("look", lambda tx: tx.submission_hashes(TERMS.round_id))) == {public(1), public(3)}
     with pytest.raises(Refusal, match="31 bytes"):
         await admission.revoke([PublicKey(public(4)), PublicKey(bytes(31))])
-    assert await store.run("look", lambda tx: tx.num_revoked()) == 4
+    assert await store.run("look", lambda tx: tx.num_revoked()) == 3
 
 
 @pytest.mark.asyncio
 async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(store: Store, pool: WorkerPool) -> None:
-    admission, token = await opened(store, pool), b"t" * 32
-    hashes = [hashlib.sha256(token).digest()]
-    await admission.register([], list(map(Digest, hashes)))
-    guest = sign_submission(TERMS.hash, bytes(SIZE), PrivateKey(private(9)), token)
+    admission = await opened(store, pool)
     assert await codes(admission, submission(5)) == [ACCEPTED]
     assert admission.committer
     await admission.committer
@@ -418,12 +352,12 @@ async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(sto
     first = asyncio.create_task(codes(admission, submission(3)))
     while admission.committer.done() or admission.queue:  # noqa: ASYNC110 (has no event)
         await asyncio.sleep(0.001)
-    waiting = asyncio.create_task(codes(admission, submission(1), submission(2), guest))
+    waiting = asyncio.create_task(codes(admission, submission(1), submission(2)))
     while not admission.queue:  # noqa: ASYNC110 (has no event)
         await asyncio.sleep(0.001)
-    revoking = asyncio.create_task(admission.revoke([PublicKey(public(1))], list(map(Digest, hashes))))
+    revoking = asyncio.create_task(admission.revoke([PublicKey(public(1))]))
     await asyncio.sleep(0)
     holding.set()
     assert await first == [ACCEPTED]
-    assert await waiting == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, ACCEPTED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN]
-    assert (await revoking, await blocked) == (2, True)
+    assert await waiting == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, ACCEPTED]
+    assert (await revoking, await blocked) == (1, True)

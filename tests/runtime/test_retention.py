@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from croupier.client.rounds import fetch_publication
 from croupier.client.submission import new_client_key
 from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import sign_submission
+from croupier.protocol.identity import public_key_of, sign_submission
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -71,33 +72,32 @@ async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: p
 async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "keep_days = 7\n") as at:
         terms = await at.operator.open_round(settings())
-        (token,) = await at.operator.issue_tokens(1)
         key = new_client_key()
-        guest = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), key, token)
+        await at.operator.enrol([public_key_of(key)])
+        guest = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), key)
         shuffler = stubs.ShufflerStub(at.channel)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
         await at.submit(terms, people(BIT, 30, seed=1))
         before, _ = await at.finish(terms)
-        following = await at.operator.open_round(settings(), RoundId("following"))
         await pass_days(at, 0.0)  # notices the end
         for status in await at.operator.status(terms.round_id):
             assert isinstance(status, rpc.StatusResponse)
             assert status.keep_days == 7
             assert status.kept_until_unix_s[terms.round_id] > 0
         await pass_days(at, 6.9)
-        assert guest.client_key in files_of(at)
+        assert hashlib.sha256(guest.envelope).digest() in files_of(at)
         page = await shuffler.GetInclusion(
             rpc.GetInclusionRequest(round_id=terms.round_id, lane=pb.LANE_REPORT), timeout=20
         )
         await pass_days(at, 0.2)
-        assert guest.client_key not in files_of(at)
+        assert hashlib.sha256(guest.envelope).digest() not in files_of(at)
         assert page.hashes[:32] not in files_of(at)
         for name, kinds in KEPT.items():
             store = at.inside.running[name].service.store
             rows = await store.run("look", lambda tx: tx.connection.exec_driver_sql("SELECT * FROM documents").all())
             assert {kind for round_id, kind, _ in rows if round_id == terms.round_id} == kinds
-        # The result stays; a repeated submission, a list and the manifest do not, and the token stays spent.
+        # The result stays; a repeated submission, a list and the manifest do not.
         async with at.operator.client_channel("analyzer") as channel:
             after, _ = await fetch_publication(channel, at.deployment, terms.round_id, 5.0)
         assert after == before
@@ -109,9 +109,6 @@ async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: P
             refusal = await refused(call)
             assert refusal.code is Code.WRONG_STATE
             assert "deleted after 7 days" in str(refusal)
-        again = sign_submission(following.hash, bytes(Onion(following).joint.sealed_size), key, token)
-        request = pb.SubmitRequest(round_id=following.round_id, submissions=[again])
-        assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_TOKEN_USED]
         with pytest.raises(Refusal) as reused:
             await at.operator.open_round(settings(), terms.round_id)
         assert reused.value.code is Code.CONFLICT

@@ -56,15 +56,14 @@ def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float
         sealed,
         record,
         key_pair_of(PrivateKey(key or new_client_key())),
-        b"",
         PrivateKey(b""),
         (random_scalar(), random_scalar()),
     )
 
 
 async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:
-    """Returns the tickets of clients that are enrolled here, if they have no token, and are all given tickets."""
-    await operator.enrol([person.client_key for person in prepared if not person.token])
+    """Returns the tickets of clients that are enrolled here, and are all given tickets."""
+    await operator.enrol([person.client_key for person in prepared])
     named = {str(index): person for index, person in enumerate(prepared)}
     async with operator.client_channel(operator.deployment.accountant.name) as accountant:
         tickets = await get_tickets(accountant, terms, named)

@@ -28,9 +28,9 @@ from tests.vectors import hpke
 FILE = Path(__file__).with_suffix(".json")
 LANES: dict[str, Lane] = {"LANE_REPORT": pb.LANE_REPORT, "LANE_PARAMETER": pb.LANE_PARAMETER}
 CASES = (
-    ("two-hops", "x25519-sha256-chacha20poly1305", 2, pb.Question(name="bit", rr=pb.RandomizedResponse()), 1, False),
+    ("two-hops", "x25519-sha256-chacha20poly1305", 2, pb.Question(name="bit", rr=pb.RandomizedResponse()), 1),
     (
-        "one-hop-token",
+        "one-hop",
         "x25519-sha256-aes128gcm",
         1,
         pb.Question(
@@ -42,10 +42,9 @@ CASES = (
             ],
         ),
         2,
-        True,
     ),
 )
-"""Name, suite, hops, question, the randomized report, and whether a token admits the client."""
+"""Name, suite, hops, question and the randomized report."""
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
@@ -97,7 +96,7 @@ def _evaluations(seed: bytes, lane: str, blinded: bytes, nonce: bytes) -> bytes:
     return voprf.prove(secret, public, [blinded], evaluated, nonce) + b"".join(evaluated)
 
 
-def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, with_token: bool) -> dict[str, Any]:
+def _case(name: str, suite: str, hops: int, question: pb.Question, report: int) -> dict[str, Any]:
     draw = Drawn(name)
     services = [*(f"shuffler-{hop}" for hop in range(1, hops + 1)), "accountant", "analyzer"]
     identities = {service: Identity(service, PrivateKey(draw(f"identity of {service}", 32))) for service in services}
@@ -130,17 +129,17 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, 
     terms = parse_terms(document.payload)
     onion = TracedOnion(terms, draw)
 
-    token, epsilon = draw("token", 32) if with_token else b"", manifest.budget_grid[1].epsilon
+    epsilon = manifest.budget_grid[1].epsilon
     plaintext = terms.question.mechanism.encode_report(report)
     key = key_pair_of(PrivateKey(draw("client key", 32)))
     sealed = onion.seal_report(plaintext)
     record = BudgetRecord(encode_budget(epsilon, 0.0), draw("salt", 16))
     blinds = draw.scalar("blind 2", 1), draw.scalar("blind 3", 1)
-    prepared = Prepared(sealed, record, key, token, NO_KEY, blinds)
+    prepared = Prepared(sealed, record, key, NO_KEY, blinds)
     messages = prepared.messages(terms.hash)
     requests = dict(zip(LANES, map(TicketRequest, messages, blinds), strict=True))
     blinded = b"".join(request.blinded for request in requests.values())
-    request = sign_submission(terms.hash, blinded, key, token, "tickets")
+    request = sign_submission(terms.hash, blinded, key, "tickets")
     nonces = {lane: draw.scalar(f"proof nonce of {lane}", 0) for lane in LANES}
     answers = {lane: _evaluations(seeds[lane], lane, requests[lane].blinded, nonces[lane]) for lane in LANES}
     tickets = {

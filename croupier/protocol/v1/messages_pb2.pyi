@@ -151,10 +151,6 @@ class _SubmissionCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Submis
     """The round has as many clients as its manifest allows. If the client had sent its submission, its budget counts as
     spent.
     """
-    SUBMISSION_CODE_UNKNOWN_TOKEN: _SubmissionCode.ValueType  # 8
-    """The token was not issued. Nothing was spent."""
-    SUBMISSION_CODE_TOKEN_USED: _SubmissionCode.ValueType  # 9
-    """The token has admitted another key, or its key to another round. Nothing was spent."""
     SUBMISSION_CODE_TICKETS_GIVEN: _SubmissionCode.ValueType  # 10
     """This client has asked for tickets for other messages in this round: the person has begun to answer with this key."""
     SUBMISSION_CODE_NOT_BLINDED: _SubmissionCode.ValueType  # 11
@@ -186,10 +182,6 @@ SUBMISSION_CODE_ROUND_FULL: SubmissionCode.ValueType  # 7
 """The round has as many clients as its manifest allows. If the client had sent its submission, its budget counts as
 spent.
 """
-SUBMISSION_CODE_UNKNOWN_TOKEN: SubmissionCode.ValueType  # 8
-"""The token was not issued. Nothing was spent."""
-SUBMISSION_CODE_TOKEN_USED: SubmissionCode.ValueType  # 9
-"""The token has admitted another key, or its key to another round. Nothing was spent."""
 SUBMISSION_CODE_TICKETS_GIVEN: SubmissionCode.ValueType  # 10
 """This client has asked for tickets for other messages in this round: the person has begun to answer with this key."""
 SUBMISSION_CODE_NOT_BLINDED: SubmissionCode.ValueType  # 11
@@ -1510,7 +1502,7 @@ class Submission(_message.Message):
     """---------------------------------------------------------------- submission
 
     What one client hands in once a round: to the accountant its request for tickets, then to hop 1 its contribution, in
-    which both lanes are inside, so that it is atomic. Key and token are the same in both.
+    which both lanes are inside, so that it is atomic. The key is the same in both.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1518,30 +1510,24 @@ class Submission(_message.Message):
     CLIENT_KEY_FIELD_NUMBER: _builtins.int
     ENVELOPE_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    TOKEN_FIELD_NUMBER: _builtins.int
     client_key: _builtins.bytes
-    """The client's Ed25519 public key, 32 bytes: registered by the operator, or a fresh one with a token."""
+    """The client's Ed25519 public key, 32 bytes, registered by the operator."""
     envelope: _builtins.bytes
     """At hop 1 the joint envelope, sealed to it; exactly the round's size (see LANE_JOINT). At the accountant the two
     blinded elements, 64 bytes: first of the report lane, then of the parameter lane.
     """
     signature: _builtins.bytes
-    """Ed25519 by client_key over context("submit") (hop 1) or context("tickets") (accountant) + M + H(envelope) +
-    H(token), the last only where there is a token.
-    """
-    token: _builtins.bytes
-    """Instead of a registered key: a one-use token, 32 bytes, which admits any key to one round."""
+    """Ed25519 by client_key over context("submit") (hop 1) or context("tickets") (accountant) + M + H(envelope)."""
     def __init__(
         self,
         *,
         client_key: _builtins.bytes = ...,
         envelope: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
-        token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "envelope", b"envelope", "signature", b"signature", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_key", b"client_key", "envelope", b"envelope", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1716,14 +1702,13 @@ class RegisterClientsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
-    TOKEN_HASHES_FIELD_NUMBER: _builtins.int
     SURVEY_HASH_FIELD_NUMBER: _builtins.int
     VALID_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
     APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
     survey_hash: _builtins.bytes
     """Empty: the keys admit to every round but those of surveys with a list. 32 bytes: only to rounds of the survey with
-    this hash, which has a list from then on: no other key and no token admits to it. There are no tokens then.
+    this hash, which has a list from then on: no other key admits to it.
     """
     valid_until_unix_s: _builtins.int
     """With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have
@@ -1736,10 +1721,6 @@ class RegisterClientsRequest(_message.Message):
         """Ed25519 public keys, 32 bytes each."""
 
     @_builtins.property
-    def token_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """SHA-256 hashes of one-use tokens, 32 bytes each."""
-
-    @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Signature]:
         """Of the Proposal with this message, without these, by services of as many organisations as the deployment demands."""
 
@@ -1747,7 +1728,6 @@ class RegisterClientsRequest(_message.Message):
         self,
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
-        token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
         survey_hash: _builtins.bytes = ...,
         valid_until_unix_s: _builtins.int = ...,
         approvals: _abc.Iterable[Global___Signature] | None = ...,
@@ -1755,7 +1735,7 @@ class RegisterClientsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "client_keys", b"client_keys", "survey_hash", b"survey_hash", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1767,7 +1747,7 @@ class RegisterClientsResponse(_message.Message):
 
     REGISTERED_FIELD_NUMBER: _builtins.int
     registered: _builtins.int
-    """How many keys and tokens were new."""
+    """How many keys were new."""
     def __init__(
         self,
         *,
@@ -1788,7 +1768,6 @@ class RevokeClientsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
-    TOKEN_HASHES_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
     APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
     approvals_expire_unix_s: _builtins.int
@@ -1798,10 +1777,6 @@ class RevokeClientsRequest(_message.Message):
         """Ed25519 public keys, 32 bytes each."""
 
     @_builtins.property
-    def token_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """SHA-256 hashes of one-use tokens, 32 bytes each."""
-
-    @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Signature]:
         """As in RegisterClientsRequest."""
 
@@ -1809,13 +1784,12 @@ class RevokeClientsRequest(_message.Message):
         self,
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
-        token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
         approvals: _abc.Iterable[Global___Signature] | None = ...,
         approvals_expire_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "client_keys", b"client_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

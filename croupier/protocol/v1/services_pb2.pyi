@@ -383,7 +383,7 @@ class StatusResponse(_message.Message):
     (Unix seconds), for those of `rounds` that have ended.
     """
     num_revoked: _builtins.int
-    """Hop 1 and accountant: how many client keys and tokens have been revoked."""
+    """Hop 1 and accountant: how many client keys have been revoked."""
     version: _builtins.str
     """Of croupier, as this service runs it."""
     now_unix_ms: _builtins.int

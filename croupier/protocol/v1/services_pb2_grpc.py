@@ -1028,7 +1028,7 @@ class AccountantServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RegisterClients(self, request, context):
-        """Operator only: the same clients and tokens as at hop 1.
+        """Operator only: the same clients as at hop 1.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -360,7 +360,7 @@ class AccountantStub:
     GetFakeTickets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetFakeTicketsRequest, _messages_pb2.GetFakeTicketsResponse]
     """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
-    """Operator only: the same clients and tokens as at hop 1."""
+    """Operator only: the same clients as at hop 1."""
     RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
     """Operator only: the same as at hop 1."""
 
@@ -377,7 +377,7 @@ class AccountantAsyncStub(AccountantStub):
     GetFakeTickets: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetFakeTicketsRequest, _messages_pb2.GetFakeTicketsResponse]  # type: ignore[assignment]
     """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
-    """Operator only: the same clients and tokens as at hop 1."""
+    """Operator only: the same clients as at hop 1."""
     RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
     """Operator only: the same as at hop 1."""
 
@@ -421,7 +421,7 @@ class AccountantServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.RegisterClientsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.RegisterClientsResponse, _abc.Awaitable[_messages_pb2.RegisterClientsResponse]]:
-        """Operator only: the same clients and tokens as at hop 1."""
+        """Operator only: the same clients as at hop 1."""
 
     @_abc_1.abstractmethod
     def RevokeClients(

@@ -1,4 +1,4 @@
-"""The roster: who may submit, what tokens have admitted, and who has submitted in a round."""
+"""The roster: who may submit, and who has submitted in a round."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
-from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS, TOKENS
+from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS
 
 __all__ = ["RosterRows"]
 
@@ -18,7 +17,7 @@ _KEYS_AT_ONCE = 1000
 
 
 class RosterRows(TableRows):
-    """Clients, tokens and submissions."""
+    """Clients and submissions."""
 
     def add_clients(self, client_keys: Iterable[PublicKey]) -> None:
         """Registers clients; those that are registered already stay."""
@@ -42,40 +41,19 @@ class RosterRows(TableRows):
         rows = self._db.execute(sa.select(INVITED))
         return {row.client_key: (row.survey_hash, row.valid_until_unix_s) for row in rows}
 
-    def revoke(self, keys_and_hashes: Iterable[bytes]) -> None:
-        """Adds client keys and hashes of tokens that are no longer admitted; none of them may be revoked already."""
-        rows = [{"key_or_hash": key_or_hash} for key_or_hash in keys_and_hashes]
+    def revoke(self, client_keys: Iterable[PublicKey]) -> None:
+        """Adds client keys that are no longer admitted; none of them may be revoked already."""
+        rows = [{"client_key": key} for key in client_keys]
         if rows:
             self._db.execute(REVOKED.insert(), rows)
 
-    def revoked(self) -> set[bytes]:
-        """Returns all client keys and hashes of tokens that have been revoked."""
+    def revoked(self) -> set[PublicKey]:
+        """Returns all client keys that have been revoked."""
         return set(self._db.execute(sa.select(REVOKED)).scalars())
 
     def num_revoked(self) -> int:
-        """Returns how many client keys and hashes of tokens have been revoked."""
+        """Returns how many client keys have been revoked."""
         return self._db.execute(sa.select(sa.func.count()).select_from(REVOKED)).scalar_one()
-
-    def add_tokens(self, token_hashes: Iterable[Digest]) -> None:
-        """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
-        rows = [{"token_hash": token_hash} for token_hash in token_hashes]
-        if rows:
-            self._db.execute(TOKENS.insert(), rows)
-
-    def tokens(self) -> dict[Digest, tuple[PublicKey, RoundId] | None]:
-        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused.
-
-        Where the round has been deleted, both are empty.
-        """
-        rows = self._db.execute(sa.select(TOKENS))
-        return {row.token_hash: None if row.client_key is None else (row.client_key, row.round_id) for row in rows}
-
-    def spend_token(self, token_hash: Digest, client_key: PublicKey, round_id: RoundId) -> None:
-        """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
-        free = (TOKENS.c.token_hash == token_hash) & TOKENS.c.client_key.is_(None)
-        changed = self._db.execute(TOKENS.update().where(free).values(client_key=client_key, round_id=round_id))
-        if not changed.rowcount:
-            raise Refusal(Code.TOKEN_USED)
 
     def add_submissions(self, round_id: RoundId, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Adds (client_key, envelope_hash) rows; a client that has a row already is an error."""

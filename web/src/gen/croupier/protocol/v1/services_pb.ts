@@ -365,7 +365,7 @@ export type StatusResponse = Message<"croupier.protocol.v1.StatusResponse"> & {
   keptUntilUnixS: { [key: string]: bigint };
 
   /**
-   * Hop 1 and accountant: how many client keys and tokens have been revoked.
+   * Hop 1 and accountant: how many client keys have been revoked.
    *
    * @generated from field: uint64 num_revoked = 7;
    */
@@ -1149,7 +1149,7 @@ export const Accountant: GenService<{
     output: typeof GetFakeTicketsResponseSchema;
   },
   /**
-   * Operator only: the same clients and tokens as at hop 1.
+   * Operator only: the same clients as at hop 1.
    *
    * @generated from rpc croupier.protocol.v1.Accountant.RegisterClients
    */
