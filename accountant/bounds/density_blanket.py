@@ -110,7 +110,8 @@ class BlanketProfile(Curve):
     def delta(self, epsilon: float) -> Bounded:
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
         check_epsilon(epsilon)
-        epsilon = min(epsilon, self.cells.valid_epsilon)  # delta does not grow with epsilon
+        # Delta does not grow with epsilon, and e^epsilon is no float beyond 709.
+        epsilon = min(epsilon, self.cells.valid_epsilon, 700.0)
         bounds = [self._pair(pair, epsilon) for pair in self.cells.pairs]
         return max(bounds, key=lambda bound: bound.value)
 

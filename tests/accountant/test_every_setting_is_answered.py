@@ -176,6 +176,7 @@ def check(seed: int) -> None:
 @example(1)
 @example(2)
 @example(3)
+@example(33554431)  # a curve beyond epsilon 709, where e^epsilon is no float
 def test_every_call_ends_in_a_result_or_a_stated_refusal(seed: int) -> None:
     check(seed)
 
