@@ -84,7 +84,7 @@ def _upgraded(message: pb.Certificate) -> pb.Certificate:
     upgraded.everyone_else_colludes_method.extend(messages_of([state(Method.LOCAL_BUDGET)]))
     upgraded.everyone_else_colludes_assumptions.extend(messages_of([state(Assumption.EVERYONE_ELSE_DISHONEST)]))
     for tier in upgraded.tiers:
-        tier.delta, tier.up_to = upgraded.delta, bool(upgraded.merged_below)
+        tier.delta = upgraded.delta
     for bound in upgraded.comparison:
         bound.status, bound.reference = bound.status or "not checked", bound.name
     if upgraded.HasField("lower_bound_epsilon"):
@@ -228,7 +228,6 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
         "invalid_budgets": message.invalid_budgets,
         "unknown_budgets": message.unknown_budgets,
         "unknown_budget_epsilon": _optional(message, "unknown_budget_epsilon"),
-        "merged_below": message.merged_below,
         "fake_tickets": list(message.fake_tickets),
         "commitments": [
             {
@@ -364,7 +363,6 @@ class _RoundCertificate(_Certificate):
     invalid_budgets: _Count
     unknown_budgets: _Count
     unknown_budget_epsilon: float | None
-    merged_below: Annotated[int, Field(ge=0, le=2**32 - 1)]
     fake_tickets: list[_Count] = Field(default_factory=list)
     """With hop noise: how many tickets for fake reports each hop was given."""
     commitments: list[_Commitment]
@@ -448,7 +446,6 @@ def _round_message(certificate: _RoundCertificate) -> pb.Certificate:
         invalid_budgets=certificate.invalid_budgets,
         unknown_budgets=certificate.unknown_budgets,
         unknown_budget_epsilon=certificate.unknown_budget_epsilon,
-        merged_below=certificate.merged_below,
         fake_tickets=certificate.fake_tickets,
         commitments=[
             pb.Signed(

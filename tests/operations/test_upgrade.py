@@ -211,7 +211,7 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
 def as_now(earlier: dict[str, Any]) -> dict[str, Any]:
     """Returns a round of an old backup with the fields that were added since: none of its entries is of a series."""
     entries = [entry | {"series": ""} for entry in earlier["entries"]]
-    return earlier | {"entries": entries, "merged": False, "unknown": False}
+    return earlier | {"entries": entries, "unknown": False}
 
 
 def rounds_of(backup: Path) -> Any:

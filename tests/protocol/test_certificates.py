@@ -119,7 +119,6 @@ OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "unknown_budgets": COUNTS,
     "unknown_budget_epsilon": MAYBE,
     "fake_tickets": st.lists(COUNTS, max_size=3),
-    "merged_below": st.integers(0, 2**32 - 1),
     "commitments": st.lists(SIGNED, max_size=2),
 }
 
@@ -207,13 +206,13 @@ def test_half_an_attack_is_not_read() -> None:
 
 
 def test_a_certificate_of_an_earlier_version_keeps_its_numbers() -> None:
-    before = pb.Certificate(round_id="r", epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40, merged_below=3)
+    before = pb.Certificate(round_id="r", epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40)
     before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
     before.comparison.add(name="GSPA Thm 2", epsilon=0.4, grade="ASYMPTOTIC")
     before.lower_bound_epsilon, before.lower_bound_attack = 0.3, "an attack"
     document = round_certificate_json(before)
     VALID.validate(document)
-    assert (document["epsilon"], document["tiers"][0]["delta"], document["tiers"][0]["up_to"]) == (0.5, 1e-6, True)
+    assert (document["epsilon"], document["tiers"][0]["delta"], document["tiers"][0]["up_to"]) == (0.5, 1e-6, False)
     assert codes(document["method"]) == [Method.PROVED_BY_EARLIER_VERSION]
     assert codes(document["assumptions"]) == [Assumption.STATED_BY_EARLIER_VERSION]
     assert codes(document["refusals"]) == [RefusalReason.REFUSED_BY_EARLIER_VERSION]
