@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from croupier.analyzer.estimates import Fakes, Merged, Noised
+from croupier.analyzer.estimates import Fakes, Noised
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import Statement, state
 
@@ -61,7 +61,6 @@ class Estimator(ABC, Generic[M]):
         tiers: Tiers,
         confidence: float,
         least_epsilon: float,
-        merged: Merged | None,
         fakes: Fakes | None = None,
         noised: Noised | None = None,
     ) -> Any:

@@ -21,7 +21,6 @@ __all__ = [
     "Estimate",
     "Fakes",
     "Intervals",
-    "Merged",
     "Noised",
     "Precision",
     "Value",
@@ -71,31 +70,6 @@ class Clamping:
     num_clamped: int
     bias: float
     influence: float
-
-
-@dataclass(frozen=True)
-class Merged:
-    """In the tiers, budgets used by fewer than `min_tier_size` clients are counted with the next larger one used.
-
-    Attributes:
-        budget_grid: the local epsilons that a client may have used, ascending.
-        min_tier_size: at least 2; see `RoundTerms.smallest_tier`.
-    """
-
-    budget_grid: Sequence[float]
-    min_tier_size: int
-
-    def hidden(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Returns the smallest budget that each tier may hide, and how many of its users, at most, have a smaller one.
-
-        What is merged is shown as soon as there are `min_tier_size` of them, so fewer have been merged into a tier.
-        """
-        hidden, before = [], 0.0
-        for epsilon, count in tiers:
-            smallest = min((own for own in self.budget_grid if before < own < epsilon), default=epsilon)
-            hidden.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
-            before = epsilon
-        return hidden
 
 
 @dataclass(frozen=True)
@@ -251,7 +225,6 @@ class Estimate:
         population_intervals: the same for the population that these users are a random sample of.
         sampling_standard_errors: of drawing these users from a population; not included in `standard_errors`.
         clamping: what limits one report's influence; None where no report can be large.
-        merging_bias: what merged tiers move a value by, at most; the confidence intervals allow for it.
         precision: whether the result can be used at all.
         hop_influence: what one dishonest hop can move a value by with its fake reports, at most; 0 without hop noise.
         distribution: beside a mean of numbers on ordered levels.
@@ -268,7 +241,6 @@ class Estimate:
     precision: Precision
     categories: tuple[str, ...] = ()
     clamping: Clamping | None = None
-    merging_bias: float = 0.0
     hop_influence: float = 0.0
     distribution: Distribution | None = None
 
@@ -276,7 +248,6 @@ class Estimate:
         """Writes the estimate into a publication."""
         publication.confidence_level = self.confidence_level
         publication.notes.extend(messages_of(self.notes))
-        publication.merging_bias = self.merging_bias
         publication.hop_influence = self.hop_influence
         publication.precision = pb.Precision.ValueType(self.precision)
         if self.distribution is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from croupier.analyzer.base import Estimator, Tiers
-from croupier.analyzer.estimates import Fakes, Merged, Noised
+from croupier.analyzer.estimates import Fakes, Noised
 from croupier.analyzer.means import MEANS
 from croupier.analyzer.shares import SHARES
 from croupier.analyzer.vector_means import VECTOR_MEANS
@@ -34,7 +34,6 @@ def estimate(
     confidence: float = 0.95,
     *,
     least_epsilon: float | None = None,
-    merged: Merged | None = None,
     fakes: Fakes | None = None,
     noised: Noised | None = None,
 ) -> Any:
@@ -47,8 +46,6 @@ def estimate(
         confidence: level of the intervals, 0 < confidence < 1; vectors have none.
         least_epsilon: the smallest budget of the round's grid, with which any report may have been made; the smallest
             of the tiers if not given.
-        merged: how rare budgets are counted with larger ones in these tiers; None where they are not. For `rr`, `krr`
-            and `onebit`.
         fakes: the fake reports of the hops that are among `reports`; None where the round has no hop noise.
         noised: how the counts of these tiers, which are then of every budget of the grid, were noised; None where they
             are exact.
@@ -57,15 +54,13 @@ def estimate(
         An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
 
     Raises:
-        ValueError: no reports, no budgets, a level out of range, or merged tiers with another kind of mechanism.
+        ValueError: no reports, no budgets, or a level out of range.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
-    if merged is not None and not question.mechanism.tiers_merge:
-        raise ValueError(f"tiers are merged with {question.mechanism.kind}; its estimates need the exact ones")
     num_values = num_report_values(question.mechanism)
     if fakes is not None and fakes.law.num_values != num_values:
         raise ValueError(f"fakes have {fakes.law.num_values} values; {question.mechanism.kind} has {num_values}")
     least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)
     estimator = ESTIMATORS[question.mechanism.kind]
-    return estimator.estimate(question.mechanism, reports, tiers, confidence, least, merged, fakes, noised)
+    return estimator.estimate(question.mechanism, reports, tiers, confidence, least, fakes, noised)

@@ -33,7 +33,7 @@ class SumLaw:
         spread: what differences between the values add to it.
         step: the third cumulant is at most this many times the variance, in absolute value.
         excess_kurtosis: at least that of the law.
-        bias: what the mean can be away from offset + weight c, at most.
+        bias: what the mean can be away from offset + weight c, at most: by clamped reports, or noised tier counts.
     """
 
     offset: float | Floats

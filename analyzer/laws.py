@@ -41,7 +41,7 @@ class Laws:
         )
 
     def widened(self, bias: float, variance: float) -> Laws:
-        """Returns them with a bias and a variance of c that neither knows of."""
+        """Returns them with a bias of c, by clamped reports or noised tier counts, and a variance of c."""
         return replace(
             self,
             participants=self.participants.widened(bias, variance),

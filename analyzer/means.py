@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from croupier.analyzer.base import Estimator, Floats, Tiers, tiers_of_reports
-from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Merged, Noised
+from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Noised
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, weights_of
 from croupier.analyzer.levels import distribution_of, fakes_in_sum, mean_laws
@@ -40,12 +40,11 @@ class _Levels(ScalarEstimator[Levels]):
         tiers: Tiers,
         confidence: float,
         least_epsilon: float,
-        merged: Merged | None,
         fakes: Fakes | None = None,
         noised: Noised | None = None,
     ) -> Estimate:
         """The mean, and beside it the distribution that it is the mean of."""
-        estimate = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes, noised)
+        estimate = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, fakes, noised)
         num_reports = len(reports) - (fakes.total if fakes is not None else 0)
         scaled, _ = tiers_of_reports(tiers, num_reports, noised)
         hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)

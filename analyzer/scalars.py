@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from croupier.analyzer.base import Estimator, Floats, Tiers, tiers_of_reports
-from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Noised, precision_of
+from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Noised, precision_of
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
@@ -44,21 +44,6 @@ def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Not
     if len(values) == 1:
         return (state(Note.OUTSIDE_RANGE, low=least, high=most),)
     return (state(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
-
-
-def _merging(
-    categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]
-) -> tuple[float, float]:
-    """Returns what users with smaller budgets than their tier's do to a share: its bias and variance, at most.
-
-    hidden: as `Merged.hidden` has it. Derivation: docs/estimators.md, Merged tiers.
-    """
-    smallest, users = np.array(hidden, dtype=np.float64).T
-    weights, least = weights_of(categories, epsilons)[1], weights_of(categories, smallest)[1]
-    n, total = float(counts.sum()), float(np.dot(weights, counts))
-    bias = (1 - 1 / categories) * float(np.dot(users, weights - least)) / total
-    uneven = float(np.dot(users, (least / total - 1 / n) ** 2)) * n / max(n - 1, 1)
-    return bias, (float(users.sum()) / total**2 + uneven) / 4
 
 
 def project_on_simplex(shares: Floats) -> Floats:
@@ -88,7 +73,6 @@ class ScalarEstimator(Estimator[Scalar]):
         tiers: Tiers,
         confidence: float,
         least_epsilon: float,
-        merged: Merged | None,
         fakes: Fakes | None = None,
         noised: Noised | None = None,
     ) -> Estimate:
@@ -104,15 +88,10 @@ class ScalarEstimator(Estimator[Scalar]):
             laws = self.with_noised_tiers(mechanism, laws, epsilons, counts, errors_of_tiers)
         if fakes is not None:
             laws = laws.with_noise(*self.noise_of(mechanism, fakes))
-        (least, most), merging_bias = self.domain(mechanism), 0.0
+        least, most = self.domain(mechanism)
         width = most - least
         if clamping is not None:
             laws = laws.widened(clamping.bias / width, 0.0)
-        if merged is not None:
-            scale = max(1.0, num_reports / sum(count for _, count in tiers))
-            hidden = [(smallest, users * scale) for smallest, users in merged.hidden(tiers)]
-            moved, variance = _merging(len(mechanism.categories) or 2, epsilons, counts, hidden)
-            merging_bias, laws = width * moved, laws.widened(moved, variance)
         shares = laws.participants.estimate(laws.totals)
         add_up = bool(mechanism.categories) and self.shares_add_up
         possible = project_on_simplex(shares) if add_up else np.clip(shares, 0.0, 1.0)
@@ -126,7 +105,7 @@ class ScalarEstimator(Estimator[Scalar]):
             ends = np.minimum(low, possible), np.maximum(high, possible)
             return tuple(zip(*((least + width * end).tolist() for end in ends), strict=True))
 
-        if self.weighs_by_budget and (len(epsilons) > 1 or merging_bias):
+        if self.weighs_by_budget and len(epsilons) > 1:
             notes = (*notes, state(Note.DEPENDENT_BUDGETS))
         of_participants = intervals(laws.participants)
         return Estimate(
@@ -143,7 +122,6 @@ class ScalarEstimator(Estimator[Scalar]):
             ),
             categories=mechanism.categories,
             clamping=clamping,
-            merging_bias=merging_bias,
             hop_influence=(
                 0.0
                 if fakes is None

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from croupier.analyzer.estimates import Fakes, Merged, Noised
+from croupier.analyzer.estimates import Fakes, Noised
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
@@ -259,13 +259,11 @@ def _answer(
         publication.notes.extend(messages_of([note]))
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-    merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None
     estimated = estimate(
         terms.question,
         reports,
         tiers,
         least_epsilon=terms.budget_grid[0],
-        merged=merged,
         fakes=fakes,
         noised=Noised.of(certificate),
     )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from croupier.analyzer.base import Estimator, Floats, Tiers, tiers_of_reports
-from croupier.analyzer.estimates import Fakes, Merged, Noised
+from croupier.analyzer.estimates import Fakes, Noised
 from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.vectors import (
     VectorEstimate,
@@ -37,7 +37,6 @@ class _VectorMean(Estimator[InSpace]):
         tiers: Tiers,
         confidence: float,
         least_epsilon: float,
-        merged: Merged | None,
         fakes: Fakes | None = None,
         noised: Noised | None = None,
     ) -> VectorEstimate:

@@ -172,8 +172,6 @@ def forecast(
 ) -> Forecast:
     """Returns what a round would come to with this number of reports, whatever budgets of the grid people use.
 
-    A tier that is too rare (`min_tier_size`) is not forecast: one person can always cause that refusal.
-
     Args:
         terms: of the round.
         num_reports: people whose report and budget arrive, at least 1.

@@ -52,7 +52,6 @@ _entries = sa.Table(
 )
 _shown_rounds = sa.Table("ledger_shown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
-_merged_rounds = sa.Table("ledger_merged_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _series = sa.Table(
     "ledger_series",
@@ -83,13 +82,12 @@ class Ledger:
         entries: Sequence[Entry],
         *,
         one_record: bool = False,
-        merged: bool = False,
         unknown: bool = False,
     ) -> None:
         """Enters a granted round. The same round and batch again changes nothing.
 
-        one_record: what it costs is about one record of a client, and not about a user. merged: in its tiers are
-        clients with smaller budgets. unknown: of some of its clients the budget did not arrive.
+        one_record: what it costs is about one record of a client, and not about a user. unknown: of some of its
+        clients the budget did not arrive.
 
         Raises ValueError if the round is entered already with another batch or other costs.
         """
@@ -100,8 +98,6 @@ class Ledger:
             return
         if one_record and round_id not in self.record_rounds():
             self._connection.execute(sa.insert(_record_rounds).values(round_id=round_id))
-        if merged and round_id not in self.merged_rounds():
-            self._connection.execute(sa.insert(_merged_rounds).values(round_id=round_id))
         if unknown and round_id not in self.unknown_rounds():
             self._connection.execute(sa.insert(_unknown_rounds).values(round_id=round_id))
         if (series := series_of(entries)) and not self._connection.scalar(
@@ -191,10 +187,6 @@ class Ledger:
         """Returns the rounds whose cost is about one record of a client, and not about a user."""
         return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
 
-    def merged_rounds(self) -> set[RoundId]:
-        """Returns the rounds in whose tiers are clients with smaller budgets."""
-        return set(self._connection.execute(sa.select(_merged_rounds.c.round_id)).scalars())
-
     def unknown_rounds(self) -> set[RoundId]:
         """Returns the rounds in which a client may have had any budget: of some the budget did not arrive."""
         return set(self._connection.execute(sa.select(_unknown_rounds.c.round_id)).scalars())
@@ -218,18 +210,15 @@ class Ledger:
         much of a limit remains, and the limit is the guarantee. fixed_terms: the caller knows that their terms, and who
         took part with which budget, were fixed before the first result; then privacy losses compose, to less.
 
-        A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
-        tiers are merged every client is taken to be in the worst tier; where a budget did not arrive, those are whose
-        tier is not among the round's.
+        A tier's name says in how many of its rounds one record is protected, and not a user. In rounds where a budget
+        did not arrive, clients are taken to be in the worst tier if their own is not among the round's.
         """
-        rounds, of_records, merged = self._rounds(), self.record_rounds(), self.merged_rounds()
-        unknown = self.unknown_rounds()
-        exact = [entries for round_id, entries in rounds.items() if round_id not in merged]
-        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in exact for e in entries})
+        rounds, of_records, unknown = self._rounds(), self.record_rounds(), self.unknown_rounds()
+        tiers = sorted({(e.local_epsilon, e.local_delta) for entries in rounds.values() for e in entries})
 
         def costs_in(round_id: RoundId, tier: tuple[float, float]) -> list[Entry]:
             entries = rounds[round_id]
-            own = [e for e in entries if round_id in merged or (e.local_epsilon, e.local_delta) == tier]
+            own = [e for e in entries if (e.local_epsilon, e.local_delta) == tier]
             return own or (entries if round_id in unknown else [])
 
         def spent(name: str, mine: Mapping[RoundId, list[Entry]]) -> Spent:

@@ -40,9 +40,6 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
     """Returns the limits of a round that depend on its budgets; they are in its manifest."""
     manifest, limit = terms.manifest, limit_of(terms)
     reasons = []
-    if terms.smallest_tier:
-        merged = RefusalReason.MERGED_TIER_LIMIT if manifest.merge_small_tiers else RefusalReason.TIER_LIMIT
-        reasons.append(state(merged, least=terms.smallest_tier))
     if randomizer_of(terms.question.mechanism).spends_local_delta:
         reasons.append(state(RefusalReason.DELTA_LIMIT, most=manifest.delta))
     smallest, *others = sorted(set(terms.epsilon_max_of.values()))

@@ -6,7 +6,6 @@ The bounds are `accountant.certify`'s. Here the manifest's policy is applied, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +20,6 @@ from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import Profile
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.rounds.round_entries import entries_of, keeps_profiles
-from croupier.accountant.rounds.small_tiers import merge_small_tiers
 from croupier.accountant.spending import Entry
 from croupier.protocol.budget_privacy import privacy_message
 from croupier.protocol.codes import Assumption, RefusalReason
@@ -42,28 +40,19 @@ def certify_into(
 ) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
 
-    as_forecast: by the blanket bound alone, without an attack and whatever the size of tiers; see `forecast`.
+    as_forecast: by the blanket bound alone, without an attack; see `forecast`.
 
     budgets: exact, without those that nobody uses; or, with budget privacy, as they are counted.
 
     The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
-    Where the manifest has small tiers merged, all of it is about the merged ones, and depends on the budgets in no
-    other way (docs/accounting.md, 7.1).
     """
     manifest, dishonest, privacy = terms.manifest, message.dishonest, terms.budget_privacy
     randomizer = randomizer_of(terms.question.mechanism)
     message.schema, message.randomizer = SCHEMA, randomizer.name
-    if manifest.merge_small_tiers and not as_forecast:
-        budgets = merge_small_tiers(budgets, terms.smallest_tier)
-        message.merged_below = terms.smallest_tier
     if privacy is not None:  # a victim of every budget of the grid
         message.budget_privacy.CopyFrom(privacy_message(privacy))
         message.most_uncounted, counted = privacy.most_uncounted, dict(budgets)
         budgets = [(budget, counted.get(budget, 0) + 1) for budget in terms.budget_grid]
-    if min(count for _, count in budgets) < terms.smallest_tier and not as_forecast:
-        message.epsilon = math.inf
-        _add_refusal(message, state(RefusalReason.RARE_BUDGET, least=terms.smallest_tier))
-        return []
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
@@ -76,7 +65,7 @@ def certify_into(
         adaptive_order=adaptive_order,
         bounds="blanket" if as_forecast else "all",
         seconds=SHARPER_SECONDS,
-        attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
+        attack=not as_forecast,
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
         rounds=terms.permanent or 1,
@@ -284,6 +273,5 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
             count=tier.count - added,  # without the victim
             epsilon=group.epsilon,
             delta=group.delta,
-            up_to=bool(message.merged_below),  # else every budget of the grid has its own
         )
     message.MergeFrom(stated)

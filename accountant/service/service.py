@@ -226,7 +226,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     Digest(certificate.batch_digest),
                     entries,
                     one_record=randomizer_of(terms.question.mechanism).unit == "record",
-                    merged=terms.manifest.merge_small_tiers,
                     unknown=certificate.unknown_budgets > 0,
                 )
             tx.put_document(terms.round_id, DocumentKind.CERTIFICATE, document)

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from croupier.protocol.deployment import Deployment
     from croupier.show.forecasts import ForecastView
 
-__all__ = ["EXACT_COUNTS", "RARE_TIERS", "ForecastOptions", "deployment_in", "fitted_json", "forecasts_of"]
+__all__ = ["EXACT_COUNTS", "ForecastOptions", "deployment_in", "fitted_json", "forecasts_of"]
 
 EXACT_COUNTS = (
     "the certificate of this round counts exactly how many people used each budget (budget_privacy 0): the first "
     "shuffler can read one person's budget from it, by losing what others have sent, and everybody can see that a rare "
     "budget was used. --budget-privacy 1 hides that, and leaves out about 27 people of every budget"
-)
-RARE_TIERS = (
-    "one person can have this round refused, by choosing a budget that too few others use (min_tier_size); a grid of "
-    "one budget cannot be refused for that"
 )
 
 
@@ -61,8 +57,6 @@ class ForecastOptions:
         fitted = fit(settings, deployment, at_risk=self.at_risk, expected=self.expected)
         if fitted.warning:
             note(fitted.warning)
-        if settings.min_tier_size > 1 and len(fitted.settings.budget_grid) > 1:
-            note(RARE_TIERS)
         if len(fitted.settings.budget_grid) > 1 and budget_privacy_of(fitted.settings) is None:
             note(EXACT_COUNTS)
         return fitted

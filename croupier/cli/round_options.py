@@ -199,19 +199,6 @@ class BatchOptions:
 
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100
     max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0
-    min_tier_size: Annotated[
-        int,
-        typer.Option(
-            help="A budget used by fewer clients than this plus --dishonest is rare: see --small-tiers; 0: none is."
-        ),
-    ] = 0
-    small_tiers: Annotated[
-        str,
-        typer.Option(
-            help="refuse: a round with a rare budget is refused; merge (rr, krr, onebit): its clients "
-            "count as clients of the next larger budget, and only a rare largest budget is refused."
-        ),
-    ] = "refuse"
     short_batch: Annotated[
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
     ] = "hold"
@@ -284,7 +271,6 @@ def settings_of(
         ("dishonest", certificate.dishonest),
         ("min_batch_size", batch.min_batch_size),
         ("max_batch_size", batch.max_batch_size),
-        ("min_tier_size", batch.min_tier_size),
     ):
         if not 0 <= number < 2**31:
             raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
@@ -298,8 +284,6 @@ def settings_of(
         dishonest=certificate.dishonest,
         min_batch_size=batch.min_batch_size,
         max_batch_size=batch.max_batch_size,
-        min_tier_size=batch.min_tier_size,
-        small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
         short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
         hpke_suite=_one_of("suite", encryption.suite, SUITES),
         collector_public_key=PublicKey(encryption.collector_key()),

@@ -53,7 +53,7 @@ from croupier.show.cross_tables import (
 )
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
-from croupier.show.estimates import clamping_line, hop_line, merging_line, notes_of, precision_line
+from croupier.show.estimates import clamping_line, hop_line, notes_of, precision_line
 from croupier.show.explanation import explain, profile_around
 from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
@@ -355,11 +355,7 @@ def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
     result = finished.result
     certificate = result["certificate"]
     granted = certificate["granted"]
-    lines = (
-        [precision_line(result), clamping_line(result), merging_line(result), hop_line(result), *notes_of(result)]
-        if granted
-        else []
-    )
+    lines = [precision_line(result), clamping_line(result), hop_line(result), *notes_of(result)] if granted else []
     return {
         "result": result,
         "certificate": certificate,

@@ -56,7 +56,6 @@ class _Round(BaseModel):
     batch_digest: str
     entries: tuple[JsonObject, ...]
     one_record: bool = False
-    merged: bool = False
     unknown: bool = False
 
 
@@ -114,14 +113,13 @@ def backup_ledger(directory: Path, file: Path) -> int:
     with open_store(url) as connection:
         ledger = Ledger(connection)
         entered = ledger.entered()  # first: a round that is entered meanwhile is entered with what is read below
-        of_records, merged, unknown = ledger.record_rounds(), ledger.merged_rounds(), ledger.unknown_rounds()
+        of_records, unknown = ledger.record_rounds(), ledger.unknown_rounds()
         rounds = [
             {
                 "round_id": round_id,
                 "batch_digest": digest.hex(),
                 "entries": [_values(entry) for entry in entries],
                 "one_record": round_id in of_records,
-                "merged": round_id in merged,
                 "unknown": round_id in unknown,
             }
             for round_id, digest, entries in entered
@@ -186,7 +184,6 @@ def restore_ledger(directory: Path, file: Path) -> int:
                     Digest(digest),
                     entries,
                     one_record=kept.one_record,
-                    merged=kept.merged,
                     unknown=kept.unknown,
                 )
             for round_id in backup.shown:

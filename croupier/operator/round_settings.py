@@ -58,10 +58,6 @@ class RoundSettings:
         dishonest: f, the number of dishonest clients to certify against.
         min_batch_size: the fewest clients whose reports are mixed.
         max_batch_size: further clients are refused; 0: all registered clients may take part.
-        min_tier_size: the round is refused if a budget was used by fewer than min_tier_size + f clients; 0 or 1: never.
-            One client can cause that. The refusal does not say which budget it was.
-        small_tiers: "refuse" such a round, or "merge": count these clients with those of the next larger budget used.
-            For rr, krr and onebit, without epsilon_max_of. Refused still if the largest budget used is rare.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
         close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
             round waits for those that have them. 0: only the operator closes it.
@@ -72,7 +68,7 @@ class RoundSettings:
         hop_noise_delta: its delta; None: `delta`.
         budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
             there are several budgets and `min_batch_size` is at least `LEAST_PEOPLE` times the number of people that
-            such counts leave out, and min_tier_size is not given; else 0. See `budget_privacy_of`.
+            such counts leave out; else 0. See `budget_privacy_of`.
         budget_privacy_delta: its delta; None: 1e-6.
     """
 
@@ -84,8 +80,6 @@ class RoundSettings:
     dishonest: int = 0
     min_batch_size: int = 100
     max_batch_size: int = 0
-    min_tier_size: int = 0
-    small_tiers: Literal["refuse", "merge"] = "refuse"
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
@@ -181,8 +175,6 @@ def terms_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment 
         epsilon_max=settings.epsilon_max,
         hpke_suite=settings.hpke_suite,
         max_batch_size=settings.max_batch_size,
-        min_tier_size=settings.min_tier_size,
-        merge_small_tiers=settings.small_tiers == "merge",
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
@@ -210,9 +202,8 @@ def budget_privacy_of(settings: RoundSettings) -> BudgetPrivacy | None:
     )
     if epsilon is not None:
         return chosen
-    budgets, uses_tiers = len(settings.budget_grid), settings.min_tier_size > 1 or settings.small_tiers == "merge"
-    affordable = settings.min_batch_size >= LEAST_PEOPLE * budgets * chosen.radius
-    return chosen if budgets > 1 and affordable and not uses_tiers else None
+    budgets = len(settings.budget_grid)
+    return chosen if budgets > 1 and settings.min_batch_size >= LEAST_PEOPLE * budgets * chosen.radius else None
 
 
 def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:

@@ -206,7 +206,6 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
         "invalid_budgets": message.invalid_budgets,
         "unknown_budgets": message.unknown_budgets,
         "unknown_budget_epsilon": _optional(message, "unknown_budget_epsilon"),
-        "merged_below": message.merged_below,
         "fake_tickets": list(message.fake_tickets),
         "commitments": [
             {
@@ -344,7 +343,6 @@ class _RoundCertificate(_Certificate):
     invalid_budgets: _Count
     unknown_budgets: _Count
     unknown_budget_epsilon: float | None
-    merged_below: Annotated[int, Field(ge=0, le=2**32 - 1)]
     fake_tickets: list[_Count] = Field(default_factory=list)
     """With hop noise: how many tickets for fake reports each hop was given."""
     commitments: list[_Commitment]
@@ -428,7 +426,6 @@ def _round_message(certificate: _RoundCertificate) -> pb.Certificate:
         invalid_budgets=certificate.invalid_budgets,
         unknown_budgets=certificate.unknown_budgets,
         unknown_budget_epsilon=certificate.unknown_budget_epsilon,
-        merged_below=certificate.merged_below,
         fake_tickets=certificate.fake_tickets,
         commitments=[
             pb.Signed(

@@ -186,14 +186,11 @@ class RefusalReason(StrEnum):
     TOO_FEW_BUDGETS = "too-few-budgets"
     TOO_MANY_WITHOUT_TICKET = "too-many-without-ticket"
     NO_BUDGET_ON_GRID = "no-budget-on-grid"
-    RARE_BUDGET = "rare-budget"
     NOT_CERTIFIED = "not-certified"
     DELTA_ABOVE_LIMIT = "delta-above-limit"
     EPSILON_ABOVE_LIMIT = "epsilon-above-limit"
     BUDGET_ABOVE_LIMIT = "budget-above-limit"
     LIMITS_NOT_MET = "limits-not-met"
-    TIER_LIMIT = "tier-limit"
-    MERGED_TIER_LIMIT = "merged-tier-limit"
     DELTA_LIMIT = "delta-limit"
     EPSILON_LIMIT = "epsilon-limit"
     EPSILON_LIMITS = "epsilon-limits"
@@ -328,13 +325,10 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     RefusalReason.TOO_FEW_REPORTS: {"reports": int, "least": int},
     RefusalReason.TOO_FEW_BUDGETS: {"budgets": int, "least": int},
     RefusalReason.TOO_MANY_WITHOUT_TICKET: {"reports": int, "most": int},
-    RefusalReason.RARE_BUDGET: {"least": int},
     RefusalReason.NOT_CERTIFIED: {"grade": str},
     RefusalReason.DELTA_ABOVE_LIMIT: {"delta": float, "most": float},
     RefusalReason.EPSILON_ABOVE_LIMIT: {"epsilon": float, "most": float, "excess": float},
     RefusalReason.BUDGET_ABOVE_LIMIT: {"local_epsilon": float, "epsilon": float, "most": float, "excess": float},
-    RefusalReason.TIER_LIMIT: {"least": int},
-    RefusalReason.MERGED_TIER_LIMIT: {"least": int},
     RefusalReason.DELTA_LIMIT: {"most": float},
     RefusalReason.EPSILON_LIMIT: {"most": float},
     RefusalReason.EPSILON_LIMITS: {"least": float, "most": float},

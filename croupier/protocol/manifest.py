@@ -20,7 +20,7 @@ from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import KINDS_WITH_FAKES, MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
 from croupier.protocol.identity import Kind, document_hash, verify_signed
-from croupier.protocol.mechanisms import MECHANISMS, Mechanism
+from croupier.protocol.mechanisms import Mechanism
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
@@ -91,8 +91,6 @@ class RoundTerms:
         local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
         epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
         privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
-        smallest_tier: the fewest clients that a tier of a certificate may have; 0: any number. f of them may be
-            dishonest and know each other's budgets, so that `min_tier_size` honest ones hide each other.
         budget_privacy: how well tier counts hide one client's budget; None where they are exact. With one budget in the
             grid there is nothing to hide, and the count is exact.
         hop_noise: what the fake reports of one honest hop guarantee; None where hops add none.
@@ -116,7 +114,6 @@ class RoundTerms:
     local_delta: float
     epsilon_max_of: Mapping[float, float]
     privacy_limit: PrivacyLimit | None
-    smallest_tier: int
     budget_privacy: BudgetPrivacy | None
     hop_noise: HopNoise | None
     fake_law: FakeLaw | None
@@ -170,32 +167,6 @@ def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
         raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
 
 
-def _check_merging(manifest: pb.Manifest, mechanism: Mechanism) -> None:
-    if manifest.min_tier_size < 2:
-        raise ValueError(
-            f"min_tier_size is {manifest.min_tier_size}; it must be at least 2 where smaller tiers are merged"
-        )
-    if not mechanism.tiers_merge:
-        able = ", ".join(kind for kind, candidate in MECHANISMS.items() if candidate.tiers_merge)
-        raise ValueError(
-            f"small tiers cannot be merged with {mechanism.kind}, only with {able}: amid other noise a rare budget "
-            "stands out in the certified epsilon, and the cost of a training is composed from the exact tiers"
-        )
-    if any(budget.HasField("epsilon_max") for budget in manifest.budget_grid):
-        raise ValueError(
-            "small tiers cannot be merged where a budget has its own epsilon_max: a refusal would tell that it was used"
-        )
-
-
-def _check_budget_privacy(manifest: pb.Manifest) -> None:
-    privacy_of(manifest)
-    if manifest.min_tier_size > 1 or manifest.merge_small_tiers:
-        raise ValueError(
-            f"min_tier_size is {manifest.min_tier_size} with budget_privacy; it must be 0: noised counts hide rare "
-            "budgets, and do not tell which are rare. Turn one of them off"
-        )
-
-
 def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
     noise = HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta)
     num_values = num_report_values(question.mechanism)
@@ -238,12 +209,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_grid(manifest.budget_grid, question.mechanism)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
-    if manifest.merge_small_tiers:
-        _check_merging(manifest, question.mechanism)
     if manifest.HasField("hop_noise"):
         _check_hop_noise(manifest, question)
-    if manifest.HasField("budget_privacy"):
-        _check_budget_privacy(manifest)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
     everyone = _keys_in(manifest)
@@ -318,7 +285,7 @@ def parse_terms(payload: bytes) -> RoundTerms:
         question = Question.read(manifest.question)
         _check(manifest, question)
         survey = check_survey_of(manifest)
-        grid, least_tier = manifest.budget_grid, manifest.min_tier_size
+        grid, privacy = manifest.budget_grid, privacy_of(manifest)
         noise = (
             HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta) if manifest.HasField("hop_noise") else None
         )
@@ -342,8 +309,7 @@ def parse_terms(payload: bytes) -> RoundTerms:
                 for budget in grid
             },
             privacy_limit=_limit(manifest),
-            smallest_tier=least_tier + manifest.dishonest if least_tier > 1 else 0,
-            budget_privacy=privacy_of(manifest) if len(grid) > 1 else None,
+            budget_privacy=privacy if len(grid) > 1 else None,
             hop_noise=noise,
             fake_law=fake_law,
             most_fakes=0 if fake_law is None else len(manifest.hops) * fake_law.most,

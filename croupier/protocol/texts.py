@@ -335,7 +335,6 @@ TEXTS: dict[Code, str] = {
     RefusalReason.TOO_FEW_BUDGETS: "{budgets} budgets have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_MANY_WITHOUT_TICKET: "{reports} reports have no ticket; it must be at most {most} of them",
     RefusalReason.NO_BUDGET_ON_GRID: "no budget of this batch is on the grid",
-    RefusalReason.RARE_BUDGET: "a tier has fewer than {least} clients",
     RefusalReason.NOT_CERTIFIED: "the grade is {grade}; only CERTIFIED opens a round",
     RefusalReason.DELTA_ABOVE_LIMIT: (
         "certified delta is {delta:up3}; it must be at most {most:down3}: the shuffle adds nothing that could be "
@@ -351,11 +350,6 @@ TEXTS: dict[Code, str] = {
     RefusalReason.LIMITS_NOT_MET: (
         "the round does not meet all of its limits, which follow; which of them, and by how much, is not said, because "
         "it depends on people's budgets"
-    ),
-    RefusalReason.TIER_LIMIT: "a budget that is used must be used by at least {least} clients",
-    RefusalReason.MERGED_TIER_LIMIT: (
-        "a budget that is used, with the rarer smaller ones that are counted with it, must be used by at least {least} "
-        "clients"
     ),
     RefusalReason.DELTA_LIMIT: "the certified delta must be at most {most:down3}",
     RefusalReason.EPSILON_LIMIT: "the certified epsilon must be at most {most:down6}",

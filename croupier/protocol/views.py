@@ -168,7 +168,6 @@ class RoundCertificateView(CertificateFields):
     invalid_budgets: int
     unknown_budgets: int
     unknown_budget_epsilon: float | None
-    merged_below: int
     commitments: list[CommitmentView]
 
 

@@ -46,7 +46,7 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
     """Returns the shares of a published result with what their errors follow from.
 
     Raises:
-        ValueError: the result is not one of categories (krr or pgr), is sealed, or has merged tiers.
+        ValueError: the result is not one of categories (krr or pgr), or is sealed.
     """
     if publication.sealed_result:
         raise ValueError(f"the result of {publication.round_id} is sealed to its collector; give --collector-key")
@@ -56,8 +56,6 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
         raise ValueError(
             f"round {publication.round_id} asks with {mechanism.kind}; sums and tables are of categories, krr or pgr"
         )
-    if certificate.merged_below:
-        raise ValueError(f"round {publication.round_id} has merged tiers; sums and tables need the budgets as they are")
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     noised = Noised.of(certificate)
     scaled, _ = tiers_of_reports(tiers, publication.num_reports, noised)
@@ -129,12 +127,7 @@ def cross_table(model: ShareModel, name: str) -> CrossTableView:
 def has_table(result: ResultView) -> bool:
     """Returns whether a published result is one of pairs of answers, of which there is a cross table."""
     labels = result["labels"] or []
-    return (
-        result["estimate"] is not None
-        and len(labels) <= _MOST_CELLS
-        and not result["certificate"]["merged_below"]
-        and factors(labels) is not None
-    )
+    return result["estimate"] is not None and len(labels) <= _MOST_CELLS and factors(labels) is not None
 
 
 def add_table(result: ResultView, publication: pb.Publication, certificate: pb.Certificate) -> None:

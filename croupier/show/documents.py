@@ -162,8 +162,6 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "min_batch_size": manifest.min_batch_size,
         "max_batch_size": manifest.max_batch_size or None,
         "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
-        "min_tier_size": manifest.min_tier_size,
-        "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
         "hop_noise": _hop_noise_json(terms),
         "budget_privacy": _budget_privacy_json(terms),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,

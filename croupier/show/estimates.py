@@ -22,7 +22,6 @@ __all__ = [
     "distribution_tables",
     "estimates_table",
     "hop_line",
-    "merging_line",
     "notes_of",
     "precision_line",
     "remarks",
@@ -142,7 +141,6 @@ def result_remarks(result: ResultView) -> list[str]:
         precision_line(result),
         *note_lines(result["certificate"]["notes"]),
         clamping_line(result),
-        merging_line(result),
         hop_line(result),
         *notes_of(result),
     )
@@ -188,16 +186,6 @@ def clamping_line(result: ResultView) -> str:
         f"{clamping['num_clamped']:,} of {result['num_reports']:,} reports were outside [{clamping['low']:.5g}, "
         f"{clamping['high']:.5g}] and count as its ends; this moves the mean by at most {clamping['bias']:.2g}, "
         f"and one false report by at most {clamping['influence']:.2g}"
-    )
-
-
-def merging_line(result: ResultView) -> str:
-    """Returns what merged tiers do to an estimate, or "" where that is nothing."""
-    if not result["merging_bias"]:
-        return ""
-    return (
-        f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
-        f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
     )
 
 

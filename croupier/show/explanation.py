@@ -263,9 +263,6 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
             f"Up to {noise.most_uncounted:,} more people with each budget took part than are counted. That hides which "
             "budget one person has. What is said holds for a person with any of these budgets."
         )
-    merged = document.get("merged_below")
-    if merged:
-        paragraphs.append(f"Budgets that fewer than {merged:,} people have are counted with the next larger one.")
     if len(tiers) > 1:
         paragraphs.append("By the budget of the person's own noise (local ε; smaller is more noise):")
     return Section(

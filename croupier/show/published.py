@@ -69,7 +69,6 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "precision": None if sealed else _PRECISIONS.get(publication.precision),
         "num_reports": publication.num_reports,
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
-        "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
         "hop_influence": publication.hop_influence if certificate.fake_tickets and not hidden else None,
         "distribution": None if hidden else _distribution_json(publication, bool(certificate.fake_tickets)),
         "drops": {drop.reason: drop.count for drop in publication.drops},

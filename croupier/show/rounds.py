@@ -310,9 +310,6 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
         f"Nothing is read, ever, if the accountant certifies an ε above {above}, at δ = {round_up(terms['delta'])}. Of "
         f"the other people it takes {count} to be dishonest."
     )
-    if smallest_tier := _smallest_tier(terms):
-        then = "counted with the next larger one" if terms["small_tiers"] == "merge" else "enough to refuse the round"
-        points.append(f"A budget that fewer than {smallest_tier:,} people use is {then}.")
     if (noise := terms["hop_noise"]) is not None:
         others = (
             f"one of {len(terms['shufflers']):,} shufflers is" if len(terms["shufflers"]) > 1 else "the shuffler is"
@@ -344,23 +341,18 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
     return points
 
 
-def _smallest_tier(terms: TermsView) -> int:
-    """Returns the fewest people that a certificate counts for a budget (`RoundTerms.smallest_tier`); 0: any number."""
-    least = terms["min_tier_size"]
-    return least + terms["dishonest"] if least > 1 else 0
-
-
 def _views_of_roles(terms: TermsView) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
-    smallest_tier = _smallest_tier(terms)
-    counts = f"how many people used each budget{f', if at least {smallest_tier:,} do' if smallest_tier else ''}"
+    counts, exact = "how many people used each budget", ""
     if (privacy := terms["budget_privacy"]) is not None:
         sure = percent(right_at_most(privacy["epsilon"], privacy["delta"]))
         counts += (
             f" (noised: up to {privacy['most_uncounted']:,} people of each are left out; who guesses between two "
             f"budgets is right about yours at most {sure} of the time)"
         )
+    elif len(terms["budgets"]) > 1:
+        exact = " These counts are exact: someone who knows the budgets of all others can compute your budget."
     result = (
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
     )
@@ -374,7 +366,7 @@ def _views_of_roles(terms: TermsView) -> list[str]:
         *points,
         "The accountant sees that you take part, and which budgets were used, but not by whom. It sees no answer.",
         "The analyzer sees the noisy answers once the accountant has certified them, but not whose they are.",
-        f"Everybody sees the certificate, with {counts}, {result}.",
+        f"Everybody sees the certificate, with {counts}, {result}.{exact}",
         f"This, the percentages of a released round and what rounds may cost together hold if {secret} secret in which "
         f"order it passes messages on, the accountant follows the rules, and {cheats}. Otherwise your own noise is "
         "left.",

@@ -349,7 +349,7 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
 
     The variance of every estimate falls with the number of people, in the same mix of budgets, except for the part that
     hops add. So a number of people can always be given. Budgets are given where the certificate has everybody's: not
-    where rare budgets are merged into larger ones, or very many are certified in groups.
+    where very many are certified in groups.
     """
     document = result["certificate"]
     if not document.get("granted", True) or result["estimate"] is None:
@@ -369,13 +369,11 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
         return _usable_lines(result, budgets, randomizer, fakes) if randomizer is not None and known else []
     if result.get("hop_influence") is not None and fakes is None:
         return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
-    merged = bool(document.get("merged_below"))
-    if randomizer is None or merged or any(tier.grouped for tier in certificate.tiers):
+    if randomizer is None or any(tier.grouped for tier in certificate.tiers):
         num_users = (
             4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
         )
-        aside = ". What merged budgets may move an estimate by is not in this error" if merged else ""
-        return [f"{_ask_for(num_users, budgets)}{aside}."]
+        return [f"{_ask_for(num_users, budgets)}."]
     return [line] if (line := halving_line(budgets, randomizer, fakes)) else []
 
 

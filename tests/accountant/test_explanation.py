@@ -263,7 +263,7 @@ def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
     assert explain(lost).certified.right_at_most == 1.0
 
 
-def of_a_round(**more: Any) -> RoundCertificateView:
+def of_a_round(*, grouped: bool = False, **more: Any) -> RoundCertificateView:
     certificate = certify({0.5: 40, 1.0: 20}, "krr(k=4)", delta=1e-3, dishonest=3)
     assert certificate.lower_bound is not None
     message = certificate.to_message()
@@ -272,7 +272,7 @@ def of_a_round(**more: Any) -> RoundCertificateView:
     )
     message.everyone_else_colludes_epsilon = 2.0
     for tier in message.tiers:
-        tier.up_to = "merged_below" in more
+        tier.up_to = grouped
     message.MergeFrom(pb.Certificate(round_id="r", granted=True, **more))
     return round_certificate_json(message)
 
@@ -305,14 +305,12 @@ def test_a_tier_of_gaussian_noise_is_said_with_its_local_delta() -> None:
     assert [tier.about for tier in tiers] == [f"40 people with local ε {e}, local δ 1e-09" for e in (0.5, 1)]
 
 
-def test_clients_whose_budget_is_unknown_or_merged_are_said() -> None:
+def test_clients_whose_budget_is_unknown_or_grouped_are_said() -> None:
     unknown = explain(of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9))
     assert unknown.certified.epsilon == unknown.tiers[-1].epsilon == 0.9
     assert re.search(naming("1 person"), words(unknown))
     assert unknown.improvements == ()
-    merged = explain(of_a_round(merged_below=5))
-    assert re.search(naming("5 people"), words(merged))
-    assert "40 people with local ε up to 0.5" in words(merged)
+    assert "40 people with local ε up to 0.5" in words(explain(of_a_round(grouped=True)))
 
 
 def test_what_is_no_certificate_is_refused() -> None:
@@ -331,7 +329,7 @@ def test_what_is_no_certificate_is_refused() -> None:
             explain({name: value for name, value in of_a_round().items() if name != key})
     with pytest.raises(ValueError, match="grade is"):
         explain({**certificate, "grade": "HEURISTIC"})
-    reasons = written_json([state(RefusalReason.RARE_BUDGET, least=7)])
+    reasons = written_json([state(RefusalReason.TOO_FEW_BUDGETS, budgets=3, least=7)])
     with pytest.raises(ValueError, match=naming(7)):
         explain({**of_a_round(), "granted": False, "refusals": reasons})
 
@@ -351,7 +349,7 @@ def test_no_profile_is_made_of_less_than_the_certificate_says() -> None:
     in_order = quick(as_randomizer("hemisphere(d=3)"), adaptive_order=True)
     for certificate, why in (
         (of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9), "did not arrive"),
-        (of_a_round(merged_below=5), "puts budgets together"),
+        (of_a_round(grouped=True), "puts budgets together"),
         (in_order, "one after the other"),
     ):
         with pytest.raises(ValueError, match=naming("privacy profile", why)):

@@ -31,7 +31,6 @@ ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
         ({"budget_privacy": 0.0}, None),
         ({"budget_privacy": 4.0, "budget_privacy_delta": 1e-5}, BudgetPrivacy(4.0, 1e-5)),
         ({"budget_privacy_delta": 1e-9}, None),  # 40 people of every budget
-        ({"min_tier_size": 5}, None),
     ],
 )
 def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
@@ -49,7 +48,6 @@ def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
         ({"budget_privacy": 0.0, "budget_privacy_delta": 1e-6}, "budget_privacy_delta is 1e-06 with budget_privacy 0"),
         ({"budget_privacy": -1.0}, r"budget_privacy epsilon.*-1.0.*\[0.001.*20\]"),
         ({"budget_privacy_delta": 0.5}, r"budget_privacy delta.*0.5.*\[1e-12.*0.001\]"),
-        ({"budget_privacy": 1.0, "min_tier_size": 5}, "min_tier_size is 5 with budget_privacy; it must be 0"),
     ],
 )
 def test_a_budget_privacy_that_cannot_be_is_refused(changed: dict[str, object], why: str) -> None:
@@ -79,10 +77,12 @@ def test_participants_are_told_what_the_counts_show() -> None:
     assert noised["budget_privacy"] == {"epsilon": 1.0, "delta": 1e-6, "most_uncounted": 54}
     exact = terms_json(check_settings(replace(ROUND, budget_privacy=0.0)))
     assert exact["budget_privacy"] is None
-    for terms, is_said in ((noised, True), (exact, False)):
+    alone = terms_json(check_settings(replace(ROUND, budget_grid=(1.0,))))  # one budget tells nothing of a person
+    for terms, is_noised, is_exact in ((noised, True, False), (exact, False, True), (alone, False, False)):
         text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())
-        assert bool(re.search(naming("54 people"), text)) is is_said
-        assert bool(re.search(naming("about yours", "73.11 %"), text)) is is_said
+        assert bool(re.search(naming("54 people"), text)) is is_noised
+        assert bool(re.search(naming("about yours", "73.11 %"), text)) is is_noised
+        assert bool(re.search(naming("counts are exact", "compute your budget"), text)) is is_exact
 
 
 def test_a_survey_states_it_for_all_its_rounds() -> None:

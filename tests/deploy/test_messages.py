@@ -75,7 +75,6 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         (("--randomizer", "hemisphere(d=3)"), r"randomizer.*'hemisphere\(d=3\)'.*rr.*krr.*onebit"),
         (("--randomizer", "gaussian(d=2)"), "dimension is 2, but gaussian has no dimension"),
         (("--short-batch", "keep"), "short_batch.*'keep'"),
-        (("--small-tiers", "hide"), "small_tiers.*'hide'"),
         # Reproduction: "Value out of range: -1" did not say of what.
         (("--dishonest", "-1"), r"dishonest.*-1.*0\.\.2147483647"),
     ],

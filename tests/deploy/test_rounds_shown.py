@@ -133,8 +133,6 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         close_deadline_unix_s=int(NOW) + 5400,
         short_batch_policy=pb.SHORT_BATCH_POLICY_DISPOSE,
         dishonest=3,
-        min_tier_size=5,
-        merge_small_tiers=True,
         privacy_limit=pb.PrivacyLimit(total_epsilon=2.0, total_delta=1e-5),
     )
     strict.manifest.collector_public_key = b"x"
@@ -145,9 +143,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         "Closes 2023-11-14 23:43 UTC, in 1 h 30 min.",
         "the round is deleted",
         "takes 3 to be dishonest",
-        "fewer than 8 people",
         "at most ε = 2 at δ = 1e-05",
-        "if at least 8 do",
         "the collector's key",
         "shuffler-1 keeps secret",
         "at most 3 of the other people",

@@ -30,7 +30,7 @@ from croupier.protocol.statements import Statement, joined, messages_of, state, 
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
 from croupier.show.documents import spent_json
-from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
+from croupier.show.estimates import answers_table, estimates_table, remarks, result_remarks
 from croupier.show.ledger import spent_table
 from croupier.show.published import publication_json
 from croupier.show.tables import certificate_table, counted
@@ -125,20 +125,6 @@ def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
     of_a_round = round_certificate_json(message)
     assert re.search(r"everyone else colludes \(largest budget allowed\) +│ +4 │ CERTIFIED", shown(of_a_round))
     assert re.search(r"everyone else colludes +│ +1 │ CERTIFIED", shown(alone))
-
-
-def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
-    certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=1e-6, grade="CERTIFIED", merged_below=5)
-    tier = certificate.tiers.add(local_epsilon=2.0, count=60, epsilon=0.2, up_to=True)
-    publication = pb.Publication(merging_bias=0.01234)
-    publication.values.add(estimate=0.5)
-    result = publication_json(publication, certificate)
-    assert "60 users of local ε up to 2 " in shown(result["certificate"])
-    assert re.search(naming("budgets", "5 clients", "most 0.0124"), merging_line(result))
-    certificate.merged_below, publication.merging_bias, tier.up_to = 0, 0.0, False
-    result = publication_json(publication, certificate)
-    assert "60 users of local ε 2 " in shown(result["certificate"])
-    assert (result["merging_bias"], merging_line(result)) == (None, "")
 
 
 def test_a_result_whose_delta_protects_nobody_says_so() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import re
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.accountant.spending import ANY_TIER
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
 from croupier.client.verification import certified_chain, missing_at_hop
-from croupier.operator.ledger import spent
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
@@ -38,7 +33,6 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
-from croupier.show.published import publication_json
 from tests.support import BIT, settings
 from tests.support.clients import crafted, seal_participants, seal_prepared, submissions_of, without_tickets
 from tests.support.messages import naming
@@ -312,68 +306,6 @@ async def test_one_client_with_the_largest_budget_does_not_have_a_round_refused(
         assert granted == {"one for all": False, "per budget": True, "too strict": False}
         with pytest.raises(ValueError, match="a budget's epsilon_max is 21"):
             await at.operator.open_round(replace(chosen, epsilon_max_of={4.0: 21.0}))
-
-
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
-async def test_a_refusal_for_a_rare_budget_does_not_show_it(tmp_path: Path) -> None:
-    """Reproduction: "local epsilon 2 was used by 4 clients", and every tier stood in the refused certificate."""
-    async with table(tmp_path, 1) as at:
-        shown = []
-        for rare in ([(2.0, 4)], [(0.5, 1), (2.0, 3)]):
-            # A policy that would refuse the round, too, says nothing of it either.
-            terms = await at.operator.open_round(replace(settings(), min_tier_size=5, epsilon_max=0.01))
-            few = [Participant(0, epsilon) for epsilon, count in rare for _ in range(count)]
-            await at.submit(terms, [Participant(1, 1.0)] * 20 + few)
-            _, certificate = await at.finish(terms)
-            assert not certificate.granted
-            assert parameters(certificate.refusals, RefusalReason.TIER_LIMIT) == {"least": 5}
-            for field in ("round_id", "manifest_hash", "batch_digest", "reports_digest", "commitments"):
-                certificate.ClearField(field)
-            shown.append(certificate)
-        assert shown[0] == shown[1]
-        assert not shown[0].tiers
-        assert math.isinf(shown[0].epsilon)
-
-
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
-async def test_one_client_with_a_rare_budget_neither_stops_a_round_nor_is_shown(tmp_path: Path) -> None:
-    """Reproduction: one client with a rare budget had every round with `min_tier_size` refused."""
-    async with table(tmp_path, 1) as at:
-        chosen = replace(settings(), budget_grid=(0.3711, 1.0, 2.0), min_tier_size=5, small_tiers="merge")
-        named = {}
-        for few in (1, 5):
-            terms = await at.operator.open_round(chosen)
-            assert (terms.manifest.merge_small_tiers, terms.manifest.min_tier_size) == (True, 5)
-            users = [Participant(1, 0.3711)] * few + [Participant(0, 1.0)] * 20 + [Participant(1, 2.0)] * 20
-            await at.submit(terms, users)
-            publication, certificate = await at.finish(terms)
-            assert certificate.granted
-            assert certificate.num_users == 40 + few
-            document = json.dumps(publication_json(publication, certificate))
-            publication.ClearField("manifest")  # the terms name the whole grid, whatever was used
-            sent = publication.SerializeToString() + certificate.SerializeToString()
-            named[few] = "0.3711" in document, struct.pack("<d", 0.3711) in sent
-            assert publication.merging_bias > 0 or few == 5
-            (value,) = publication.values
-            assert abs(value.estimate - (20 + few) / (40 + few)) < 6 * value.standard_error + publication.merging_bias
-            tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-            assert certificate.epsilon == certify(tiers, "rr", delta=1e-4, attack=False).epsilon
-            if few == 1:
-                assert tiers == [(1.0, 21), (2.0, 20)]
-        assert named == {1: (False, False), 5: (True, True)}
-        assert {spending.tier for spending in spent(at.inside.directory, 1e-3)} == {ANY_TIER}
-        for rare, refusing in (2.0, chosen), (0.3711, replace(chosen, small_tiers="refuse")):
-            terms = await at.operator.open_round(refusing)
-            await at.submit(terms, [Participant(1, rare)] + [Participant(0, 1.0)] * 20)
-            _, certificate = await at.finish(terms)
-            limit = RefusalReason.MERGED_TIER_LIMIT if refusing is chosen else RefusalReason.TIER_LIMIT
-            assert parameters(certificate.refusals, limit) == {"least": 5}
-        with pytest.raises(ValueError, match=naming("epsilon_max")):
-            await at.operator.open_round(replace(chosen, epsilon_max_of={2.0: 3.0}))
-        with pytest.raises(ValueError, match=naming("laplace", "rr, krr, onebit")):
-            await at.operator.open_round(replace(chosen, question=QUESTIONS[3]))
 
 
 @pytest.mark.asyncio

@@ -135,7 +135,7 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=naming("accountant")):
         backup_ledger(directory, backup)
     entry = {"local_epsilon": 1.0, "local_delta": 0.0, "count": 9, "epsilon": 0.5, "delta": 1e-6, "profile": []}
-    flags = {"one_record": True, "merged": True, "unknown": True}
+    flags = {"one_record": True, "unknown": True}
     one_round = {"round_id": "r", "batch_digest": "00", "entries": [entry], **flags}
     good = {"deployment": "clinic", "rounds": [one_round]}
     bad: list[tuple[dict[str, object], str]] = [

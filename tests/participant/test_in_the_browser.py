@@ -100,6 +100,7 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
         await page.get_by_text("Who sees what, and whom you trust for what").click()
         await expect(page.get_by_text("controls that server can change the page")).to_be_visible()
         await expect(page.get_by_text(here.at.deployment.fingerprint.hex()[:8])).to_be_visible()
+        await expect(page.get_by_text("exactly how often each protection was chosen")).to_be_visible()
         await page.get_by_role("radio", name="very", exact=True).focus()
         for key in ("Space", "ArrowDown", "Tab", "ArrowDown"):
             await page.keyboard.press(key)
@@ -192,7 +193,7 @@ async def test_all_that_apply_are_ticked(here: Place) -> None:
 
 
 async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
-    terms = await opened(here, SLEEP, hop_noise=1.0)
+    terms = await opened(here, SLEEP, hop_noise=1.0, budget_privacy=1.0)
     async with here.person() as context:
         page = await visit(context, await here.invitation())
         await page.get_by_role("radio", name="ε = 2").check()
@@ -202,6 +203,7 @@ async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
         await expect(page.get_by_text("If none of them is honest")).to_contain_text("right at most 88.1% of the time")
         await page.get_by_text("Who sees what, and whom you trust for what").click()
         await expect(page.get_by_text("You need not trust any other server or person.")).to_be_visible()
+        await expect(page.get_by_text("exactly how often each protection was chosen")).to_have_count(0)
         await page.get_by_role("button", name="Randomize, seal and send").click()
         await expect(page.get_by_role("alert")).to_have_text("The number must be from 0 to 24.")
         field = page.get_by_label("A number from 0 hours to 24 hours")

@@ -94,7 +94,6 @@ BAD: dict[str, Change] = {
     "no delta": field("delta", 0.0),
     "too large a delta": field("delta", 0.2),
     "too large an epsilon": field("epsilon_max", 21.0),
-    "merging without a size": field("merge_small_tiers", True),
     "another suite": field("hpke_suite", "rot13"),
     "a budget that is not a number": grid(epsilon=float("nan")),
     "budgets in another order": grid(epsilon=0.4),

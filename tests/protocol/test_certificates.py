@@ -119,7 +119,6 @@ OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "unknown_budgets": COUNTS,
     "unknown_budget_epsilon": MAYBE,
     "fake_tickets": st.lists(COUNTS, max_size=3),
-    "merged_below": st.integers(0, 2**32 - 1),
     "commitments": st.lists(SIGNED, max_size=2),
 }
 

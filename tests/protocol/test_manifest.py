@@ -31,7 +31,6 @@ from croupier.protocol.mechanisms import (
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
-from tests.support.mechanisms import EXAMPLES
 from tests.support.messages import naming
 
 TASK = VectorTask(2, 1.5, "model", bytes(8))
@@ -110,17 +109,6 @@ def _tiny_budget(manifest: pb.Manifest) -> None:
 
 def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
     return lambda manifest: manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=epsilon, total_delta=delta))
-
-
-def _merging(kind: str = "rr", least: int = 5, **limit: float) -> Callable[[pb.Manifest], None]:
-    def change(manifest: pb.Manifest) -> None:
-        manifest.min_tier_size, manifest.merge_small_tiers = least, True
-        mechanism = EXAMPLES[kind].mechanism
-        manifest.question.CopyFrom(Question("q", mechanism).message())
-        _grid(1.0, 2.0, delta=mechanism.budget_delta)(manifest)
-        manifest.budget_grid[1].MergeFrom(pb.LocalBudget(**limit))
-
-    return change
 
 
 def _budget_privacy(epsilon: float = 1.0, delta: float = 1e-6, **policy: int) -> Callable[[pb.Manifest], None]:
@@ -214,17 +202,9 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_set("max_batch_size", 1), "max_batch_size.*1.*0 .*min_batch_size.*2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
-        (_merging(least=0), "min_tier_size.*0.*2"),
-        (_merging(least=1), "min_tier_size.*1.*2"),
-        *(
-            (_merging(kind), f"small tiers cannot be merged with {kind}, only with rr, krr, onebit: ")
-            for kind in ("laplace", "gaussian", "hemisphere", "gaussian_vector")
-        ),
-        (_merging(epsilon_max=3.0), "epsilon_max"),
         (_budget_privacy(0.0), "budget_privacy epsilon.*0.0.*.0.001.*20."),
         (_budget_privacy(math.nan), "budget_privacy epsilon is nan"),
         (_budget_privacy(delta=0.01), "budget_privacy delta.*0.01.*.1e-12.*0.001."),
-        (_budget_privacy(min_tier_size=5), "min_tier_size is 5 with budget_privacy; it must be 0"),
         (_no_hops, "hops has 0 shufflers"),
         (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
@@ -298,11 +278,3 @@ def test_a_manifest_may_have_budget_privacy() -> None:
     assert parse_terms(canonical(manifest)).budget_privacy == BudgetPrivacy(1.0, 1e-6)
     del manifest.budget_grid[1:]  # with which there is nothing to hide
     assert parse_terms(canonical(manifest)).budget_privacy is None
-
-
-@pytest.mark.parametrize("kind", ["rr", "krr", "onebit"])
-def test_a_manifest_may_have_small_tiers_merged(kind: str) -> None:
-    manifest = make_kit().manifest
-    _merging(kind)(manifest)
-    terms = parse_terms(canonical(manifest))
-    assert (terms.manifest.merge_small_tiers, terms.manifest.min_tier_size) == (True, 5)

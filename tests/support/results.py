@@ -53,7 +53,6 @@ def result_of(
         "precision": Precision.USABLE,
         "num_reports": people,
         "clamping": None,
-        "merging_bias": None,
         "hop_influence": None,
         "drops": {},
         "notes": [],

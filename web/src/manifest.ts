@@ -164,11 +164,6 @@ function checkTerms(manifest: Manifest): void {
   const policies = [ShortBatchPolicy.HOLD, ShortBatchPolicy.DISPOSE];
   check(policies.includes(shortBatchPolicy), "what happens with too few people is not said");
   check(within(manifest.delta, 0, 0.1) && within(manifest.epsilonMax, 0, 20), "epsilon_max or delta is out of range");
-  const merges = manifest.mergeSmallTiers;
-  check(
-    !merges || (manifest.minTierSize >= 2 && grid.every((one) => one.epsilonMax === undefined)),
-    "small tiers cannot be merged with these terms",
-  );
 }
 
 function checkHopNoise({hopNoise, budgetGrid, delta: most}: Manifest): void {
@@ -179,12 +174,11 @@ function checkHopNoise({hopNoise, budgetGrid, delta: most}: Manifest): void {
   check(budgetGrid[0]!.epsilon <= MOST_WITH_HOP_NOISE, "every budget leaves too little noise of one's own beside hop noise: all are above 8");
 }
 
-function checkBudgetPrivacy({budgetPrivacy, minTierSize}: Manifest): void {
+function checkBudgetPrivacy({budgetPrivacy}: Manifest): void {
   if (!budgetPrivacy) return;
   const {epsilon, delta} = budgetPrivacy;
   check(epsilon >= 1e-3 && epsilon <= 20, "the epsilon of the budgets' privacy is out of range");
   check(delta >= 1e-12 && delta <= 1e-3, "the delta of the budgets' privacy is out of range");
-  check(minTierSize <= 1, "rare budgets cannot have a limit where their numbers are noised");
 }
 
 function checkKeys(manifest: Manifest): void {

@@ -64,7 +64,8 @@ function surveyConditions({hidesLeftOut, rounds}: ShownSurvey, texts: Texts): st
   ];
 }
 
-function sights(deployment: Deployment, texts: Texts): string[] {
+function sights({manifest}: Terms, deployment: Deployment, texts: Texts): string[] {
+  const exact = manifest.budgetGrid.length > 1 && !manifest.budgetPrivacy;
   const [first, ...others] = deployment.services.filter((one) => one.role === "shuffler").map((one) => one.name);
   return [
     texts.say("sees first", {first: first!}),
@@ -72,6 +73,7 @@ function sights(deployment: Deployment, texts: Texts): string[] {
     texts.say("sees accountant"),
     texts.say("sees analyzer"),
     texts.say("sees all"),
+    ...(exact ? [texts.say("sees counts")] : []),
   ];
 }
 
@@ -116,7 +118,7 @@ export function trustDetails(
     h("h2", {}, texts.say("when read")),
     list([...conditions(terms, texts), ...(survey ? surveyConditions(survey, texts) : [])]),
     h("h2", {}, texts.say("who sees")),
-    list(sights(deployment, texts)),
+    list(sights(terms, deployment, texts)),
     h("h2", {}, texts.say("trust")),
     list(trusted),
     host ? h("p", {}, h("a", {href: "participate.html", download: "participate.html"}, texts.say("page file"))) : undefined,

@@ -25,9 +25,6 @@ class Mechanism(ABC):
     """The name of the field of `Question.mechanism`; all registries are keyed by it."""
     values_are_text: ClassVar[bool] = True
     """Whether people can write their values down, one to a line."""
-    tiers_merge: ClassVar[bool] = False
-    """Whether a round may count rare budgets with larger ones. A smaller budget must be a larger one mixed with the
-    same law for all values, so that it does not stand out in the certificate, and estimates must know what it does."""
 
     @property
     @abstractmethod

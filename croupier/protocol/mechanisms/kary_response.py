@@ -33,7 +33,6 @@ class KaryResponse(ScalarMechanism):
     """
 
     kind: ClassVar[str] = "krr"
-    tiers_merge: ClassVar[bool] = True
     k: int
     labels: tuple[str, ...] = ()
 

@@ -15,7 +15,6 @@ class OneBit(IntervalMechanism):
     """A number in [low, high], rounded at random to one of the ends, which is reported as a bit."""
 
     kind: ClassVar[str] = "onebit"
-    tiers_merge: ClassVar[bool] = True
 
     @property
     def report_range(self) -> tuple[int, int]:

@@ -25,7 +25,6 @@ class ProjectiveResponse(KaryResponse):
     """
 
     kind: ClassVar[str] = "pgr"
-    tiers_merge: ClassVar[bool] = False
     q: int = 3
 
     def __post_init__(self) -> None:

@@ -16,7 +16,6 @@ class RandomizedResponse(ScalarMechanism):
     """A bit, reported with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
 
     kind: ClassVar[str] = "rr"
-    tiers_merge: ClassVar[bool] = True
 
     @property
     def report_range(self) -> tuple[int, int]:

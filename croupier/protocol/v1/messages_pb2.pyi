@@ -1371,9 +1371,7 @@ class Manifest(_message.Message):
     ANALYZER_FIELD_NUMBER: _builtins.int
     MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     PRIVACY_LIMIT_FIELD_NUMBER: _builtins.int
-    MIN_TIER_SIZE_FIELD_NUMBER: _builtins.int
     COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
-    MERGE_SMALL_TIERS_FIELD_NUMBER: _builtins.int
     SURVEY_FIELD_NUMBER: _builtins.int
     HOP_NOISE_FIELD_NUMBER: _builtins.int
     BUDGET_PRIVACY_FIELD_NUMBER: _builtins.int
@@ -1411,18 +1409,9 @@ class Manifest(_message.Message):
     """
     max_batch_size: _builtins.int
     """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
-    min_tier_size: _builtins.int
-    """The round is refused if a budget was used by fewer than min_tier_size + dishonest clients: a rare budget may
-    identify its user. 0 or 1: never.
-    """
     collector_public_key: _builtins.bytes
     """A collector's HPKE public key, of hpke_suite: the result is published sealed to it. Empty: the result is public.
     Not in a sequential round, whose clients are shown every model.
-    """
-    merge_small_tiers: _builtins.bool
-    """With min_tier_size: the round is not refused for a rare budget, but its clients are counted with those of the next
-    larger budget used, in all that leaves the accountant; refused still if the largest is rare. Only for rr, krr and
-    onebit, and only where no budget has its own epsilon_max.
     """
     @_builtins.property
     def question(self) -> Global___Question: ...
@@ -1460,7 +1449,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def budget_privacy(self) -> Global___BudgetPrivacy:
-        """Absent: certificates count exactly how many clients used each budget. Not with min_tier_size."""
+        """Absent: certificates count exactly how many clients used each budget."""
 
     def __init__(
         self,
@@ -1482,16 +1471,14 @@ class Manifest(_message.Message):
         analyzer: Global___RoundKeys | None = ...,
         max_batch_size: _builtins.int = ...,
         privacy_limit: Global___PrivacyLimit | None = ...,
-        min_tier_size: _builtins.int = ...,
         collector_public_key: _builtins.bytes = ...,
-        merge_small_tiers: _builtins.bool = ...,
         survey: Global___Survey | None = ...,
         hop_noise: Global___HopNoise | None = ...,
         budget_privacy: Global___BudgetPrivacy | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_privacy", b"budget_privacy", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "budget_privacy", b"budget_privacy", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "budget_privacy", b"budget_privacy", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2335,7 +2322,6 @@ class Certificate(_message.Message):
     BUDGET_DROPS_FIELD_NUMBER: _builtins.int
     UNKNOWN_BUDGETS_FIELD_NUMBER: _builtins.int
     UNKNOWN_BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
-    MERGED_BELOW_FIELD_NUMBER: _builtins.int
     RANDOMIZER_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
@@ -2394,11 +2380,6 @@ class Certificate(_message.Message):
     """How many clients have an unknown budget and a report that may be released: they add nothing to the blanket."""
     unknown_budget_epsilon: _builtins.float
     """Central epsilon of one of them: the local budget is at most the largest of the grid. Absent where there is none."""
-    merged_below: _builtins.int
-    """min_tier_size + dishonest of a manifest that has small tiers merged: a tier then counts fewer clients than this
-    with smaller budgets, between its own and that of the tier before, and its epsilon holds for them, too. All of the
-    certificate is about the merged tiers, and there is no attack beside it. 0: every tier has its own clients only.
-    """
     randomizer: _builtins.str
     """What every client runs, as `croupier certify --randomizer` takes it: "krr(k=5)". It is that of the manifest, which
     manifest_hash is of; only the manifest has lattices and ends of ranges.
@@ -2498,7 +2479,6 @@ class Certificate(_message.Message):
         budget_drops: _abc.Iterable[Global___Drop] | None = ...,
         unknown_budgets: _builtins.int = ...,
         unknown_budget_epsilon: _builtins.float | None = ...,
-        merged_below: _builtins.int = ...,
         randomizer: _builtins.str = ...,
         schema: _builtins.int = ...,
         refusals: _abc.Iterable[Global___Statement] | None = ...,
@@ -2517,7 +2497,7 @@ class Certificate(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "budget_privacy", b"budget_privacy", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "budget_privacy", b"budget_privacy", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "most_uncounted", b"most_uncounted", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "budget_privacy", b"budget_privacy", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "most_uncounted", b"most_uncounted", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015
@@ -3200,7 +3180,6 @@ class Publication(_message.Message):
     VECTOR_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     CLAMPING_FIELD_NUMBER: _builtins.int
     SEALED_RESULT_FIELD_NUMBER: _builtins.int
-    MERGING_BIAS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
@@ -3222,8 +3201,6 @@ class Publication(_message.Message):
     """Where the manifest names a collector: a Publication with the fields from `values` on but `num_reports` and `drops`,
     padded, sealed to it; these fields are empty here.
     """
-    merging_bias: _builtins.float
-    """Where small tiers are merged: what this moves an estimate by, at most. The confidence interval allows for it."""
     precision: Global___Precision.ValueType
     hop_influence: _builtins.float
     """With hop noise: by how much one dishonest hop can have moved an estimate with its fake reports, beyond their noise."""
@@ -3273,7 +3250,6 @@ class Publication(_message.Message):
         vector_standard_error: _builtins.float = ...,
         clamping: Global___Clamping | None = ...,
         sealed_result: _builtins.bytes = ...,
-        merging_bias: _builtins.float = ...,
         precision: Global___Precision.ValueType = ...,
         manifest: Global___Signed | None = ...,
         notes: _abc.Iterable[Global___Statement] | None = ...,
@@ -3283,7 +3259,7 @@ class Publication(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "manifest", b"manifest", "shares", b"shares"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

@@ -81,8 +81,6 @@ class TermsView(QuestionView):
     min_batch_size: int
     max_batch_size: int | None
     short_batch: str
-    min_tier_size: int
-    small_tiers: str
     hop_noise: HopNoiseView | None
     budget_privacy: BudgetPrivacyView | None
     close_deadline_unix_s: int | None

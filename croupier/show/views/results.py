@@ -56,7 +56,6 @@ class ResultView(TypedDict):
     precision: Precision | None
     num_reports: int
     clamping: ClampingView | None
-    merging_bias: float | None
     hop_influence: float | None
     distribution: NotRequired[DistributionView | None]
     table: NotRequired[CrossTableView]
