@@ -51,20 +51,18 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier research capacity
 	$(BIN)/croupier research bench-report
 
-# The groups of tests in the order that tests/conftest.py gives them, the longest first.
 WORKERS ?= 4
 PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
-# Whoever names a folder gets all that is in it, also what tests/conftest.py leaves out of 'make test'.
 long: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) tests $(ARGS)
 
 # The tests of 'make test', a tenth slower, and which lines they reach.
 coverage: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest $(PARALLEL) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95
 
 faults: $(VENV)/.installed-dev

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "add-a-mechanism.md"
 BLOCK = re.compile(r'^```(diff|python) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -31,6 +33,7 @@ def insert_row(text: str, row: str) -> str:
     return text.replace(last, last + row)
 
 
+@pytest.mark.slow
 def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
     copy = tmp_path / "croupier"
     left_out = shutil.ignore_patterns(".*", "build", "__pycache__", "node_modules")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 BELOW_THE_COMMAND_LINE = (
     *(
@@ -16,6 +18,7 @@ BELOW_THE_COMMAND_LINE = (
 )
 
 
+@pytest.mark.slow
 def test_no_room_below_the_command_line_starts_it() -> None:
     """Reproduction: the demonstration started `croupier submit --csv` and read what it printed."""
     upward = [

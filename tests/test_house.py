@@ -6,7 +6,6 @@ import ast
 import doctest
 import importlib
 import itertools
-import json
 import os
 import pkgutil
 import re
@@ -75,18 +74,6 @@ def test_the_tests_of_a_group_stay_together(request: pytest.FixtureRequest) -> N
     grouped = [(mark.args[0], str(item.path)) for item, mark in marks if mark]
     for places in (grouped, [group for group, _ in grouped]):
         assert len(list(itertools.groupby(places))) == len(set(places))
-
-
-def test_tests_that_are_named_as_long_exist() -> None:
-    """A test that gets another name would run with every change again, or with none."""
-    conftest = importlib.import_module("tests.conftest")
-    known = json.loads(conftest.Durations.LONGEST.read_text(encoding="utf-8"))
-    missing = []
-    for name in (*conftest.HUNTED, *conftest.LONG, *conftest.ALWAYS, *known):
-        file, _, test = name.partition("::")
-        text = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).exists() else ""
-        missing += [] if text and (not test or f"def {test.partition('[')[0]}" in text) else [name]
-    assert missing == []
 
 
 def test_ci_has_every_python_all_rooms_and_the_oldest_dependencies() -> None:

@@ -57,6 +57,7 @@ def test_a_margin_is_half_of_a_published_interval(name: str, mechanism: Mechanis
         assert longest < 1.04 * promised  # nothing is promised that is not kept, up to the law of whole numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rr", "krr(k=5)", "laplace"])
 def test_the_fewest_people_for_a_margin_and_an_epsilon(name: str) -> None:
     planned = plan_for_error(name, 0.05, epsilon=0.5)
@@ -142,6 +143,7 @@ def test_what_has_no_answer_says_what_is_possible() -> None:
         margins([1.0] * 10, "hemisphere(d=3)")
 
 
+@pytest.mark.slow
 def test_the_command_solves_for_an_error() -> None:
     """Reproduction: 'how many people for ± 5 points at ε ≤ 0.5?' had no command."""
     result = answer("plan", "--error", "0.05", "--epsilon", "0.5", "--groups", "4")

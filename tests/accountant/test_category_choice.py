@@ -38,6 +38,7 @@ def test_hops_add_less_to_krr() -> None:
     assert best_of_categories(300, budgets, (0.1, 1e-6)).kind == "krr"
 
 
+@pytest.mark.slow
 def test_a_plan_names_what_it_chose() -> None:
     """For given budgets pgr has the smaller error; for a given central epsilon krr has, with far larger budgets."""
     given = plan("categories(k=200)", budgets=Budgets.from_tiers([(1.0, 5_000)]))

@@ -25,6 +25,7 @@ def alone(k: int, local_epsilon: float, epsilon: float) -> float:
     return max(0.0, math.exp(local_epsilon) - math.exp(epsilon)) / (math.exp(local_epsilon) + k - 1)
 
 
+@pytest.mark.slow
 @given(BUDGETS, RANDOMIZERS, st.floats(0.0, 5.0), st.integers(0, 3))
 @drawn(25)
 def test_the_last_honest_user_has_exactly_the_local_divergence(

@@ -34,6 +34,7 @@ def other() -> CertifiedProfile:
     return croupier.privacy_profile([(1.0, 80, 1e-9)], "gaussian", deltas=DELTAS)
 
 
+@pytest.mark.slow
 def test_between_its_points_the_curve_is_certified(curve: CertifiedProfile) -> None:
     for point in curve.points:
         assert point.delta <= curve(point.epsilon) <= point.delta * (1 + 1e-9)
@@ -48,6 +49,7 @@ def test_between_its_points_the_curve_is_certified(curve: CertifiedProfile) -> N
     assert curve(0.0) < 0.5
 
 
+@pytest.mark.slow
 def test_the_inverse_is_on_the_sound_side(curve: CertifiedProfile, other: CertifiedProfile) -> None:
     for delta in (1.0, 0.2, 1e-3, 3e-5, 1e-12, 0.0):
         epsilon = curve.epsilon(delta)
@@ -80,6 +82,7 @@ def test_of_two_curves_it_is_told_which_is_lower_where(curve: CertifiedProfile, 
                 assert low(epsilon) <= high(epsilon)
 
 
+@pytest.mark.slow
 def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile, close: CertifiedProfile) -> None:
     axes = close.plot()
     line, certified, attacks = axes.get_lines()
@@ -99,11 +102,13 @@ def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile, close:
     assert widths == sorted([0.5, 1.0, *(tier.epsilon for tier in certificate.tiers)])
 
 
+@pytest.mark.slow
 def test_a_curve_of_80_people_is_within_5_percent_of_certify(close: CertifiedProfile) -> None:
     """Reproduction: it was up to 12 % above, where the divergence of a few people bends at once."""
     assert_close(close, 80, 60)
 
 
+@pytest.mark.slow
 def test_a_curve_of_1000_people_is_within_5_percent_of_certify() -> None:
     """Reproduction: with nine points it was 1.2 to 1.7 times above what 'certify' says between them."""
     assert_close(croupier.privacy_profile({1.0: 1000}, "rr"), 1000, 30)
@@ -128,6 +133,7 @@ def test_a_curve_at_given_deltas_is_drawn_as_points(curve: CertifiedProfile) -> 
     assert list(certified.get_xdata()) == [point.epsilon for point in curve.points]
 
 
+@pytest.mark.slow
 def test_every_row_has_the_delta_it_is_certified_at() -> None:
     """Reproduction: Gaussian noise that is not amplified has its local delta; rows had the smaller one asked for."""
     profile = croupier.privacy_profile([(1.0, 3, 1e-5)], "gaussian", deltas=[1e-3, 1e-9])
@@ -141,6 +147,7 @@ def test_every_row_has_the_delta_it_is_certified_at() -> None:
         assert point.lower_bound.epsilon <= point.epsilon
 
 
+@pytest.mark.slow
 def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedProfile, close: CertifiedProfile) -> None:
     """Reproduction: 'croupier curve' joined the points, which on a logarithmic scale is below what they certify."""
     for profile in (curve, close):
@@ -176,6 +183,7 @@ def test_a_local_delta_that_is_not_amplified_is_that_of_the_point() -> None:
     assert croupier.certify([(1.0, 1, 0.6)], "gaussian", delta=1e-6, rounds=2).delta == 1.0
 
 
+@pytest.mark.slow
 def test_a_curve_is_certified_where_e_to_the_epsilon_is_no_float() -> None:
     """Twenty people hide one whose budget is 450; in two rounds its losses are up to 900."""
     curve = croupier.privacy_profile({1.0: 20, 450.0: 1}, "rr", deltas=[1e-2, 1e-6], rounds=2)

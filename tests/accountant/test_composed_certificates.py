@@ -61,6 +61,7 @@ def test_two_different_releases_are_never_below_their_product(delta: float) -> N
     assert str(composed) == f"CERTIFIED ε = {round_up(composed.epsilon)} at δ = {delta:g} ({joined(composed.method)})"
 
 
+@pytest.mark.slow
 def test_ten_of_one_certificate_cost_what_ten_rounds_cost() -> None:
     ten = certify(Budgets.from_tiers([(0.5, 900), (2.0, 100)]), "hemisphere", delta=1e-6, rounds=10, attack=False)
     composed = compose([MANY] * 10, delta=1e-6, fixed_terms=True)
@@ -111,6 +112,7 @@ def test_what_is_certified_beyond_the_tiers_is_composed(read: bool) -> None:
     assert privacy_loss_distribution(several[0]).get_epsilon_for_delta(1e-6) >= 1.5 - 1e-3
 
 
+@pytest.mark.slow
 def test_what_is_lost_for_certain_is_not_composed_away() -> None:
     local = certify([(0.7, 30, 1e-4)], "gaussian", delta=1e-6, attack=False)
     assert local.epsilon == local.everyone_else_colludes.epsilon

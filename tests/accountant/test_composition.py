@@ -56,6 +56,7 @@ def test_different_rounds_compose() -> None:
     assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
 
 
+@pytest.mark.slow
 def test_very_different_rounds_share_a_grid() -> None:
     """Steps as fine as the smaller round needs, all the way to the end of the larger one, would be billions."""
     composed = ComposedProfile([Round(GaussianProfile(0.4), 50.0, 2), Round(GaussianProfile(1e-9), 50.0)], 1e-6)
@@ -108,6 +109,7 @@ def test_profile_nodes_are_convex_and_above_the_truth_between(mu: float, delta: 
         assert chord >= gaussian_delta(mu, float(epsilon)) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("randomizer", "tiers"),
     [("rr", [(1.0, 500)]), ("laplace", [(1.0, 1000)]), ("hemisphere", [(0.5, 500), (1.0, 500)])],
@@ -124,6 +126,7 @@ def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str, tiers: 
     assert 0.9e-6 <= back.delta <= 1.01e-6
 
 
+@pytest.mark.slow
 def test_a_round_of_which_no_curve_says_anything_is_composed_by_adding() -> None:
     """All of its loss may be infinite, of which the library takes a logarithm."""
     certificate = certify([(20.0, 100, 1e-3)], "gaussian", delta=1e-6, rounds=2, attack=False)
@@ -137,6 +140,7 @@ def test_tiny_deltas_are_composed_by_adding() -> None:
         ComposedProfile([Round(GaussianProfile(1.0), 5.0, 2)], 1e-13)
 
 
+@pytest.mark.slow
 def test_many_arbitrary_budgets_are_composed_by_adding() -> None:
     budgets = np.linspace(0.5, 1.0, 100)
     certificate = certify(budgets, LaplaceMechanism(), delta=1e-5 / 2, attack=False, bounds="blanket")

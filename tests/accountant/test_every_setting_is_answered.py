@@ -171,6 +171,7 @@ def check(seed: int) -> None:
             assert answer(explain, certified) is None or str(explain(certified.to_json()))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(20)
 @example(1)
@@ -224,6 +225,7 @@ def check_beside_certificates(seed: int) -> None:
         answer(plan_for_error, mechanism, spread(rng, 0.01, 0.6), **keys)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(20)
 @example(1)

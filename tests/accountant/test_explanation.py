@@ -300,6 +300,7 @@ def test_what_is_left_is_also_said_of_the_budgets_that_were_used() -> None:
     assert "60 people with local ε 1: right at most 73.11 % (ε = 1 CERTIFIED)" in said
 
 
+@pytest.mark.slow
 def test_a_tier_of_gaussian_noise_is_said_with_its_local_delta() -> None:
     tiers = explain(certify([(0.5, 40, 1e-9), (1.0, 40, 1e-9)], "gaussian", delta=1e-4)).tiers
     assert [tier.about for tier in tiers] == [f"40 people with local ε {e}, local δ 1e-09" for e in (0.5, 1)]
@@ -334,6 +335,7 @@ def test_what_is_no_certificate_is_refused() -> None:
         explain({**of_a_round(), "granted": False, "refusals": reasons})
 
 
+@pytest.mark.slow
 def test_the_profile_around_a_round_is_that_of_its_people(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_points_only(monkeypatch)
     profile = profile_around(of_a_round())

@@ -46,6 +46,7 @@ def certified(terms: RoundTerms, mixture: list[tuple[float, int]], stragglers: i
     return message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [*MIXING, *NOISE], ids=lambda mechanism: mechanism.kind)
 @pytest.mark.parametrize("stragglers", [0, 3])
 def test_no_drawn_mixture_is_worse_than_forecast(mechanism: Mechanism, stragglers: int) -> None:

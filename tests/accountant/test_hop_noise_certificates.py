@@ -144,6 +144,7 @@ def test_the_bounds_of_the_shuffle_count_fakes_as_dishonest() -> None:
         assert dict(step.parameters)["fakes"] == hops * 218
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.sampled_from([0.05, 0.5, 2.0, 8.0]), st.integers(1, 3000), min_size=1, max_size=3),
     st.sampled_from(["rr", "onebit", "krr(k=4)", "choices(k=2)", "levels(k=4)"]),

@@ -113,6 +113,7 @@ settings_of_few = given(
 )
 
 
+@pytest.mark.slow
 @settings_of_few
 @drawn(25)
 @example(2, [1e-16, 1e-16, 400.0], 0, "separate", [0.3], 1e-17)
@@ -190,6 +191,7 @@ def test_many_tiers_on_both_sides_of_the_thresholds(randomizer: Randomizer, tier
     check_many(budgets, randomizer, 1e-4, int(rng.integers(0, 4)), "separate")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiers", [64, 65, 256, 257, 258])
 @pytest.mark.parametrize("linkage", ["separate", "stratified"])
 def test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds(tiers: int, linkage: Linkage) -> None:
@@ -220,6 +222,7 @@ def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest
                 assert stick(first, second, tier.epsilon) <= tier.delta
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(1)
 def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
@@ -252,6 +255,7 @@ def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
                 assert stick(p, q, epsilon) <= claimed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiers", [33])
 def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
     """A noisy victim among louder ones, and a loud one among noisier ones."""
@@ -330,6 +334,7 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
                 assert stick(p, q, other.epsilon) <= other.delta
 
 
+@pytest.mark.slow
 @given(
     k=st.sampled_from([2, 3, 4]),
     noise=st.tuples(st.floats(0.3, 20), st.floats(1e-7, 1e-3)),

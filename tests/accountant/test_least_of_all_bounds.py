@@ -146,6 +146,7 @@ def test_many_different_budgets() -> None:
     assert certificate.lower_bound.epsilon <= certificate.epsilon <= 1.05 * certificate.lower_bound.epsilon
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(8)
 def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:

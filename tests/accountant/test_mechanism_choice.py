@@ -37,6 +37,7 @@ def test_a_certificate_remarks_on_a_much_better_mechanism(
         assert dict(said.parameters)["times"] == pytest.approx(better[1], rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_plan_compares_both_for_a_mean() -> None:
     planned = croupier.plan("laplace", budgets=[(0.5, 1_000), (1.0, 9_000)], delta=1e-6)
     own, other = planned.for_a_mean

@@ -36,6 +36,7 @@ def test_the_largest_local_budgets(randomizer: Randomizer) -> None:
     assert more.epsilon > 0.4
 
 
+@pytest.mark.slow
 def test_a_plan_meets_the_target_at_its_delta() -> None:
     """Gaussian noise that is not amplified keeps its local delta, 10^-3: two people of any budget do."""
     budgets = Budgets.from_tiers([(1.0, 2, 1e-3)])
@@ -82,6 +83,7 @@ def test_the_fewest_users(randomizer: Randomizer) -> None:
     assert certify(resized(shape, int(n * 0.99)), randomizer, delta=1e-6).epsilon > 0.15
 
 
+@pytest.mark.slow
 def test_many_budgets_of_bits_get_all_bounds() -> None:
     """Reproduction: with more than eight budgets the target was missed by a seventh."""
     even = Budgets.from_epsilons(np.linspace(0.1, 4, 300))
@@ -111,6 +113,7 @@ class Asked:
         monkeypatch.setattr(planner, "answer_of", answered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("randomizer", "rounds"), [("rr", 1), ("laplace", 1), ("krr(k=5)", 30), ("rr", 1000)])
 def test_all_tiers_are_certified_once(randomizer: str, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reproduction: 16 to 20 certificates of all tiers and rounds, a minute for some and five for others."""
@@ -136,6 +139,7 @@ def test_what_is_only_about_right_decides_nothing(misled_by: float, monkeypatch:
     assert granted.certificate.epsilon <= 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linkage", ["separate", "stratified"])
 def test_whichever_tier_decides(linkage: Linkage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one than the first search says is found by the certificate, which every answer ends with."""
@@ -178,6 +182,7 @@ def test_progress_is_told_for_every_candidate() -> None:
     assert all(tried < about for tried, about in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "rounds", "users"), [(0.0437, 100, 20000)])
 def test_budgets_grow_from_where_epsilon_is_zero(delta: float, rounds: int, users: int) -> None:
     """Reproduction: where the blanket bound's answer had epsilon 0 it was kept, a quarter below what could be had."""

@@ -95,6 +95,7 @@ def test_no_choice_among_three_mechanisms_over_three_rounds_exceeds_it(
         assert largest_delta(epsilon, choices) <= delta * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @drawn(60)
 @given(st.integers(0, 2**32 - 1))
 def test_no_choice_among_drawn_mechanisms_exceeds_it(seed: int) -> None:
@@ -197,6 +198,7 @@ def test_moments_are_those_of_a_known_law() -> None:
         assert pair.lost == 0
 
 
+@pytest.mark.slow
 def test_fixed_terms_cost_at_most_what_a_filter_says() -> None:
     certificate = certify(Budgets.from_tiers([(0.5, 3438), (1.0, 2355), (2.0, 573)]), "rr", delta=1e-6, attack=False)
     for rounds in (2, 30):

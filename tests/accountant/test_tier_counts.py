@@ -165,6 +165,7 @@ def possible(users: Counts, counts: Counts) -> bool:
     return all(own - 2 * STRONG.radius <= count <= own for own, count in zip(users, counts, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("granted", [True, False], ids=["granted", "refused"])
 def test_all_that_is_published_depends_on_the_counts_alone(monkeypatch: pytest.MonkeyPatch, granted: bool) -> None:
     """All multisets of six people: where the counts are equal, so is every byte; the exact counts differ."""

@@ -43,6 +43,7 @@ def sigma_of(epsilon: float, delta: float) -> float:
     return float(sigmas[np.argmax(spent <= delta)])
 
 
+@pytest.mark.slow
 def test_a_group_of_gaussian_budgets_covers_its_noisiest_member() -> None:
     """More than 32 budgets are answered together; the noisiest once was taken to have the largest local delta, too.
 
@@ -73,6 +74,7 @@ def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1
     return spent.guarantee.epsilon
 
 
+@pytest.mark.slow
 def test_the_ledger_composes_the_profiles_of_the_certificate() -> None:
     """Budgets beyond 32 are answered in groups; noise of the groups' largest budgets hides more than the real one."""
     quiet = [(0.01 + 0.0005 * step, 250) for step in range(40)]
@@ -86,6 +88,7 @@ def test_the_ledger_composes_the_profiles_of_the_certificate() -> None:
     assert certify(groups, randomizer, delta=1e-6, attack=False).epsilon < attack.epsilon
 
 
+@pytest.mark.slow
 def test_many_budgets_of_a_closed_form_have_profiles_in_the_ledger() -> None:
     budgets = Budgets.from_tiers([(0.5 + 0.01 * step, 250) for step in range(40)])
     certificate = certify(budgets, "rr", delta=1e-6, attack=False).epsilon
@@ -189,6 +192,7 @@ def test_gaussian_budgets_that_share_almost_no_output_are_certified() -> None:
     assert certificate.lower_bound.epsilon <= certificate.epsilon <= 6
 
 
+@pytest.mark.slow
 def test_the_largest_and_the_smallest_budgets_overflow_nowhere() -> None:
     for randomizer in (BinaryRandomizedResponse(), KaryRandomizedResponse(3), LaplaceMechanism()):
         for local in (1e-100, 500.0):

@@ -121,6 +121,7 @@ def test_groups_of_few_people_mixed_budgets_and_hop_noise(mechanism: Mechanism) 
             assert coverage(mechanism, first, second, 400, population=True, hop_noise=hop_noise) >= least(400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", [False, True])
 @pytest.mark.parametrize(
     ("mechanism", "hop_noise"),

@@ -168,6 +168,7 @@ def test_an_impossible_share_is_said_to_be_one() -> None:
     assert possible.projected == possible.values
 
 
+@pytest.mark.slow
 def test_the_largest_histogram_fits_into_a_message() -> None:
     """Reproduction: k = 65,536 was accepted, and its result was larger than any message may be."""
     most = 1 << 16

@@ -65,6 +65,7 @@ def test_shares_with_hop_noise_are_covered_at_their_level_exactly(hops: int, noi
             assert chances[inside[: chances.size]].sum() >= level - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [3, 20])
 def test_histograms_with_hop_noise_cover_over_ten_thousand_rounds(k: int) -> None:
     """Two hops; their fakes are known in all, not for each category."""

@@ -144,6 +144,7 @@ def test_a_dose_of_rounds_is_covered(setting: Setting, population: bool) -> None
     check(setting, 60, population)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", [False, True], ids=["these people", "population"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_intervals_over_ten_thousand_rounds(setting: Setting, population: bool) -> None:

@@ -95,6 +95,7 @@ def check(rounds: int, *, noise: bool, population: bool) -> None:
     assert np.abs(off).max() < 6.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [False, True])
 @pytest.mark.parametrize("population", [False, True])
 def test_shares_are_covered_over_ten_thousand_rounds(noise: bool, population: bool) -> None:

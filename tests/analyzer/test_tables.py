@@ -104,6 +104,7 @@ def coverage(setting: Setting, rounds: int, *, population: bool) -> Floats:
     return covered / rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 @pytest.mark.parametrize("population", [False, True])
 def test_intervals_of_a_table_cover_over_ten_thousand_rounds(setting: Setting, population: bool) -> None:
@@ -111,11 +112,13 @@ def test_intervals_of_a_table_cover_over_ten_thousand_rounds(setting: Setting, p
     assert coverage(setting, 10_000, population=population).min() >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS[2:4], ids=lambda setting: setting.name)
 def test_intervals_of_a_table_cover_over_some_rounds(setting: Setting) -> None:
     assert coverage(setting, 150, population=True).min() >= float(binom(150, LEVEL).ppf(1e-6)) / 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
 def test_covariances_are_those_of_many_rounds(setting: Setting) -> None:
     """All cells at once, for people that are drawn again: within 12 % of the largest variance."""
@@ -149,6 +152,7 @@ FEW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", FEW, ids=lambda setting: setting.name)
 def test_intervals_of_a_table_cover_with_few_people(setting: Setting) -> None:
     """The variance is that at the hypothesis: an answer that nobody happens to give has no interval of length 0."""
@@ -194,6 +198,7 @@ def test_a_difference_between_rows_is_covered_over_some_rounds(setting: Setting)
     assert difference_coverage(setting, 120, population=False) >= float(binom(120, LEVEL).ppf(1e-4)) / 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", [False, True])
 @pytest.mark.parametrize("setting", APART, ids=lambda setting: setting.name)
 def test_a_difference_between_rows_is_covered_over_ten_thousand_rounds(setting: Setting, population: bool) -> None:
@@ -201,6 +206,7 @@ def test_a_difference_between_rows_is_covered_over_ten_thousand_rounds(setting: 
     assert difference_coverage(setting, 10_000, population=population) >= least
 
 
+@pytest.mark.slow
 def test_independence_is_not_rejected_more_often_for_noise() -> None:
     """The margins' errors multiply: without that 12 % of these tables were rejected."""
     assert rejections(Setting("noise", KRR, ((0.5, 100),), INDEPENDENT), 400) <= 0.06
@@ -215,6 +221,7 @@ def rejections(setting: Setting, rounds: int) -> float:
     return rejected / rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
 def test_independence_is_rejected_as_often_as_the_test_says(setting: Setting) -> None:
     """Size 5 %: of 4,000 independent tables between 2.5 and 6.5 % are rejected, and dependent ones far more often."""
@@ -223,6 +230,7 @@ def test_independence_is_rejected_as_often_as_the_test_says(setting: Setting) ->
     assert rejections(setting, 200) > 0.3
 
 
+@pytest.mark.slow
 def test_independence_is_not_rejected_too_often() -> None:
     independent = Setting("dose", KRR, ((2.0, 600),), INDEPENDENT)
     assert rejections(independent, 300) <= 0.11

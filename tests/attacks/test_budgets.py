@@ -77,6 +77,7 @@ async def test_a_budget_off_the_grid_counts_for_nothing(
         assert certificate.epsilon == expected
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_an_honest_client_never_spends_more_than_its_maximum() -> None:
             prepare_one(terms, Onion(terms), Participant(1, epsilon))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
@@ -153,6 +155,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
     assert granted["limited"] == sorted(granted["limited"], reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def half(number: int) -> list[int]:
     return [index for index in range(CROWD) if index >> number & 1]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_six_ruined_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ async def test_six_ruined_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path
     assert len(told) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_path: Path) -> None:
@@ -167,6 +169,7 @@ async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_pat
     assert parameters(withheld.refusals, RefusalReason.ROUNDS_SHOWN) == {"rounds": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_withheld_rounds_count_as_rounds_that_show_budgets(tmp_path: Path) -> None:
@@ -195,6 +198,7 @@ async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_pa
     assert (whole.unknown_budgets, without.unknown_budgets) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(("epsilon_max", "limit"), [(1.6, ""), (0.3, _LIMIT)], ids=["no limit", "all refused"])
@@ -231,6 +235,7 @@ async def test_what_is_said_of_a_held_round_depends_on_no_budget(
 NOISED = replace(COLLUDERS, budget_privacy=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("epsilon", [1.0, 0.0], ids=["noised counts", "exact counts, the defence taken away"])
@@ -249,6 +254,7 @@ async def test_hop_1_isolates_one_person_among_colluders_in_a_granted_round(tmp_
         assert told == [{victim: 1, 1.0: 4} for victim in (0.5, 2.0, 4.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path: Path) -> None:
@@ -262,6 +268,7 @@ async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_pat
     assert ledger == BudgetsTold(6.0, 6e-6, 6, 0)
 
 
+@pytest.mark.slow
 def test_differences_over_50_rounds_find_no_more_than_they_compose_to() -> None:
     """Hop 1 knows the budgets of all others, and guesses by the likelihood of what the counts of 50 rounds are.
 

@@ -282,6 +282,7 @@ def patterns(draw: st.DrawFn) -> Pattern:
     return Pattern(clients, tuple(moves))
 
 
+@pytest.mark.slow
 @example(Pattern((Client(0.5),) * 4, ((), (Move("report", "drop"),) * 3)))  # reproduction: waited for a stopped round
 @example(
     Pattern((Client(3.0), *(Client(0.5),) * 6), ((Move("budget", "replace", 0), Move("report", "replace", 3)), ()))

@@ -134,6 +134,7 @@ async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: P
         assert await deployment.nothing_is_published(terms)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])

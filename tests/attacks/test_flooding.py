@@ -45,6 +45,7 @@ async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path)
         assert await deployment.nothing_is_published(terms)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_registered_fakes_uncover_a_report_unless_f_counts_them(

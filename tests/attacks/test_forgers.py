@@ -62,6 +62,7 @@ CASTS: list[tuple[int, Cast]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(

@@ -277,6 +277,7 @@ async def moved_by(directory: Path, cast: Cast) -> tuple[float, float, pb.Certif
     return moved, publication.hop_influence, certificate
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
@@ -296,6 +297,7 @@ async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
     assert moved > influence + 1 / PEOPLE
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,6 +467,7 @@ def test_the_whole_profile_of_an_isolated_victim_keeps_the_bound(k: int, local: 
     assert kept - math.exp(epsilons[-1]) * (1 - kept) / (k - 1) > 2 * bounds[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 3])
 def test_one_honest_hop_hides_a_report_that_everybody_else_isolates(k: int) -> None:
     """Hop 1 drops all but the victim; the attack counts what leaves hop 2, with the best event of the proof."""

@@ -117,6 +117,7 @@ async def attacked(directory: Path, rounds: int, level: float) -> float:
     return math.log(max(least - NOISE[1], 1e-9) / most)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(("rounds", "level"), [(13, 3e-3), (250, 1e-6)])
@@ -126,6 +127,7 @@ async def test_all_but_one_hop_see_no_more_than_the_certificate_says(tmp_path: P
     assert await attacked(tmp_path, rounds, level) <= certificate.epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_all_but_one_hop_read_an_answer_among_fakes_that_are_known(
@@ -168,6 +170,7 @@ async def ask_and_withdraw(at: Arena, settings: RoundSettings) -> None:
     assert (await at.operator.withdraw(terms.round_id))["shuffler-2"] == "DISPOSED"
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_is_withdrawn_once_it_has_left_is_not_asked_for_free(tmp_path: Path) -> None:
@@ -304,6 +307,7 @@ async def test_a_hops_tickets_are_no_tickets_for_budgets(
         assert budgets == {0.5: FORGED, 2.0: CROWD - FORGED}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("is_defended", [True, False])

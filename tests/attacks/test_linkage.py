@@ -87,6 +87,7 @@ def one_order_for_both(counts: dict[Lane, int]) -> dict[Lane, list[int]]:
     return dict.fromkeys(counts, uniform_permutation(CLIENTS, SystemRandom()))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("separately", [True, False])
@@ -125,6 +126,7 @@ class CuriousAnalyzer(cheaters.TrustingAnalyzer):
         self.seen = await lane_in(self, terms, pb.LANE_REPORT)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("honest", [True, False])

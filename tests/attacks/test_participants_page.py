@@ -89,6 +89,7 @@ def unknown_field(manifest: pb.Manifest) -> None:
     manifest.MergeFromString(bytes.fromhex("a00601"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "own_keys"), [(other_hop_key, True), (larger_budget, True), (unknown_field, False)])
 async def test_the_page_refuses_terms_that_are_not_the_signed_ones(
     here: Place, terms: RoundTerms, change: Callable[[pb.Manifest], None], own_keys: bool
@@ -103,6 +104,7 @@ async def test_the_page_refuses_terms_that_are_not_the_signed_ones(
     assert set(here.called) == {"GetRound"}
 
 
+@pytest.mark.slow
 async def test_the_page_refuses_tickets_by_which_it_would_be_recognised(here: Place, terms: RoundTerms) -> None:
     """They are made with keys for this one person; what was sealed is sent later, with honest tickets."""
 
@@ -133,6 +135,7 @@ async def test_the_page_refuses_tickets_by_which_it_would_be_recognised(here: Pl
     assert len({request.requests[0].envelope for request in asked} - {b""}) == 1
 
 
+@pytest.mark.slow
 async def test_a_dishonest_accountant_gets_one_randomization_from_two_tabs(here: Place, terms: RoundTerms) -> None:
     """It gives tickets for any request of one person, and would learn twice as much from two answers."""
 
@@ -197,6 +200,7 @@ async def may_answer(page: Page) -> None:
     await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_the_page_follows_versions_that_all_have_signed_and_no_others(
     here: Place, terms: RoundTerms, tmp_path: Path
 ) -> None:
@@ -238,6 +242,7 @@ async def test_the_page_follows_versions_that_all_have_signed_and_no_others(
             await may_answer(page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renamed", [False, True])
 async def test_the_page_goes_on_with_other_keys_only_if_the_operator_confirms(
     here: Place, terms: RoundTerms, renamed: bool

@@ -30,6 +30,7 @@ def found(keys: Iterable[bytes], disk: bytes) -> int:
     return sum(key[:30] in disk or key[30:] in disk for key in keys)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_no_block_of_the_disk_has_a_destroyed_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +74,7 @@ asyncio.run(work())
 """
 
 
+@pytest.mark.slow
 def test_reading_the_ledger_after_a_crash_unlinks_no_key(tmp_path: Path) -> None:
     """SQLite unlinks its log with the last connection, here that of 'croupier ledger', with what the service left."""
     with raw_disk(tmp_path) as (directory, read):

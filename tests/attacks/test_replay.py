@@ -108,6 +108,7 @@ class Replays(cheaters.CheatingShuffler):
             batch[0] = self.kept[lane]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])

@@ -137,6 +137,7 @@ async def test_a_later_round_gets_an_earlier_time_by_all_services_only(tmp_path:
             accept_manifest(pb.Signed(payload=after.manifest.payload, signatures=late), deployment)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_result_of_now_is_not_dated_back_by_terms_of_before(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def live_secrets(digests: set[bytes]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
@@ -201,6 +202,7 @@ def without(defence: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(RunningService, "__init__", insecure)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("taken_away", [NOTHING, FORGETTING, SECURE_DELETE, CUT_LOG])
@@ -312,6 +314,7 @@ def wrapped_keys(directory: Path, names: Sequence[str]) -> list[bytes]:
     return wrapped
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("epsilon", [4.0, POLICY_NOBODY_MEETS])

@@ -108,6 +108,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
         return await super().send_lane(terms, receiver, lane) if self.go_on.is_set() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(

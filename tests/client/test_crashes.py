@@ -181,6 +181,7 @@ def answer_and_die(directory: Path, device: Path, round_id: str, person: tuple[s
         raise SystemExit(code)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_clients_killed_two_hundred_times_count_once_each(tmp_path: Path) -> None:
     """Real processes, killed at drawn moments: what SQLite has on disk then, and no exception handler, decides.

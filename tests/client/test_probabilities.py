@@ -190,6 +190,7 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
 
 
 # As many draws as it takes to tell the wrong scales but for once in 10^9; more cells take more.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lattice", "epsilon", "value", "draws"), [(1, 1.0, 0.0, 3_500), (8, 0.8, 0.75, 6_000), (50, 10.0, 1.0, 5_000)]
 )

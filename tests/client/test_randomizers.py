@@ -71,6 +71,7 @@ def test_one_bit_means_are_unbiased() -> None:
         assert abs(share_of(MEAN, value, 1.0, 1, FEWER) - expected) < TOLERANCE * math.sqrt(DRAWS / FEWER)
 
 
+@pytest.mark.slow
 def test_laplace_reports_have_the_discrete_law() -> None:
     """Chi-square of the noise at Laurent and Massart's bound: fails by chance with probability below 1e-6."""
     draws, epsilon = 8_000, 2.0
@@ -86,6 +87,7 @@ def test_laplace_reports_have_the_discrete_law() -> None:
     assert statistic < 61 + 2 * math.sqrt(61 * log_error) + 2 * log_error
 
 
+@pytest.mark.slow
 def test_gaussian_reports_have_the_discrete_law() -> None:
     """Chi-square against exp(-z^2/(2 sigma^2)) with the sigma that the local budget asks for."""
     draws, question = 8_000, Question("g", Gaussian(low=0.0, high=10.0, lattice=10, local_delta=1e-3))

@@ -92,6 +92,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         yield Scene(at, version, client)
 
 
+@pytest.mark.slow
 async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Scene) -> None:
     await scene.open(1)
     with pytest.raises(ValueError, match="was not joined"):
@@ -109,6 +110,7 @@ async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Sce
     assert joined.consents[0].hash == scene.version.study.hash.hex()
 
 
+@pytest.mark.slow
 async def test_it_waits_for_waves_by_the_calendar_and_ends_with_the_study(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
@@ -123,6 +125,7 @@ async def test_it_waits_for_waves_by_the_calendar_and_ends_with_the_study(scene:
     assert briefly(records) == [(1, "answered", BOTH), (2, "answered", BOTH), (3, "missed", [])]
 
 
+@pytest.mark.slow
 async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -> None:
     scene.client.change_limits(lifetime_epsilon=3.75)
     for number, expected in (
@@ -185,6 +188,7 @@ CHANGED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "field"), CHANGED)
 @pytest.mark.parametrize("joins", [True, False])
 async def test_no_version_changes_what_people_were_promised(
@@ -236,6 +240,7 @@ async def test_to_join_again_is_to_follow_the_version_that_was_joined(scene: Sce
         await scene.join()
 
 
+@pytest.mark.slow
 async def test_versions_that_a_device_has_missed_lead_to_the_one_that_it_knows(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
@@ -366,6 +371,7 @@ async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
         assert again.spent.local_epsilon == 2.0
 
 
+@pytest.mark.slow
 async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.open(1)
     await scene.join()

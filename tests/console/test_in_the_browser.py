@@ -112,6 +112,7 @@ async def fetch(url: str, data: bytes | None = None, **headers: str) -> tuple[in
     return await asyncio.to_thread(call)
 
 
+@pytest.mark.slow
 async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
     terms = await place.at.operator.open_round(settings())
     async with place.page(f"rounds/{terms.round_id}") as page:
@@ -167,6 +168,7 @@ async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
         await is_for_everybody(page)
 
 
+@pytest.mark.slow
 async def test_the_overview_follows_the_services(place: Place) -> None:
     async with place.page() as page:
         cards = page.get_by_role("listitem").filter(has_text="peak memory")
@@ -185,6 +187,7 @@ async def test_the_overview_follows_the_services(place: Place) -> None:
         await expect(page.get_by_text("0 reports, 7 needed")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place) -> None:
     terms = await place.at.operator.open_round(settings(epsilon_max=0.01))
     await place.at.submit(terms, people(BIT, 20, 2))
@@ -200,6 +203,7 @@ async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place)
     assert (await fetch(f"{place.url}no/such/page"))[0] == 404
 
 
+@pytest.mark.slow
 async def test_an_answer_is_given_on_the_participants_page(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """The console serves it, as a gateway, and makes an invitation; the answer is in no file and no log."""
     caplog.set_level(logging.DEBUG)
@@ -227,6 +231,7 @@ async def test_an_answer_is_given_on_the_participants_page(place: Place, caplog:
     assert "invited at the console" in {entry.label for entry in enrolled(place.at.inside.directory)}
 
 
+@pytest.mark.slow
 async def test_a_survey_is_answered_in_ones_own_language(place: Place) -> None:
     survey = await opened_survey(place.at, "work")
     async with place.page(f"rounds/{survey.rounds[0].round_id}", locale="de-AT") as page:
@@ -241,6 +246,7 @@ async def test_a_survey_is_answered_in_ones_own_language(place: Place) -> None:
     await withdraw_survey(place.at.inside.directory, survey, place.at.inside.transport)
 
 
+@pytest.mark.slow
 async def test_another_site_gets_no_invitation(place: Place) -> None:
     terms = await place.at.operator.open_round(settings())
     before = enrolled(place.at.inside.directory)
@@ -251,6 +257,7 @@ async def test_another_site_gets_no_invitation(place: Place) -> None:
     assert enrolled(place.at.inside.directory) == before
 
 
+@pytest.mark.slow
 async def test_a_page_without_the_operators_keys_and_without_a_script(place: Place, tmp_path: Path) -> None:
     terms = await place.at.operator.open_round(settings())
     own = tmp_path / "participant"

@@ -172,6 +172,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     return directory / "tls.crt", directory / "tls.key"
 
 
+@pytest.mark.slow
 def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
     certificate, key = make_certificate(tmp_path)

@@ -92,6 +92,7 @@ async def be_offline_then_online(here: Table, make: Callable[[], croupier.Client
 LIBRARY = sorted(file for file in (ROOT / "examples" / "library").glob("*.py") if file.stem != "__init__")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", LIBRARY, ids=lambda file: file.stem)
 def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
     certificate = croupier.certify([1.0] * 10_000, "rr", delta=1e-6)
@@ -116,6 +117,7 @@ def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
     assert (tmp_path / "before-we-ask.html").exists() == (program.stem == "simulate")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -> None:
     async with table(tmp_path, 1, over_tls=True) as here:
@@ -156,6 +158,7 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
         assert "nothing was acknowledged" in said  # another directory, so another device
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_first_program_of_the_documentation(tmp_path: Path) -> None:
     async with table(tmp_path, 1, over_tls=True) as here:

@@ -154,6 +154,7 @@ def test_explain_lists_the_steps(budgets: Path) -> None:
     assert "this number" in run("certify", budgets, "--delta", "1e-6", "--explain")
 
 
+@pytest.mark.slow
 def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path) -> None:
     printed = run("certify", budgets, "--delta", "1e-6", "--explain", "--json")
     file = tmp_path / "certificate.json"
@@ -171,6 +172,7 @@ def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path
     assert said.endswith("\nThis explains what was read. It does not check who made it, or what was changed.\n")
 
 
+@pytest.mark.slow
 def test_every_question_of_a_demo_is_explained(budgets: Path) -> None:
     """Reproduction: 'croupier demo --json | croupier explain -' said that this is not a certificate."""
     document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
@@ -210,6 +212,7 @@ def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> Non
     assert "missing.json" in run("explain", tmp_path / "missing.json", expect=2)
 
 
+@pytest.mark.slow
 def test_rounds_and_linkage(budgets: Path) -> None:
     result = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")["epsilon"]
     five = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6", "--rounds", 5)
@@ -218,6 +221,7 @@ def test_rounds_and_linkage(budgets: Path) -> None:
     assert answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6", "--linkage", "stratified")["epsilon"] > 2 * result
 
 
+@pytest.mark.slow
 def test_curve_draws_what_it_prints(budgets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plot = tmp_path / "curve.png"
     result = answer("curve", budgets, *DIRECTIONS, "--out", plot)
@@ -248,6 +252,7 @@ def test_audit_is_at_the_local_delta_where_that_is_not_amplified(tmp_path: Path)
     assert shown.count("at δ = 0.001") == 2
 
 
+@pytest.mark.slow
 def test_plan_answers_what_is_left_open(budgets: Path) -> None:
     local = answer("plan", "--users", 1000, "--epsilon", 0.3)
     assert local["goal"] == "local budgets"
@@ -277,6 +282,7 @@ def test_tightness_writes_its_table(tmp_path: Path) -> None:
     assert round_up(row["certified"]) in out.read_text()
 
 
+@pytest.mark.slow
 def test_timed_cases_are_certified_and_attacked() -> None:
     (row,) = [time_case(case) for case in TIMED_CASES if case.name == "rr, 10^4 users"]
     assert row["attack_epsilon"] is not None
@@ -304,6 +310,7 @@ def test_bad_input_is_named(budgets: Path, arguments: tuple[Any, ...], message: 
     assert message in run(*(budgets if a == "BUDGETS" else a for a in arguments), expect=2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("points_only")
 def test_no_epsilon_is_shown_at_a_delta_that_it_is_not_certified_at(tmp_path: Path) -> None:
     """Reproduction: 'audit' wrote CERTIFIED at the delta that was asked for, and not at the noise's own, larger one."""
@@ -337,6 +344,7 @@ def test_a_delta_that_guarantees_nothing_is_not_shown_without_a_word(budgets: Pa
     assert "Note: δ = 0.5" in " ".join(run("plan", "--users", 9, "--epsilon", 0.1, "--delta", 0.5).split())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("points_only")
 def test_a_curve_says_which_of_its_deltas_protect_nobody(budgets: Path, tmp_path: Path) -> None:
     """Reproduction: "0.01 │ 0 │" stood in a table of CERTIFIED figures for 1,000 people, without a word."""
@@ -349,6 +357,7 @@ def test_a_curve_says_which_of_its_deltas_protect_nobody(budgets: Path, tmp_path
     assert "Note" not in few
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("points_only")
 def test_a_certified_number_in_a_line_or_curve_says_what_it_assumes(budgets: Path, tmp_path: Path) -> None:
     """Reproduction: `audit` and `curve` printed CERTIFIED, and neither a shuffler nor a dishonest client."""
@@ -361,6 +370,7 @@ def test_a_certified_number_in_a_line_or_curve_says_what_it_assumes(budgets: Pat
     assert parameters(certificate["assumptions"], Assumption.DISHONEST_CLIENTS) == {"dishonest": 7}
 
 
+@pytest.mark.slow
 def test_hop_noise_is_certified_planned_and_drawn(even: Path, tmp_path: Path) -> None:
     result = answer("certify", even, "--hop-noise", 0.1)
     assert (result["delta"], result["epsilon"] <= 0.1) == (1e-6, True)

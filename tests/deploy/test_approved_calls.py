@@ -80,6 +80,7 @@ async def deciding(tmp_path: Path) -> AsyncIterator[Deciding]:
         yield Deciding(at)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Path) -> None:

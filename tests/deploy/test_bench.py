@@ -108,6 +108,7 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
     assert not answers
 
 
+@pytest.mark.slow
 def test_everybody_who_answers_a_simulated_survey_is_counted(tmp_path: Path) -> None:
     """With processes, because what it measures is a deployment as operators start it, with a gateway before it."""
     sizes = ("--people", "10", "--questions", "2", "--hops", "1")

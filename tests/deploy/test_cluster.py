@@ -52,6 +52,7 @@ def who_did_work(place: Path) -> set[int]:
     return {int(file.name) for file in place.iterdir() if file.name.isdigit()}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_worker_that_is_killed_while_it_opens_costs_no_report(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -76,6 +77,7 @@ async def test_a_worker_that_is_killed_while_it_opens_costs_no_report(
     assert who_did_work(tmp_path) > {victim}
 
 
+@pytest.mark.slow
 def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     names = {"ca": "ca", "cert": "client", "key": "client-key"}
     tls = [word for option, name in names.items() for word in (f"--tls-{option}", cluster.certificates / f"{name}.pem")]
@@ -87,6 +89,7 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
     assert kept["there"] == kept["here"]
 
 
+@pytest.mark.slow
 def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +104,7 @@ def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     assert "whole numbers" in refused("research", "bench-cluster", "--workers", "many")
 
 
+@pytest.mark.slow
 def test_no_process_of_a_cluster_may_leave_a_core_file(cluster: LocalCluster) -> None:
     with Cluster.of(cluster.address, cluster.certificates).executor() as executor:
         worker = executor.submit(resource.getrlimit, resource.RLIMIT_CORE).result(WAIT_S)
@@ -108,6 +112,7 @@ def test_no_process_of_a_cluster_may_leave_a_core_file(cluster: LocalCluster) ->
     assert core_limit(cluster.scheduler_pid) == ("0", "0")
 
 
+@pytest.mark.slow
 def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +145,7 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
         (tmp_path / "released").touch()
 
 
+@pytest.mark.slow
 def test_a_cluster_without_certificates_is_refused(tmp_path: Path) -> None:
     run = ("experiment", "run", "krr-table1", "--quick", "--out", tmp_path)
     assert "must be tls://HOST:PORT" in refused(*run, "--scheduler", "tcp://127.0.0.1:8786")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import typer.main
 from typer.testing import CliRunner
 
@@ -95,6 +96,7 @@ def test_a_shell_completes_commands() -> None:
     assert (done.exit_code, done.stdout.split()) == (0, ["rotate", "round"])
 
 
+@pytest.mark.slow
 def test_help_has_a_short_name() -> None:
     """Reproduction: 'croupier -h' ended with 2."""
     for path in ((), ("certify",), ("round", "open")):

@@ -52,6 +52,7 @@ smokes_x_mood = {{question = "Rauchen Sie, und wie geht es?"}}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
@@ -88,6 +89,7 @@ async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
         sum_of(model, ["yes × perfect"])
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_is_no_table_is_refused(tmp_path: Path) -> None:

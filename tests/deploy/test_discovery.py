@@ -203,6 +203,7 @@ def test_what_cannot_be_looked_for_is_refused(fields: dict[str, object], message
         DiscoverySettings(**{"alphabet": ENGLISH, **fields})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [False, True])
 def test_words_of_a_hundred_thousand_people_are_found(groups: bool) -> None:
     texts = words(100_000, seed=5)
@@ -219,6 +220,7 @@ def test_words_of_a_hundred_thousand_people_are_found(groups: bool) -> None:
     assert result.guarantee.epsilon < 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_two_thousand_people_find_words_through_a_deployment(tmp_path: Path) -> None:
     """Every wave is a round of its own, with its own certificate."""
@@ -245,6 +247,7 @@ class KilledError(BaseException):
     """The process of the operator ends here."""
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_discovery_goes_on_wherever_its_process_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -333,6 +336,7 @@ async def test_groups_are_refused_where_no_client_draws_one(tmp_path: Path) -> N
         assert not (at.inside.directory / "operator/discoveries").exists()
 
 
+@pytest.mark.slow
 def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> None:
     file = tmp_path / "drinks.csv"
     file.write_text("drink\n" + "tea\n" * 900 + "cup\n" * 100)
@@ -350,6 +354,7 @@ def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> No
     assert "csv" in nothing.output
 
 
+@pytest.mark.slow
 def test_texts_with_other_letters_are_counted_and_nothing_is_promised_of_them(tmp_path: Path) -> None:
     """Four texts of 200 people each were left out in silence, beside "a text of at least 13 people is listed"."""
     file = tmp_path / "drinks.csv"
@@ -367,6 +372,7 @@ def test_texts_with_other_letters_are_counted_and_nothing_is_promised_of_them(tm
     assert "begin with a letter that is not in the alphabet" in said
 
 
+@pytest.mark.slow
 def test_what_all_waves_may_cost_follows_from_nothing_that_people_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was composed of the waves that had been asked, whose categories follow from results, and was CERTIFIED."""
     settings = DiscoverySettings("abc", longest=2)

@@ -71,6 +71,7 @@ def test_every_experiment_is_expected() -> None:
     assert [figure.name for figure in FIGURES] == list(VERDICTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_verdict_of_every_claim(ran: Path, name: str) -> None:
     experiment = document(ran, name)
@@ -92,6 +93,7 @@ def test_the_page_has_the_verdicts_of_its_size(name: str) -> None:
     assert on_the_page(name) == PUBLISHED[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_verdicts_come_out_again(tmp_path: Path, name: str) -> None:
     run_figures(chosen([name]), tmp_path, Settings(Size.NORMAL))
@@ -178,6 +180,7 @@ def test_claims_about_mnist_are_judged_on_mnist(ran: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
     """A second run computes nothing; another seed does."""
     calls: list[tuple[float, float]] = []
@@ -191,6 +194,7 @@ def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
     assert calls == [(done, 4) for done in range(5)]
 
 
+@pytest.mark.slow
 def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Path) -> None:
     listed = answer("experiment", "list")["figures"]
     assert [entry["name"] for entry in listed] == list(VERDICTS)

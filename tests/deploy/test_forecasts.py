@@ -92,6 +92,7 @@ def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
     assert re.search(naming("-1", 0), refused(*FEW, "--expected", "-1"))
 
 
+@pytest.mark.slow
 def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
     here = ("--dir", str(tmp_path))
     result = answer(*FEW, "--expected", "500", "--grid", "0.1,1,4", *here)
@@ -117,6 +118,7 @@ async def _crowd(operator: Operator, terms: RoundTerms, count: int, epsilon: flo
         assert set((await send(channel, terms.round_id, named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -> None:
     """Over TLS, because the commands open their own connections."""

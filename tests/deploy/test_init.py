@@ -170,6 +170,7 @@ def test_a_gateway_is_laid_out_where_it_is_asked_for(run_with: str, where: str, 
         assert gateway["network_mode"] == "host"
 
 
+@pytest.mark.slow
 def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:
     croupier("init", "--dir", tmp_path / "d", *HOSTS)
     assert not [file for file in (tmp_path / "d").rglob("*") if "gateway" in file.name]

@@ -165,6 +165,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     """Over TLS, as the commands know no other way."""

@@ -193,6 +193,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_it_is_computed(
     assert refused("curve", budgets, "--out", tmp_path / "curve.png").endswith("curve.png: Is a directory")
 
 
+@pytest.mark.slow
 def test_what_a_randomizer_needs_is_shown(tmp_path: Path) -> None:
     """Reproductions: a randomizer was named that could not be written so, and a column that the file had not."""
     budgets = tmp_path / "budgets.csv"
@@ -216,6 +217,7 @@ def test_what_a_randomizer_needs_is_shown(tmp_path: Path) -> None:
     croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian_vector(d=10, records=10)")
 
 
+@pytest.mark.slow
 def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
     here = ("--dir", tmp_path)
     said = refused("keygen", "--client", tmp_path / "a", "--collector", tmp_path / "b")
@@ -380,6 +382,7 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_named_with_its_extra() -> None:
     """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
     program = "import sys; sys.modules['torch'] = None; from croupier.cli import main; main()"

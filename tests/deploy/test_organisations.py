@@ -72,6 +72,7 @@ def founded(place: Path) -> dict[str, Path]:
     return homes
 
 
+@pytest.mark.slow
 def test_three_organisations_make_one_deployment(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     versions = [read_deployment(home) for home in homes.values()]
@@ -100,6 +101,7 @@ def test_a_file_that_lacks_a_signature_is_not_loaded(tmp_path: Path) -> None:
     assert "lacks the signature" in " ".join(croupier("serve", "analyzer", "--dir", tmp_path, expect=2).stderr.split())
 
 
+@pytest.mark.slow
 def test_an_own_entry_that_was_changed_is_not_signed(tmp_path: Path) -> None:
     homes = found(tmp_path)
     public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
@@ -121,6 +123,7 @@ def test_an_own_entry_that_was_changed_is_not_signed(tmp_path: Path) -> None:
     assert "signed by analyzer" in croupier("org", "show", file, expect=2).stderr
 
 
+@pytest.mark.slow
 def test_two_rotations_at_once_are_merged_by_name(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     for name in "ac":
@@ -145,6 +148,7 @@ def test_two_rotations_at_once_are_merged_by_name(tmp_path: Path) -> None:
     assert follow(first, later) == newest
 
 
+@pytest.mark.slow
 def test_two_statements_about_one_name_are_refused_with_the_difference(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     edited = []
@@ -156,6 +160,7 @@ def test_two_statements_about_one_name_are_refused_with_the_difference(tmp_path:
     assert "accountant: public address" in said
 
 
+@pytest.mark.slow
 def test_a_service_is_handed_over_and_its_past_stays(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     before = read_deployment(homes["a"])
@@ -183,6 +188,7 @@ def test_a_service_is_handed_over_and_its_past_stays(tmp_path: Path) -> None:
     assert follow(before, [read_deployment(homes["c"])]).analyzer == entry
 
 
+@pytest.mark.slow
 def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     shutil.copytree(homes["a"], tmp_path / "other")
@@ -298,6 +304,7 @@ def test_the_page_of_a_new_release_is_signed_as_a_new_version(tmp_path: Path, mo
     assert load_deployment(file).participant_pages == proposal.participant_pages
 
 
+@pytest.mark.slow
 def test_before_signing_everybody_reads_the_words_of_every_public_file(tmp_path: Path) -> None:
     homes = found(tmp_path)
     public = {name: home / f"{NAMES[name]}.public.toml" for name, home in homes.items()}
@@ -322,6 +329,7 @@ def test_the_words_are_shown_as_a_code_for_telephones_too(tmp_path: Path) -> Non
     assert sum("█" in line or "▀" in line or "▄" in line for line in said.split("\n")) > 15
 
 
+@pytest.mark.slow
 def test_the_log_notices_a_version_that_was_rewritten(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     croupier("rotate", "analyzer", "--dir", homes["c"])
@@ -336,6 +344,7 @@ def test_the_log_notices_a_version_that_was_rewritten(tmp_path: Path) -> None:
     assert "1.toml" in refused
 
 
+@pytest.mark.slow
 def test_more_approvals_than_organisations_are_refused(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     refused = croupier("deployment", "assemble", "--approvals", "4", "--dir", homes["a"], expect=2).stderr
@@ -353,6 +362,7 @@ def edited(homes: dict[str, Path], name: str, *changes: tuple[str, str]) -> Path
     return file
 
 
+@pytest.mark.slow
 def test_a_foreign_identity_in_ones_own_place_is_not_signed(tmp_path: Path) -> None:
     """Reproduction: the replaced owner's command ended with 0 and "all have signed", and installed the file."""
     homes = found(tmp_path)
@@ -413,6 +423,7 @@ def test_a_stolen_identity_stays_marked_in_what_its_owner_signs(tmp_path: Path) 
     assert re.search(naming("retired_identities", "shuffler-1"), " ".join(said.split()))
 
 
+@pytest.mark.slow
 def test_a_service_is_handed_over_by_its_name_alone(tmp_path: Path) -> None:
     """Reproduction: `sign` gave one's own service to other keys without a question, and clients followed."""
     homes = founded(tmp_path)
@@ -434,6 +445,7 @@ def test_a_service_is_handed_over_by_its_name_alone(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_pending_keys_that_are_not_ones_own_are_not_signed(tmp_path: Path) -> None:
     """Also where no public file says what the owner has stated."""
     homes = founded(tmp_path)
@@ -483,6 +495,7 @@ def test_what_is_signed_is_shown_and_asked_before(tmp_path: Path) -> None:
     assert answer("deployment", "diff", homes["a"] / "versions" / "2.toml", "--dir", homes["a"])["changed"] == []
 
 
+@pytest.mark.slow
 def test_nobody_signs_two_versions_with_one_number_without_knowing(tmp_path: Path) -> None:
     """Reproduction: two complete versions 2, which services and participants could be led to."""
     homes = founded(tmp_path)

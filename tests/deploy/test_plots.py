@@ -126,6 +126,7 @@ def test_every_dot_lies_in_its_interval(name: str, tmp_path: Path, monkeypatch: 
     assert text.count(">share<") == 1  # Reproduction: the axis had no name
 
 
+@pytest.mark.slow
 def test_the_groups_of_a_question_share_a_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reproduction: twelve months were a strip of twelve panels, each with a scale of its own."""
     months = [f"month {number}" for number in range(1, 13)]

@@ -31,6 +31,7 @@ from tests.support.messages import naming
 HEX = "ab" * 32
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path) -> None:
     place = tmp_path / "d"
@@ -67,6 +68,7 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
         assert result["hop_influence"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_round_with_a_collector_limits_and_a_revoked_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -208,6 +208,7 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
         page_of(ReportRound(refused_one, "North"), ReportRound(refused_one, "South"))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -> None:
     """A real deployment, because the report's signed documents have to be those that the analyzer gives away."""
@@ -275,6 +276,7 @@ questions.remote = {question = "Arbeiten Sie zu Hause?"}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
@@ -335,6 +337,7 @@ def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pyte
         check_report_file(tmp_path / "report.pdf")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
     """A real browser: contrast, widths and the policy are its business."""

@@ -381,6 +381,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
             await source.terms()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path) -> None:

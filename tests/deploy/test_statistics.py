@@ -124,6 +124,7 @@ def test_a_difference_within_the_noise_is_said_to_be_unseen() -> None:
     assert third.sentence(north).startswith("“yes”: no difference between South and East can be told from the noise:")
 
 
+@pytest.mark.slow
 def test_half_of_the_error_is_said_beside_every_result() -> None:
     document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
     (line,) = halving_lines(document)
@@ -149,6 +150,7 @@ def test_half_of_the_error_is_said_beside_every_result() -> None:
     assert halving_lines(document | {"certificate": refused}) == []
 
 
+@pytest.mark.slow
 def test_explain_says_what_was_learned_first() -> None:
     """Reproduction: of a whole result only the certificate was explained."""
     asked: Mechanism = RandomizedResponse()
@@ -168,6 +170,7 @@ def test_explain_says_what_was_learned_first() -> None:
     assert question_json(question)["wordings"][0]["question"] == "Do you smoke?"
 
 
+@pytest.mark.slow
 def test_only_numbers_outside_their_range_are_said_to_be_impossible() -> None:
     """Reproduction: beside one negative share every sentence called its number impossible."""
     source = np.random.default_rng(8)

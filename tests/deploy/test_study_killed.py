@@ -31,6 +31,7 @@ LONGEST_LIFE_S = 2.5
 """A process needs about a second to begin; the kills fall into all that it does."""
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_study_that_is_killed_fifty_times_opens_every_wave_once(tmp_path: Path) -> None:
     source = random.SystemRandom()

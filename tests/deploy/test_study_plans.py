@@ -33,6 +33,7 @@ def file(**changes: Any) -> StudyFile:
     return study_file(calendar={"waves": 10}, **(terms | changes))
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_library() -> None:
     plan = plan_study(file(), None, 1000)
     assert ([tier.budget for tier in plan.tiers], plan.waves, plan.solved) == ([1.0, 2.0], 10, ())
@@ -71,6 +72,7 @@ def test_a_permanent_study_costs_its_local_budgets_once() -> None:
     assert study.alone.epsilon == pytest.approx(2.0, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{"error": 0.1}, {"epsilon_total": 0.5}, {"error": 0.1, "epsilon_total": 0.5}])
 def test_what_is_found_has_what_was_asked_for(given: dict[str, Any]) -> None:
     plan = plan_study(file(), None, 1000, **given)

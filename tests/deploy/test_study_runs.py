@@ -129,6 +129,7 @@ async def test_a_study_stops_with_the_numbers_when_its_limit_is_reached(tmp_path
             await played.play()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path: Path) -> None:
@@ -276,6 +277,7 @@ async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) ->
         assert (limit["epsilon"], limit["delta"]) == (1.5, 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> None:
@@ -311,6 +313,7 @@ async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> No
         assert (tmp_path / "rows.csv").read_text().splitlines()[2].startswith("2,")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_console_shows_a_study(tmp_path: Path) -> None:
     """A study of which a result is kept, another wave was missed, and the last one is to come."""

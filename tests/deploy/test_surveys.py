@@ -172,6 +172,7 @@ def test_parts_of_a_budget_add_up_to_what_was_written() -> None:
     assert as_decimal(sum_as_decimals([1 / 3] * 3)) >= 3 * as_decimal(1 / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("people", [20, 100, 1000])
 def test_budgets_that_are_not_given_fit_the_minimum(tmp_path: Path, people: int) -> None:
     """Reproduction: 'survey new' proposed 1,2,4 for any survey, and 'survey open' refused them."""
@@ -225,6 +226,7 @@ def asked_for(refusal: str) -> tuple[float, ...]:
 LIMIT = "[privacy_limit]\ntotal_epsilon = {epsilon}\ntotal_delta = 1e-3\n"
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path: Path) -> None:
@@ -252,6 +254,7 @@ async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path:
         assert asked_for(forecast.refusal) == pytest.approx((3, 2.5, 0.5), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path: Path) -> None:
@@ -336,6 +339,7 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     assert re.search(naming("ε = 0.3", "δ = 3e-05"), " ".join(survey_text(document, 0.0).plain.split()))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: Path) -> None:
@@ -364,6 +368,7 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
         await survey_results(where, "plain", 60.0, how)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     """Typed as an operator types it; services over TLS, as the commands know no other way."""

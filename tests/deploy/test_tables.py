@@ -148,6 +148,7 @@ def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
         assert ("by itself" in text) == by_itself
 
 
+@pytest.mark.slow
 def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
     """Reproduction: `certify --epsilon` printed the largest delta in the title, and none per tier."""
     certificate = certify({0.5: 100, 1.0: 100}, "rr", epsilon=0.2)

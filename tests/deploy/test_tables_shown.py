@@ -40,6 +40,7 @@ async def asked(at: Table, question: Question = PAIRS) -> tuple[ResultView, Any,
     return publication_json(publication, certificate), publication, certificate
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
         report_of("Health", [ReportRound(result)])
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_on_a_round_computes_its_table(tmp_path: Path) -> None:
@@ -79,6 +81,7 @@ async def test_a_report_on_a_round_computes_its_table(tmp_path: Path) -> None:
             await collect([result["round_id"]], *how, [["maybe"]])
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_console_shows_tables_and_sums(tmp_path: Path) -> None:
     binary = shutil.which("chromium")

@@ -57,6 +57,7 @@ def _running() -> list[object]:
     return [held for held in gc.get_objects() if issubclass(type(held), kinds)]
 
 
+@pytest.mark.slow
 def test_schedules_leave_no_descriptor_thread_service_or_memory_behind() -> None:
     """Each left 7 MB behind: the loop kept the world, and gRPC keeps every loop while a server is alive."""
     earlier = _running()  # objects of tests that ran before in this process
@@ -139,6 +140,7 @@ def _log_an_error() -> None:
     logging.getLogger(round_engine.__name__).error("this should never happen")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),
     [

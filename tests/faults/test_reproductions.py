@@ -106,6 +106,7 @@ REPRODUCTIONS: dict[str, Schedule] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_what_once_went_wrong_does_not_again(name: str) -> None:
     run_in_process(REPRODUCTIONS[name])

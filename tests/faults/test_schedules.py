@@ -125,6 +125,7 @@ def test_what_is_acknowledged_is_counted_once_over_tls(schedule: Schedule) -> No
     IN_PROCESS.one_more()
 
 
+@pytest.mark.slow
 @seed(int(SEED or 0))
 @settings(DRAWN, max_examples=max(2, NUMBER // 10))
 @given(sequential_schedules())
@@ -135,6 +136,7 @@ def test_every_answer_of_a_sequential_round_is_learnt_from_once(schedule: Schedu
     SEQUENTIAL.one_more()
 
 
+@pytest.mark.slow
 @seed(int(SEED or 0))
 @settings(DRAWN, max_examples=max(2, NUMBER // 5))
 @given(schedules(hop_noise=True))
@@ -149,6 +151,7 @@ DRAWING = [(action, number) for number in range(2) for action in ACTIONS]
 DRAWING_SWEPT = [pair for pair in DRAWING if SEED or ACTIONS.index(pair[0]) in (pair[1], 2 + pair[1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "number"), DRAWING_SWEPT)
 def test_every_commit_point_of_a_draw_once(action: Action, number: int) -> None:
     """Something happens at a commit point of the fakes of every hop and of their tickets, while a link is slow."""
@@ -170,6 +173,7 @@ def test_every_commit_point_of_a_draw_once(action: Action, number: int) -> None:
     CEILING.one_more()
 
 
+@pytest.mark.slow
 def test_a_sequential_round_survives_kills_rotation_cuts_and_a_full_disk() -> None:
     steps: tuple[Event, ...] = (
         Expect("shuffler-1", "SEQUENTIAL"),
@@ -195,6 +199,7 @@ PAIRS = [(action, number) for number in range(SWEEP) for action in ACTIONS]
 SWEPT = [pair for pair in PAIRS if SEED or ACTIONS.index(pair[0]) == pair[1] % len(ACTIONS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "number"), SWEPT)
 def test_every_commit_point_once(action: Action, number: int) -> None:
     """Something happens at a commit point of every service, while the round is opened, and again until it is over."""
@@ -234,6 +239,7 @@ def met(testimony: Testimony, service: str) -> set[str]:
     return {place.replace("-", " ") for kind, place, _ in lines if kind == "point"} - UNNAMED
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("fault processes")
 def test_a_hop_on_another_address_is_cut_off_in_mid_round_and_healed() -> None:

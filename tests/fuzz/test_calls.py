@@ -286,6 +286,7 @@ def judge(caller: str, service: str, method: str, raw: bytes, status: grpc.Statu
 BATCH = 16
 
 
+@pytest.mark.slow
 def test_every_call_has_a_proper_answer(stage: Stage) -> None:
     """Services remember what they were sent, so nothing is replayed: what is wrong is shown whole, with its seed."""
     target, wrong = stage.target, []
@@ -324,6 +325,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LARGE)
 def test_the_largest_requests_are_refused_or_answered(stage: Stage, kind: str) -> None:
     for method in METHODS:
@@ -358,6 +360,7 @@ def method_of(name: str) -> str:
     return next(method for method in METHODS if method.endswith(f"/{name}"))
 
 
+@pytest.mark.slow
 def test_after_all_of_it_a_good_round_is_played(stage: Stage) -> None:
     at = stage.target.at
 

@@ -173,6 +173,7 @@ PAYLOADS = {
 }
 
 
+@pytest.mark.slow
 @effort(8000)
 @hypothesis.given(st.one_of(*(st.tuples(st.just(kind), payloads) for kind, payloads in PAYLOADS.items())))
 def test_what_a_client_reads_of_hostile_services(deployment: Deployment, served: tuple[Kind, bytes]) -> None:
@@ -287,6 +288,7 @@ TOML_LINE = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @hypothesis.given(data=st.data())
 @effort(3000)
 def test_settings_and_deployment_files(
@@ -372,6 +374,7 @@ def test_an_endless_cell_and_a_directory_are_refused_as_files_of_people(tmp_path
         guess_question(CsvFile(endless), "value", None, None)
 
 
+@pytest.mark.slow
 @hypothesis.settings(effort(1), max_examples=3)
 @hypothesis.given(st.lists(drawn(pb.Manifest.DESCRIPTOR, MANIFESTS, WORDS), min_size=40, max_size=40))
 def test_the_same_messages_again_and_again_take_no_more_memory(messages: list[bytes]) -> None:

@@ -61,6 +61,7 @@ async def gateway_of(here: Table, *origins: str) -> AsyncIterator[str]:
     await serving
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as here, gateway_of(here) as url:
@@ -88,6 +89,7 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
             assert terms_seen.terms.hash == terms.hash
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_path: Path) -> None:
     """Submit, verify, round show and round result call nothing else: the services' own ports are not where it says."""
@@ -311,6 +313,7 @@ async def test_a_client_makes_of_any_answer_what_grpc_would_have_said() -> None:
     assert set(HTTP_STATUS) == set(S) - {S.OK}
 
 
+@pytest.mark.slow
 def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "d"
     make_deployment(place, "local", 1)

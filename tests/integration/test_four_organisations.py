@@ -16,6 +16,7 @@ import time
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -202,6 +203,7 @@ class Study:
             self.play("B", f"croupier enrol {host}.pub --dir study")
 
 
+@pytest.mark.slow
 def test_four_organisations_that_share_nothing_but_a_network(tmp_path: Path) -> None:
     """Processes, users and namespaces, because what one organisation can reach of another is the system's to decide."""
     users = {f"{name}.example": name for name in "abcdpq"} | {"a2.example": "a"}

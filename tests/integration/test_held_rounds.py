@@ -101,6 +101,7 @@ async def test_late_reports_of_clients_with_tickets_end_the_risk(tmp_path: Path)
         assert (publication.num_reports, certificate.granted) == (80, True)
 
 
+@pytest.mark.slow
 async def test_a_held_round_survives_restarts_with_every_report(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(at_risk(deployment, due_s=5))
@@ -161,6 +162,7 @@ async def test_only_operator_and_hop_1_are_told_a_forecast(tmp_path: Path) -> No
             await forecast_now(deployment.operator, terms.round_id)
 
 
+@pytest.mark.slow
 async def test_a_forecast_asks_the_ledger(tmp_path: Path) -> None:
     """A third round does not fit into what two have left, and nobody has to answer to learn it."""
     async with arena(tmp_path, 1, more=LIMIT) as deployment:
@@ -211,6 +213,7 @@ async def test_participants_change_nothing_in_what_is_held(tmp_path: Path) -> No
         assert (await forecast_now(deployment.operator, terms.round_id)).num_reports == 20
 
 
+@pytest.mark.slow
 async def test_rounds_that_fit_only_alone_are_not_all_closed_at_one_deadline(tmp_path: Path) -> None:
     """Reproduction: each of three rounds fits the ledger alone; all closed, and the later ones were destroyed."""
     async with arena(tmp_path, 1, more=LIMIT) as deployment:
@@ -238,6 +241,7 @@ async def test_rounds_that_fit_only_alone_are_not_all_closed_at_one_deadline(tmp
         assert refusal.code == str(RefusalReason.LEDGER_EXCEEDED)
 
 
+@pytest.mark.slow
 async def test_a_round_that_is_closing_counts_until_it_is_withdrawn(tmp_path: Path) -> None:
     """Two rounds are closed and stuck before hop 2 when the third is due; one is withdrawn, and the third closes."""
     async with arena(tmp_path, 2, more=LIMIT) as deployment:

@@ -93,6 +93,7 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     assert publication.hop_influence == pytest.approx(law.influence(max(fakes)) / gain)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("crash", [StoreStep.KEEP_FAKES, StoreStep.KEEP_MIXED_PART, StoreStep.KEEP_MIXED_BATCH])
@@ -137,6 +138,7 @@ async def test_a_hop_that_crashes_while_it_mixes_shows_one_draw(
 LIMIT = "[noise_limit]\nepsilon = 2.0\ndelta = 1e-5\n"
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -> None:
@@ -200,6 +202,7 @@ def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
             load_settings(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_number_on_levels_has_a_mean_and_a_distribution(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.support.rounds import table
 MOST = 1 << 16
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_about_as_many_categories_as_there_may_be_is_published(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_no_port_is_chosen_that_an_outgoing_connection_may_be_given() -> None:
         free_addresses(40_000)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_a_port_that_is_in_use_is_named(place: Path) -> None:

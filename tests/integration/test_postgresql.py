@@ -20,6 +20,7 @@ def store_of(server: Server) -> str:
     return f'store = "{server.new_database()}"\n'
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_is_answered_and_no_file_holds_it(tmp_path: Path, postgresql: Server) -> None:
@@ -42,6 +43,7 @@ async def test_a_round_is_answered_and_no_file_holds_it(tmp_path: Path, postgres
     assert sorted(urls) == ["accountant", "analyzer", "shuffler-1", "shuffler-2"]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_every_service_restarts_and_loses_its_connection_within_rounds(
@@ -80,6 +82,7 @@ def up(tmp_path: Path, postgresql: Server) -> Iterator[LocalDeployment]:
     local.down()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_kill_minus_nine_loses_nothing(up: LocalDeployment, tmp_path: Path) -> None:
@@ -97,6 +100,7 @@ def test_kill_minus_nine_loses_nothing(up: LocalDeployment, tmp_path: Path) -> N
     assert result["num_reports"] == result["certificate"]["num_users"] == 120
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

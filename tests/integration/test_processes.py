@@ -131,6 +131,7 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
     assert result["num_reports"] == result["certificate"]["num_users"] == 201
 
 
+@pytest.mark.slow
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     risky = ("--grid", "0.05,1", "--epsilon-max", "0.06", "--at-risk")  # of all who answer with 1 it is refused
     round_id = answer("round", "open", "strict", "--dir", up, *risky)["round_id"]
@@ -146,6 +147,7 @@ def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     assert refused["certificate"]["refusals"][0]["text"] in said.stderr
 
 
+@pytest.mark.slow
 def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:
     letters = ("--randomizer", "krr", "--labels", "a,b,c", "--grid", "0.1,0.2,0.4")
     round_id = answer("round", "open", "letters", "--dir", up, *letters)["round_id"]
@@ -175,6 +177,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
     assert "makes a deployment" in croupier("status", "--dir", tmp_path / "nowhere", expect=2).stderr.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_every_row_of_every_file_is_counted_or_named(up: Path, tmp_path: Path) -> None:
     """Reproduction: a second file was merged by row number: 200 of 300 answers lost, exit code 0."""
     round_id = answer("round", "open", "files", "--dir", up)["round_id"]
@@ -202,6 +205,7 @@ def test_every_row_of_every_file_is_counted_or_named(up: Path, tmp_path: Path) -
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 4 + 6 + 2 + 1
 
 
+@pytest.mark.slow
 def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     round_id = answer("round", "open", "keyed", "--dir", up, "--grid", "0.5,1")["round_id"]
     key = tmp_path / "alice.key"
@@ -240,6 +244,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert answer("status", "--dir", up)["services"][0]["rounds"][0]["num_items"] == 1
 
 
+@pytest.mark.slow
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
     assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
@@ -252,6 +257,7 @@ def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     assert result == {"canaries": 3, "missing": {"shuffler-1": 0, "shuffler-2": 0}}
 
 
+@pytest.mark.slow
 def test_certify(tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n1.0,10000\n")
@@ -292,6 +298,7 @@ def test_certify(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_up_serves_the_console_and_ends_it_alone(up: Path) -> None:
     round_id = answer("round", "open", "watched", "--dir", up)["round_id"]
     before = LocalDeployment(up).pids()
@@ -304,6 +311,7 @@ def test_up_serves_the_console_and_ends_it_alone(up: Path) -> None:
     assert LocalDeployment(up).pids() == before
 
 
+@pytest.mark.slow
 def test_demo_prints_what_others_script_against(survey: Path, tmp_path: Path) -> None:
     plot = tmp_path / "demo.png"
     demo = (
@@ -355,6 +363,7 @@ def test_demo_prints_what_others_script_against(survey: Path, tmp_path: Path) ->
     assert re.search(naming("'hours'", "1,025", "1,024", "--low and --high"), wide.stderr.replace("\n", " "))
 
 
+@pytest.mark.slow
 def test_the_demonstration_with_hop_noise_is_as_exact_as_promised(tmp_path: Path) -> None:
     """With real processes, because a reader of the README runs it: the whole survey, local budgets 4, 6 and 8."""
     share, *others = answer("demo", "--hop-noise", "0.1", "--plot", tmp_path / "demo.png")["questions"]
@@ -369,6 +378,7 @@ def test_the_demonstration_with_hop_noise_is_as_exact_as_promised(tmp_path: Path
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_bench_measures_and_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(naming("least 2"), croupier("bench", "--users", "1", expect=2).stderr)
     measured = answer("bench", "--users", "20", "--hops", "1", "--times", "2", "--out", tmp_path)

@@ -53,6 +53,7 @@ async def all_have(at: Table, deployment: Deployment) -> None:
     raise AssertionError("a service has not noticed the new deployment file")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path) -> None:
     """Over TLS: the certificates change, too, on servers and channels that are in use."""
@@ -123,6 +124,7 @@ async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
         assert publication.num_reports == 30
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(tmp_path: Path) -> None:
     """It was told that the call is not its own, which is final: a round ended with its keys destroyed."""
@@ -300,6 +302,7 @@ def test_a_pod_with_its_own_keys_prints_a_proposal_for_the_others(tmp_path: Path
     assert load_deployment(copy).service(name).pending_identity
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_pod_changes_its_storage_key_by_manifests_alone(
@@ -369,6 +372,7 @@ def test_a_read_only_mount_is_named_with_the_way_out(
         activate(tmp_path, "analyzer")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_path: Path) -> None:
     """Over TLS, because the deployment file pins the operator's certificate."""

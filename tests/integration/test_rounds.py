@@ -56,6 +56,7 @@ async def test_every_kind_of_question_is_answered(tmp_path: Path) -> None:
         await are_answered(at, QUESTIONS, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_two_kinds_of_question_are_answered_over_tls(tmp_path: Path) -> None:
     """The shortest reports and the longest, with three hops and replaced parts: gRPC, TLS, processes, real time."""
@@ -86,6 +87,7 @@ async def are_answered(at: Table, questions: Sequence[Question], seed: int) -> N
         assert {round_.problem for round_ in answer.rounds} == {""}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) -> None:
@@ -116,6 +118,7 @@ async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
         assert publication.num_reports == 50
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_path: Path) -> None:
@@ -130,6 +133,7 @@ async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_pat
         assert (publication.num_reports, certificate.num_users) == (40, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_certificate_is_the_accountants_and_the_answer_never_changes(tmp_path: Path) -> None:
@@ -168,6 +172,7 @@ async def test_a_round_above_the_policy_is_refused_and_stays_unreadable(tmp_path
         assert await at.inside.running["accountant"].service.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path: Path) -> None:
@@ -224,6 +229,7 @@ async def seal_and_send(at: Table, terms: RoundTerms, user: Participant) -> int:
     return (await send(at.channel, terms.round_id, {"one": sealed["one"].submission}))["one"]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_is_withdrawn_everywhere_until_it_is_certified(tmp_path: Path) -> None:
@@ -281,6 +287,7 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
         assert (await honest("look", lambda tx: tx.round(RoundId("twice")))).state == pb.ROUND_STATE_DISPOSED
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_one_client_with_the_largest_budget_does_not_have_a_round_refused(tmp_path: Path) -> None:

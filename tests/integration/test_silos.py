@@ -121,6 +121,7 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
     assert_close(publication, true_mean(data))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ STOPS = (
 """Files that a report or a budget comes through."""
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_and_a_budget_never_go_back(tmp_path: Path) -> None:

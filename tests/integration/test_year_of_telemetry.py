@@ -110,12 +110,14 @@ async def play_year(directory: Path, devices: int, waves: int, processes: int = 
         return outside
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_some_weeks_of_telemetry(tmp_path: Path) -> None:
     assert await play_year(tmp_path, 24, 3) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_year_of_telemetry(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ async def many(at: Table, terms: RoundTerms) -> None:
     assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n", over_tls=True) as at:
@@ -66,6 +67,7 @@ async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path:
         assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tmp_path: Path) -> None:
     """The bench in small: `croupier research bench-load`. A third of the bad peers is silent, slow, or gone."""
@@ -85,6 +87,7 @@ async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tm
         assert missing == {"shuffler-1": []}
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.asyncio
@@ -108,6 +111,7 @@ async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> N
     assert await asyncio.to_thread(local.down) == ["shuffler-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(("num_refused", "num_accepted"), [(80, 8), (500, 500)], ids=["88", "1000"])
@@ -162,6 +166,7 @@ def resident_bytes(pid: int, kind: str = "VmRSS") -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.asyncio

@@ -131,6 +131,7 @@ async def test_the_connection_of_one_caller_is_ended_and_no_other() -> None:
         await close_all((first, second))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_service_keeps_a_stranger_from_its_connections(tmp_path: Path) -> None:
     """One address could hold all that the port takes with connections that say nothing."""

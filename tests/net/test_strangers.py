@@ -85,6 +85,7 @@ def no_garbage_collector() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.mark.slow
 async def test_no_message_outlives_its_call_whatever_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     """A stranger took 4.5 GB in 12 s: cycles kept every refused call until the garbage collector came."""
     caplog.set_level(logging.CRITICAL, "croupier.net.guard")  # a kept record would keep its traceback

@@ -155,6 +155,7 @@ async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again(
         await stub.GetResult(rpc.GetResultRequest(), timeout=30)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_calls_that_come_all_at_once_are_taken_up_one_after_the_other() -> None:
     """Once a caller read CANCELLED, and no reason: from 1000 waiting calls on gRPC cancelled new ones at random."""

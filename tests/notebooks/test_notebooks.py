@@ -62,6 +62,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             subprocess.run([sys.executable, "-m", "croupier.cli", "down", "--dir", running.parent], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_runs_and_shows_what_it_computes(file: Path, place: Path) -> None:

@@ -22,6 +22,7 @@ print(before, ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 """
 
 
+@pytest.mark.slow
 def test_the_limit_of_services_and_their_workers_is_0(local: LocalDeployment) -> None:
     """Needs processes, because it reads their limits. Only systemd and compose forbade core files."""
     for pid in local.pids().values():

@@ -57,6 +57,7 @@ from tests.support.postgresql import Server
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
     local: LocalDeployment, operator: Operator
@@ -95,6 +96,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
     assert leaks(log, [person.envelope for person in people.values()]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgresql: Server) -> None:
     url = postgresql.new_database()
@@ -125,6 +127,7 @@ async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
     return await health(channel) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     local: LocalDeployment, operator: Operator
@@ -195,6 +198,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
         assert terms.round_id not in text
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(
     local: LocalDeployment, operator: Operator
@@ -219,6 +223,7 @@ async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(
     assert scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeployment, operator: Operator) -> None:
     """25 submissions, of which hop 1 can open 5."""
@@ -254,6 +259,7 @@ async def reflect(channel: grpc.aio.Channel) -> reflection_pb2.ServerReflectionR
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> None:
     async with deployed(tmp_path, names=["shuffler-1"]) as (local, operator):
@@ -275,6 +281,7 @@ async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> No
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
     """More watchers than the service has calls would lock everybody else out."""

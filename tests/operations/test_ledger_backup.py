@@ -34,6 +34,7 @@ async def play(at: Table, name: str) -> pb.Certificate:
     return (await at.finish(terms))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tmp_path: Path) -> None:
@@ -70,6 +71,7 @@ def files_to_back_up() -> list[str]:
     return re.findall(r"`([\w.]+)`", row)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path) -> None:
@@ -97,6 +99,7 @@ async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path)
         assert {tier.rounds for tier in spent(directory, 3e-4)} == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_only_so_many_rounds_show_how_many_clients_used_each_budget(tmp_path: Path) -> None:

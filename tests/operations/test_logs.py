@@ -49,6 +49,7 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
     local: LocalDeployment, operator: Operator
@@ -130,6 +131,7 @@ def test_an_uncaught_exception_is_one_json_line() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
     deployment = make_deployment(tmp_path / "there", "clinic", 1)
     taken = deployment.service("shuffler-1").address.rpartition(":")
@@ -166,6 +168,7 @@ def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
     assert (line["level"], line["code"], "exception" in line) == ("CRITICAL", "STORE_FAILED", False)
 
 
+@pytest.mark.slow
 def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> None:
     """Python's tracker of semaphores outlives the service and used to write its warning there."""
     local = LocalDeployment(tmp_path / "deployment", 1)
@@ -180,6 +183,7 @@ def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> 
     assert lines_of(local.directory / "analyzer" / "service.log")
 
 
+@pytest.mark.slow
 def test_the_log_of_a_local_service_does_not_grow_without_end(tmp_path: Path) -> None:
     """Needs a process: the log is its standard error. What an earlier run has left is cut, too."""
     local = LocalDeployment(tmp_path / "deployment", 1)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 RELEASE: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "release"))
 
 
+@pytest.mark.slow
 def test_two_builds_of_a_commit_have_the_same_bytes(tmp_path: Path) -> None:
     """At other paths, with other times and another umask."""
     trees, (first, second) = (tmp_path / "one", tmp_path / "two" / "deeper"), (tmp_path / "first", tmp_path / "second")

@@ -127,6 +127,7 @@ def elsewhere(more: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stays", [False, True])
 def test_services_end_with_the_process_that_started_them(tmp_path: Path, stays: bool) -> None:
     """Reproduction: tests and demonstrations that were killed left their services behind."""
@@ -71,6 +72,7 @@ def started_by(root: int) -> dict[int, tuple[int, str]]:
     return {process: listed[process][1:] for process in processes[1:]}
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> None:
     """Its services, and the workers that seal for its participants, are processes of their own."""
     options = ["--users", "500", "--hops", "1", "--plot", str(tmp_path / "demo.png")]
@@ -96,6 +98,7 @@ def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> N
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
     local: LocalDeployment, operator: Operator
@@ -154,6 +157,7 @@ async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
     assert b"exception" not in log.read_bytes()[logged:]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
     local: LocalDeployment, operator: Operator
@@ -174,6 +178,7 @@ async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
     assert publication.num_reports == 100
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +220,7 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
         assert (await operator.close_round(terms.round_id)).num_clients == 2
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_systemd_is_told_when_a_service_serves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
@@ -228,6 +234,7 @@ async def test_systemd_is_told_when_a_service_serves_and_stops(tmp_path: Path, m
             assert supervisor.recv(100) == b"STOPPING=1"
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_sigterm_during_the_start_ends_with_exit_code_0(tmp_path: Path) -> None:
     async with deployed(tmp_path, names=[]) as (local, _):

@@ -16,6 +16,7 @@ from tests.support.messages import naming
 from tests.support.rounds import people, table
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_goes_on_under_a_new_storage_key(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def change(url: str, statement: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_a_newer_store_is_refused_and_left_alone(database_url: str) -> None:
     Store(database_url, StorageKey(KEY)).close()
     change(database_url, "UPDATE store_version SET number = 99")

@@ -46,6 +46,7 @@ def urls_of_wheel(root: Path, out: Path, **addresses: str) -> list[str]:
         return distribution.metadata.get_all("Project-URL", [])
 
 
+@pytest.mark.slow
 def test_the_urls_of_a_wheel_follow_from_the_address_of_its_repository(tmp_path: Path) -> None:
     assert urls_of_wheel(ROOT, tmp_path / "none") == []
     assert urls_of_wheel(ROOT, tmp_path / "empty", CROUPIER_PROJECT_URL="") == []
@@ -75,6 +76,7 @@ def test_what_is_no_address_of_a_page_is_refused(variable: str, address: str, tm
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_source_distribution_makes_a_wheel_with_the_address_of_either(tmp_path: Path) -> None:
     for name, own in (("with", {"CROUPIER_PROJECT_URL": SOURCE}), ("without", {})):
         assert build("sdist", ROOT, tmp_path / name, **own).returncode == 0
@@ -125,6 +127,7 @@ def files_of(wheel: Path) -> set[str]:
         return {name for name in file.namelist() if ".dist-info/" not in name}
 
 
+@pytest.mark.slow
 def test_a_wheel_has_one_package_with_every_file_of_it(wheel: Path, tmp_path: Path) -> None:
     """The folders of the roles lie beside croupier/ in a checkout, and are reached through links in it."""
     with zipfile.ZipFile(wheel) as file:

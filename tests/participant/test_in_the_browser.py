@@ -88,6 +88,7 @@ def sent(here: Place, method: str) -> set[bytes]:
     return {raw for called, raw in here.seen if called == method}
 
 
+@pytest.mark.slow
 async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> None:
     terms = await opened(here, MOOD)
     link = await here.invitation(terms)
@@ -131,6 +132,7 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
         await is_for_everybody(page)
 
 
+@pytest.mark.slow
 async def test_a_result_is_shown_by_its_range(here: Place) -> None:
     """Possible estimates as they are, an impossible one as its nearest end; a noisy one as an interval."""
     terms = await opened(here, MOOD)
@@ -171,6 +173,7 @@ async def test_a_result_is_shown_by_its_range(here: Place) -> None:
         await is_for_everybody(page)
 
 
+@pytest.mark.slow
 async def test_all_that_apply_are_ticked(here: Place) -> None:
     terms = await opened(here, SYMPTOMS)
     async with here.person() as context:
@@ -192,6 +195,7 @@ async def test_all_that_apply_are_ticked(here: Place) -> None:
         await expect(page.get_by_text("share who answered “a rash”")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
     terms = await opened(here, SLEEP, hop_noise=1.0, budget_privacy=1.0)
     async with here.person() as context:
@@ -236,6 +240,7 @@ async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
         await expect(page.get_by_text("One dishonest server could have moved a number by at most")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GetTickets", "Submit"])
 async def test_a_page_that_was_closed_goes_on(here: Place, method: str) -> None:
     """It is closed before the answer to the call comes; what it sends later are the same bytes."""
@@ -263,6 +268,7 @@ async def test_a_page_that_was_closed_goes_on(here: Place, method: str) -> None:
     await counted(here, terms, 1)
 
 
+@pytest.mark.slow
 async def test_two_tabs_send_one_answer(here: Place) -> None:
     """Both ask for tickets at the same time, after different answers: what was stored first is what both send."""
     terms = await opened(here)
@@ -285,6 +291,7 @@ async def test_two_tabs_send_one_answer(here: Place) -> None:
     await counted(here, terms, 1)
 
 
+@pytest.mark.slow
 async def test_who_declines_has_sent_nothing(here: Place) -> None:
     terms = await opened(here)
     async with here.person() as context:
@@ -303,6 +310,7 @@ async def test_who_declines_has_sent_nothing(here: Place) -> None:
     await here.at.operator.withdraw(terms.round_id)
 
 
+@pytest.mark.slow
 async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
     """By the form; and by the transaction that stores an answer, where another tab has answered another round since."""
     terms, other = [await opened(here) for _ in range(2)]
@@ -331,6 +339,7 @@ async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
         await here.at.operator.withdraw(round_terms.round_id)
 
 
+@pytest.mark.slow
 async def test_another_invitation_does_not_answer_twice(here: Place) -> None:
     terms = await opened(here)
     async with here.person() as context:
@@ -346,6 +355,7 @@ async def test_another_invitation_does_not_answer_twice(here: Place) -> None:
     await counted(here, terms, 2)
 
 
+@pytest.mark.slow
 async def test_without_an_invitation_a_key_can_be_enrolled(here: Place) -> None:
     terms = await opened(here)
     async with here.person() as context:
@@ -360,6 +370,7 @@ async def test_without_an_invitation_a_key_can_be_enrolled(here: Place) -> None:
     await counted(here, terms, 1)
 
 
+@pytest.mark.slow
 async def test_what_the_page_cannot_answer_is_said(here: Place) -> None:
     async with here.person() as context:
         page = await visit(context, f"{here.page_url}#key=AAAA")
@@ -379,6 +390,7 @@ async def test_what_the_page_cannot_answer_is_said(here: Place) -> None:
         await expect(page.get_by_role("heading", name="This question takes no more answers")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_the_page_answers_from_a_file_too(here: Place, tmp_path: Path) -> None:
     terms = await opened(here)
     _, _, fragment = (await here.invitation(terms)).partition("#")
@@ -399,6 +411,7 @@ async def test_the_page_answers_from_a_file_too(here: Place, tmp_path: Path) -> 
     await counted(here, terms, 1)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_never_arrived_is_noticed(here: Place) -> None:
     """A gateway that says ACCEPTED and passes nothing on is found out after the round."""
     terms = await opened(here)

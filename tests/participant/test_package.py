@@ -60,6 +60,7 @@ async def node(*arguments: str | Path, **environment: str) -> str:
     return said.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_an_answer_is_counted_once_however_often_the_program_starts(program: Path) -> None:
     """Twice at once, with a dishonest accountant that gives tickets to both, and once more afterwards."""

@@ -88,6 +88,7 @@ async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path:
     await context.close()
 
 
+@pytest.mark.slow
 async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path) -> None:
     version = start_study(here.at.inside.directory, study_file("changed", calendar=CALENDAR))
     first = await opened(here, version, 1)
@@ -106,6 +107,7 @@ async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path
     await context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("permanent", [True, False])
 async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tmp_path: Path, permanent: bool) -> None:
     """Hop 1 shows wave 1 again under other names, signed by all services.
@@ -146,6 +148,7 @@ async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tm
     here.gateway.instead = {}
 
 
+@pytest.mark.slow
 async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path) -> None:
     """A version with another limit, signed by all: the page asks nothing and sends nothing."""
     version = start_study(here.at.inside.directory, study_file("promised", calendar=CALENDAR))
@@ -174,6 +177,7 @@ async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path)
     here.gateway.instead = {}
 
 
+@pytest.mark.slow
 async def test_another_link_is_another_person_only_if_they_say_so(here: Place, tmp_path: Path) -> None:
     """A new link is no new draw: what was sent and spent is kept by study; another person consents by themselves."""
     version = start_study(here.at.inside.directory, study_file("links", calendar=CALENDAR, permanent=True))
@@ -219,6 +223,7 @@ UNSENT = """async (answer) => {
 }"""
 
 
+@pytest.mark.slow
 async def test_a_study_is_left_by_its_whole_name(here: Place, tmp_path: Path) -> None:
     """The rounds of "near-walks" begin like those of "near"; "constructor" is a name like any other."""
     async with here.person() as context:
@@ -245,6 +250,7 @@ KEPT = """async () => {
 }"""
 
 
+@pytest.mark.slow
 async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, tmp_path: Path) -> None:
     """An unchanged answer costs nothing more, another one its budget again, and leaving destroys what is kept."""
     file = study_file("kept", calendar=CALENDAR, permanent=True, left_out="random")

@@ -87,6 +87,7 @@ async def counted(here: Place, survey: Survey) -> list[int]:
     return [question.publication.num_reports for question in results.questions]
 
 
+@pytest.mark.slow
 async def test_a_survey_is_answered_by_keyboard(here: Place) -> None:
     """With Tab from the top of the page to the button: everything that has to be given is reached in its order."""
     survey = await opened(here, "keys")
@@ -167,6 +168,7 @@ async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> No
         await is_for_everybody(page)
 
 
+@pytest.mark.slow
 async def test_a_question_left_out_can_be_hidden(here: Place) -> None:
     """With left_out = "random" an answer is drawn and sent: the gateway sees as many calls as of anybody."""
     survey = await opened(here, "hidden", left_out="random")
@@ -184,6 +186,7 @@ async def test_a_question_left_out_can_be_hidden(here: Place) -> None:
     assert await counted(here, survey) == [10, 10, 10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "call"), [("GetTickets", 2), ("Submit", 3)])
 async def test_a_survey_goes_on_in_a_page_that_was_closed(here: Place, method: str, call: int) -> None:
     """It is closed before the answer to a call comes; what it sends later are the same bytes, and the rest."""
@@ -217,6 +220,7 @@ async def test_a_survey_goes_on_in_a_page_that_was_closed(here: Place, method: s
     assert await counted(here, survey) == [10, 10, 10]
 
 
+@pytest.mark.slow
 async def test_two_tabs_of_a_survey_send_one_set_of_answers(here: Place) -> None:
     """The second tab would answer what the first has left out: what was stored first is all that counts."""
     survey = await opened(here, "tabs")
@@ -234,6 +238,7 @@ async def test_two_tabs_of_a_survey_send_one_set_of_answers(here: Place) -> None
     assert await counted(here, survey) == [10, 9, 10]
 
 
+@pytest.mark.slow
 async def test_a_revoked_invitation_sends_and_keeps_nothing(here: Place) -> None:
     survey = await opened(here, "revoked")
     (link,) = await invited(here, survey, "Ada")
@@ -247,6 +252,7 @@ async def test_a_revoked_invitation_sends_and_keeps_nothing(here: Place) -> None
     await withdraw_survey(here.at.inside.directory, survey, here.at.inside.transport)
 
 
+@pytest.mark.slow
 async def test_a_link_opens_only_what_it_was_made_for(here: Place) -> None:
     """A link for rounds by themselves names none, and the newest is of a survey with a list: nothing is asked."""
     other, survey = await opened(here, "made-for-other"), await opened(here, "made-for")
@@ -270,6 +276,7 @@ async def test_a_link_opens_only_what_it_was_made_for(here: Place) -> None:
         await withdraw_survey(here.at.inside.directory, opened_here, here.at.inside.transport)
 
 
+@pytest.mark.slow
 async def test_an_earlier_use_and_a_full_quota_are_said_at_first(here: Place) -> None:
     survey = await opened(here, "quota", max_batch_size=3)
     used, late = await invited(here, survey, "Ada", "Bob")
@@ -413,6 +420,7 @@ def typed_answers(least: int) -> str:
     return "\n".join([*lines, "", ""])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("people", [8, 20])
 async def test_a_survey_by_the_documented_commands(tmp_path: Path, people: int) -> None:
     """From the questions to the report, as docs/ask-people.md has it; what befalls one person disturbs no other.

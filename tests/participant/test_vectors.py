@@ -191,6 +191,7 @@ def points(source: random.Random) -> list[dict[str, Any]]:
     return [case | {"drawn": [str(draw) for draw in case["drawn"]]} for case in cases]
 
 
+@pytest.mark.slow
 def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
     """Thresholds bit by bit, layers, tickets, signatures, inclusion; and it refuses what Python refuses."""
     node = shutil.which("node")

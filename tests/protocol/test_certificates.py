@@ -140,6 +140,7 @@ def test_every_field_of_the_message_is_drawn() -> None:
     assert {field.name for field in pb.Certificate.DESCRIPTOR.fields} == drawn
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(messages())
 def test_nothing_is_lost_between_message_and_json(message: pb.Certificate) -> None:
@@ -218,6 +219,7 @@ def test_other_versions_documents_are_refused_with_what_to_do() -> None:
         certificate_json(message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -136,6 +136,7 @@ def test_the_private_half_stands_in_the_secret_file_alone() -> None:
     assert whole.private.hex() not in public
 
 
+@pytest.mark.slow
 def test_the_largest_histogram_fits_into_a_message_when_sealed() -> None:
     """Reproduction: 65,536 labelled categories took 4.7 MB sealed, room for labels included that are not sealed."""
     most = 1 << 16

@@ -96,6 +96,7 @@ def beginnings(envelopes: list[bytes]) -> list[tuple[int, bytes]]:
     return [(OPENED, envelope[:2]) for envelope in envelopes]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(store: Store, pool: WorkerPool) -> None:
     """A stranger, a forger and a second body cost no opening, or leave nothing of it."""

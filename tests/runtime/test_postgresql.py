@@ -154,6 +154,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgres
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(postgresql: Server) -> None:
     url = postgresql.new_database()
@@ -192,6 +193,7 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
         assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "meanwhile")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: Server) -> None:
     with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
@@ -205,6 +207,7 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
         await put_in_the_end(store, "after")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_store_closes_while_its_server_is_silent(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -346,6 +349,7 @@ async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresql: Server) -> None:
     """Only the write-ahead log's files, which are the operator's, may keep it."""
@@ -389,6 +393,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server) -> None:
     """Once the service stood still for as long as the bodies of all rounds took to be written."""
@@ -428,6 +433,7 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(postgresql: Server) -> None:
     url = postgresql.new_database()
@@ -453,6 +459,7 @@ def files_of(server: Server, url: str) -> bytes:
     return b"".join(file.read_bytes() for file in Path(directory, "base", str(oid)).iterdir())
 
 
+@pytest.mark.slow
 def test_the_bench_of_the_stores_measures_both(postgresql: Server, tmp_path: Path) -> None:
     kinds = [kind for kind in kinds_of(postgresql.new_database()) if kind.name in ("SQLite", "PostgreSQL")]
     measured = measure_stores(kinds, 1000, tmp_path)

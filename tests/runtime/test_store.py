@@ -143,6 +143,7 @@ async def test_one_submission_a_client(store: Store) -> None:
     assert await store.run("look", lambda tx: tx.num_submissions(ROUND)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store: Store) -> None:
     for round_id in ("r", "other"):
@@ -169,6 +170,7 @@ async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store:
     assert await store.run("look", lambda tx: chunks(tx, "other", Direction.OUT, 2)) == [BODY]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: Store) -> None:
     parts = 25
@@ -206,6 +208,7 @@ def bytes_left(tx: Transaction) -> int:
     return int(sum(tx.connection.exec_driver_sql(_LEFT).scalars()))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
@@ -299,6 +302,7 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
     assert names.count(StoreStep.SHRED_PAGE) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_what_was_cut_short_is_forgotten_after_the_restart(
     database_url: str, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ async def test_two_clients_with_the_same_answer_are_one_and_stop_no_round(tmp_pa
         assert certificate.dishonest == 1
 
 
+@pytest.mark.slow
 async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
     """Reproduction: two clients whose submissions do not open answered instead of two who had vanished."""
     async with laid(tmp_path) as table:
@@ -112,6 +113,7 @@ async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tm
         assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "ended"), [(0.6, ""), (0.8, "by the operator"), (0.8, "by a withdrawal")])
 async def test_no_end_of_a_sequential_round_exceeds_the_privacy_limit(tmp_path: Path, limit: float, ended: str) -> None:
     """Reproduction: with 0.6 a round was granted for many answers, ended after a few, and the ledger stood at 0.74."""

@@ -211,6 +211,7 @@ async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monke
         assert (certificate.num_tickets, certificate.dishonest) == (8, 4)
 
 
+@pytest.mark.slow
 async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

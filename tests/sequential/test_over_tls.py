@@ -21,6 +21,7 @@ from tests.support.sequential import laid, people, settings, task
 pytestmark = pytest.mark.asyncio
 
 
+@pytest.mark.slow
 async def test_a_caller_that_never_reads_leaves_nothing_behind(tmp_path: Path) -> None:
     async with laid(tmp_path, over_tls=True) as table:
         group = people(8)

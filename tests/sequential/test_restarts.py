@@ -30,6 +30,7 @@ async def kill(inside: InProcess, name: str) -> None:
     running.store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_round_among_kills_ends_with_a_true_certificate(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)

@@ -38,6 +38,7 @@ def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
     ).epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 3])
 async def test_each_client_answers_once_about_the_model_of_those_before(tmp_path: Path, hops: int) -> None:
     async with laid(tmp_path, hops) as table:
@@ -81,6 +82,7 @@ async def test_an_answer_spends_what_was_counted(tmp_path: Path, monkeypatch: py
     assert sorted(spent) == [2.0] * 4 + [4.0] * 4
 
 
+@pytest.mark.slow
 async def test_a_vanished_client_is_skipped_and_adds_no_cover(tmp_path: Path) -> None:
     async with laid(tmp_path) as table:
         group = people(12)
@@ -169,6 +171,7 @@ async def test_who_has_no_gradient_answers_as_if_it_were_zero(tmp_path: Path) ->
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffler-1", "shuffler-2", "analyzer", "accountant"])
 async def test_a_service_that_restarts_costs_no_client_a_second_answer(tmp_path: Path, name: str) -> None:
     async with laid(tmp_path) as table:
@@ -228,6 +231,7 @@ async def test_the_order_is_that_of_a_secret_key_and_uniform() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_gateway_attends_for_more_users_than_fit_a_message(tmp_path: Path) -> None:
     async with laid(tmp_path, 1) as table:
         group = people(MAX_ATTENDANCES + 3)

@@ -28,6 +28,7 @@ def assert_fits(drawn: Counter[int], law: FakeLaw) -> None:
     assert chisquare(seen, means).pvalue > 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (3.0, 1e-3)])
 def test_fakes_of_two_values_add_up_and_have_the_law(epsilon: float, delta: float) -> None:
     """At (3, 1e-3) one draw in thirty would be beyond the radius, and is drawn again."""

@@ -102,6 +102,7 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
         assert max(rows) == 1
 
 
+@pytest.mark.slow
 async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(round_engine, "MAX_TERMS", 2)
     async with table(tmp_path, 1) as at:

@@ -85,6 +85,7 @@ async def one_step_of_108(directory: Path, out: Path, setting: dict[str, Any]) -
         pool.close()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("training processes")
 def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
@@ -114,6 +115,7 @@ def assert_kept(document: Any, out: Path) -> None:
     assert (out / "training.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("training processes")
 def test_the_same_command_twice_is_one_training(
@@ -147,6 +149,7 @@ def test_the_same_command_twice_is_one_training(
     assert fewer["certificate"]["epsilon"] > 1.2 * first["certificate"]["epsilon"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("training processes")
 def test_both_modes_are_measured_with_the_same_numbers() -> None:
@@ -159,6 +162,7 @@ def test_both_modes_are_measured_with_the_same_numbers() -> None:
     assert document["ratio"] == document["deployed_s_per_epoch"] / document["simulated_s_per_epoch"] > 0
 
 
+@pytest.mark.slow
 def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     document = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
     assert 1 <= len(document["history"]) < 9
@@ -167,6 +171,7 @@ def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     assert "all clients" in document["stopped"]
 
 
+@pytest.mark.slow
 def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
     certificate = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
     assert certificate["grade"] == "CERTIFIED"
@@ -186,6 +191,7 @@ def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
         assert part in text
 
 
+@pytest.mark.slow
 def test_components_that_are_fitted_to_the_users_are_not_certified(tmp_path: Path) -> None:
     """Reproduction: principal components of private data came with a certificate that does not cover them."""
     document = train("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
@@ -202,6 +208,7 @@ def test_the_code_of_a_model_file_is_an_assumption(tmp_path: Path) -> None:
     assert len(document["setting"]["model_sha256"]) == 64
 
 
+@pytest.mark.slow
 def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) -> None:
     rule = ("--epochs", "1", "--learning-rate", "0.02", "--averaging", "0.01", "--budgets", "4:1")
     document = train("--simulate", "--no-baseline", "--order", "sequential", *rule, "--out", tmp_path / "a")
@@ -212,6 +219,7 @@ def test_one_user_after_the_other_is_certified_like_all_at_once(tmp_path: Path) 
     assert document["history"][0]["accuracy"] > 0.16  # three standard deviations above guessing
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("training processes")
 @pytest.mark.parametrize("order", ["batch", "sequential"])
@@ -252,6 +260,7 @@ def test_what_cannot_be_done_is_one_sentence_and_an_exit_code(
     assert re.match(naming("croupier:", *named), done.output)
 
 
+@pytest.mark.slow
 def test_a_target_with_a_range_is_shown_with_its_error(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("age,weight\n" + "\n".join(f"{20 + i},{50 + i / 2}" for i in range(60)), encoding="utf-8")

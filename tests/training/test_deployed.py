@@ -68,6 +68,7 @@ async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]
     return progress, [report async for report in run.steps(progress, count)]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
@@ -109,6 +110,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert Assumption.RUNS_HEMISPHERE in codes(reports[0].certificate.assumptions)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path: Path) -> None:
@@ -124,6 +126,7 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
             assert progress.unreleased(1) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> None:
@@ -143,6 +146,7 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
         assert progress.unreleased(4) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Path) -> None:
@@ -160,6 +164,7 @@ async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Pat
         assert spending.after(progress.epochs(1)).epsilon > 1.05 * intended.epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path: Path) -> None:
@@ -176,6 +181,7 @@ async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path:
             await take(run, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_path: Path) -> None:
@@ -191,6 +197,7 @@ async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_
         assert progress.unreleased(1) == run.resume().unreleased(1) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
@@ -207,6 +214,7 @@ async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
         assert [report.step for report in reports] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: Path) -> None:
@@ -221,6 +229,7 @@ async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: P
         assert [report.certificate.num_users for report in reports] == [USERS]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(
@@ -240,6 +249,7 @@ async def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, name:
             run.resume()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: Path) -> None:
@@ -257,6 +267,7 @@ async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: 
             other.resume()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_nothing_is_left_to_do_twice(tmp_path: Path) -> None:

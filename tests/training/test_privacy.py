@@ -19,6 +19,7 @@ from tests.support.statements import codes, parameters
 EVERYONE = Batch(((1.0, 700), (2.0, 500)))
 
 
+@pytest.mark.slow
 def test_users_spend_what_the_accountant_certifies() -> None:
     spending = UserSpending(650, 1e-5)
     certificate = certify(EVERYONE.budgets, "hemisphere", delta=1e-5, attack=False)
@@ -48,6 +49,7 @@ def test_the_worst_batch_counts() -> None:
     assert both.epsilon == pytest.approx(spending.after([[small]] * 3).epsilon, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_epochs_that_fewer_answer_cost_more() -> None:
     spending, fewer = UserSpending(10, 1e-5), Batch(((1.0, 350), (2.0, 250)))
     full, mixed, half = (
@@ -64,6 +66,7 @@ def test_epochs_that_fewer_answer_cost_more() -> None:
     assert said == {"dishonest": 600}
 
 
+@pytest.mark.slow
 def test_who_may_have_been_there_with_any_budget_may_have_lost_something() -> None:
     """A budget was lost: a user of local ε 1 may have answered the second epoch, and one of local ε 4 either."""
     lost = Batch(((2.0, 500),), dishonest=1, unknown=4.0)

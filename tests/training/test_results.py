@@ -15,6 +15,7 @@ from tests.support.messages import naming
 from tests.support.statements import codes
 
 
+@pytest.mark.slow
 def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     """Reproduction: rows with components fitted to private data stood in a column called CERTIFIED."""
     page = tmp_path / "page.md"

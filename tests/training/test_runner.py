@@ -39,6 +39,7 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
     torch.nn.Linear(63, 10).load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
 
 
+@pytest.mark.slow
 def test_the_same_configuration_gives_the_same_simulation(tmp_path: Path) -> None:
     config = TrainingConfig(simulate=True, epochs=1, unit="record", clients=20, out=tmp_path)
     first = run_training(config)

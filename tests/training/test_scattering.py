@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from croupier.training.datasets import load_dataset
@@ -24,11 +25,13 @@ def test_a_grating_is_seen_by_the_wavelet_of_its_width_and_direction() -> None:
     assert moduli.mean(dim=2).argmax(dim=1).tolist() == list(range(24))
 
 
+@pytest.mark.slow
 def test_an_image_without_anything_on_it_has_finite_features() -> None:
     coefficients = scattering(torch.stack([torch.zeros(784), torch.full((784,), 0.4)]), 28)
     assert torch.isfinite(coefficients).all()
 
 
+@pytest.mark.slow
 def test_the_features_of_an_image_depend_on_nothing_else() -> None:
     """Whatever the other images are: the same to the last bit at the same place, and to rounding anywhere."""
     images = load_dataset("digits").test.features[:40]
@@ -41,6 +44,7 @@ def test_the_features_of_an_image_depend_on_nothing_else() -> None:
     assert torch.allclose(alone, all_of_them[:5], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_features_are_the_same_on_every_machine() -> None:
     """The clients of a deployment must mean the same by a parameter. The numbers are what this module once printed."""
     corner = torch.zeros(28, 28)

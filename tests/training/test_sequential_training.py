@@ -73,6 +73,7 @@ async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]
     return progress, [report async for report in run.steps(progress, count)]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset) -> None:
@@ -86,6 +87,7 @@ async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset)
     assert UserSpending(run.model.dimension, 1e-4).after(batches).epsilon < 8
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits: Dataset) -> None:
@@ -115,6 +117,7 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
     assert simulated == pytest.approx([length] * CLIENTS, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_path: Path, digits: Dataset) -> None:
@@ -141,6 +144,7 @@ async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_
     assert reports[0].certificate.dishonest == CLIENTS - reports[0].certificate.num_answers
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", [DeployedRun, SequentialRun])
@@ -158,6 +162,7 @@ async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset
     assert 0.001 < float(progress.descent.parameters.detach().norm()) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", [DeployedRun, SequentialRun])

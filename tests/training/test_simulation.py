@@ -81,6 +81,7 @@ def test_it_learns(digits: Dataset) -> None:
     assert accuracies[0] > 0.75
 
 
+@pytest.mark.slow
 def test_small_batches_take_more_steps(digits: Dataset) -> None:
     small, model = digits.train.part(slice(0, 250)), load_model("softmax", 63, 10)
     budgets = torch.full((250,), 8.0, dtype=torch.float64)
@@ -118,6 +119,7 @@ def test_a_step_that_is_none_is_not_taken() -> None:
         StepRule(1.0, averaging=0.0)
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_momentum_and_a_falling_size() -> None:
     """By hand: gradients 1, 2, 0 and momentum 1/2 make velocities 1, 2.5, 1.25; sizes are 1, 1/sqrt(2), 1/sqrt(3)."""
     descent = Descent(torch.zeros(1, dtype=torch.float64), StepRule(1.0, 0.5, decaying=True))

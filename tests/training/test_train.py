@@ -61,6 +61,7 @@ def settings(out: Path, **fields: Any) -> TrainingSettings:
 ADAM = partial(torch.optim.Adam, lr=0.1)
 
 
+@pytest.mark.slow
 def test_any_module_learns_with_an_optimizer_and_a_schedule_of_torch(tmp_path: Path) -> None:
     module = network()
     before = {name: part.clone() for name, part in module.state_dict().items()}
@@ -84,6 +85,7 @@ def test_any_module_learns_with_an_optimizer_and_a_schedule_of_torch(tmp_path: P
     assert all(torch.equal(kept[name], part) for name, part in outcome.state_dict.items())
 
 
+@pytest.mark.slow
 def test_the_optimizer_takes_the_steps_that_torch_would(tmp_path: Path) -> None:
     """Reference: torch's own loop on the same mean of clipped gradients, without noise."""
     schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5)
@@ -110,6 +112,7 @@ def test_the_optimizer_takes_the_steps_that_torch_would(tmp_path: Path) -> None:
     assert outcome.noise is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [{}, {"optimizer": ADAM, "schedule": partial(torch.optim.lr_scheduler.StepLR, step_size=3)}],
@@ -140,6 +143,7 @@ def test_a_simulation_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path, 
             train(network(), TRAIN, HELD_OUT, replace(parts, resume=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["user", "record"])
 def test_the_rows_of_the_results_page_come_out_of_the_public_call(tmp_path: Path, unit: str) -> None:
     """Reference: the epochs by themselves. The same seed gives the same numbers, to the last bit."""
@@ -228,6 +232,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_done(tmp_path: Pat
             train(module, data, HELD_OUT, settings(tmp_path, **fields), **make)
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_needs_more_than_a_gradient_is_refused(tmp_path: Path) -> None:
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
     sequential = {"simulate": False, "order": "sequential"}
@@ -260,6 +265,7 @@ def test_features_that_the_caller_fitted_are_not_certified(tmp_path: Path) -> No
     assert spent.grade == "HEURISTIC"
 
 
+@pytest.mark.slow
 def test_the_public_names_are_loaded_when_they_are_used() -> None:
     program = (
         "import sys, croupier.training as t; t.TrainingSettings(); before = 'torch' in sys.modules; t.train; "
@@ -325,6 +331,7 @@ def numbers(count: int, seed: int) -> TensorDataset:
     return TensorDataset(features, features @ torch.tensor([0.5, -0.3]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [torch.nn.Linear(2, 1), torch.nn.Sequential(torch.nn.Linear(2, 1))])
 def test_a_number_is_learned_with_the_least_squared_error(tmp_path: Path, module: torch.nn.Module) -> None:
     held = numbers(200, 2)
@@ -343,6 +350,7 @@ def test_a_number_is_learned_with_the_least_squared_error(tmp_path: Path, module
     assert float((misses**2).mean().sqrt()) == pytest.approx(outcome.records[-1].figure, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_training_on_numbers_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     fixed, module = settings(tmp_path, epochs=2), torch.nn.Linear(2, 1)
     first = train(module, numbers(50, 1), numbers(20, 2), fixed)

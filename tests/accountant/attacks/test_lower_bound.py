@@ -106,6 +106,7 @@ def exact_worst(budgets: list[float], k: int, epsilon: float) -> float:
     return max(worst_delta(budgets, victim, k, epsilon) for victim in range(len(budgets)))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(budgets=budgets_of_few, epsilon=st.floats(0.0, 3.0))
 def test_bits_of_few_users_are_attacked_exactly(budgets: list[float], epsilon: float) -> None:
@@ -267,6 +268,7 @@ def test_a_search_over_few_splits_ends_before_its_time() -> None:
     assert attack.delta == pytest.approx(exact_worst([1.0, 2.0, 3.0], 2, 0.5), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_attack_is_described() -> None:
     assert lower_bound([4.0] * 1000, RR, delta=1e-6).attack == (
         "victim of local ε 4 among 999 whose bits are all 0; count of ones < 4"

@@ -165,6 +165,7 @@ def test_of_users_with_one_epsilon_the_one_that_shows_most_is_shown() -> None:
     assert certificate.tier_of(1.0) == certificate.tiers[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), KaryRandomizedResponse(4)])
 def test_arbitrary_budgets_are_reported_in_close_groups(randomizer: Randomizer) -> None:
     rng = np.random.default_rng(7)

@@ -273,6 +273,7 @@ def test_the_delta_of_a_span_covers_all_of_it(most: float, target: float) -> Non
     assert solution.reached.value <= target
 
 
+@pytest.mark.slow
 def test_a_span_covers_every_victim_in_it() -> None:
     rng = np.random.default_rng(5)
     budgets = np.sort(np.round(rng.uniform(0.4, 1.5, 140), 6))

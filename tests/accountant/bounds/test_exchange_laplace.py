@@ -325,6 +325,7 @@ def test_no_data_set_with_many_budgets_is_worse_for_any_victim_of_a_span(seed: i
                     assert truth <= bounds[most]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_groups")
 @pytest.mark.parametrize("budgets", [9, 33])
 def test_many_budgets_get_less_than_the_blanket_and_more_than_an_attack(

@@ -144,6 +144,7 @@ def test_certificates_are_the_closer_the_finer_the_lattice(steps: int, most: flo
     assert certificate.epsilon < certify(budgets, randomizer, delta=1e-6, bounds="blanket").epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dishonest", [100])
 def test_a_fine_lattice_costs_nothing(dishonest: int) -> None:
     budgets = Budgets.from_tiers([(0.1, 5_400), (0.5, 3_700), (1.0, 900)])
@@ -177,6 +178,7 @@ def test_epsilon_and_delta_answer_each_other() -> None:
     assert parameters(curve.explain(), Step.ON_LATTICE)["lattice"] == 200
 
 
+@pytest.mark.slow
 def test_victims_that_are_answered_together() -> None:
     budgets, mechanism = Budgets.from_tiers([(0.5 + 0.01 * k, 500) for k in range(33)]), LaplaceMechanism(1000)
     certificate = certify(budgets, mechanism, delta=1e-6)
@@ -189,6 +191,7 @@ def test_victims_that_are_answered_together() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_span_is_answered_in_parts() -> None:
     victims = Victim(1.5, 0.0, ((1.0, 0.0), (1.5, 0.0)))
     curve = curve_of([(0.5 + 0.1 * k, 500) for k in range(11)], victims, 1000, 1e-6)

@@ -87,6 +87,7 @@ def test_no_choice_in_front_of_the_honest_hop_shows_more_than_the_bound(k: int, 
     check_all_batches(k, radius, radius / 3, others=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "radius"), GRID)
 @pytest.mark.parametrize("share", [0.2, 1.0, 5.0])
 def test_no_choice_shows_more_than_the_bound_on_the_whole_grid(k: int, radius: int, share: float) -> None:

@@ -52,6 +52,7 @@ def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
         assert true <= best * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(10)
 def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) -> None:

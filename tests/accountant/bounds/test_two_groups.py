@@ -146,6 +146,7 @@ def test_chords_are_exact_for_a_broken_line(seed: int) -> None:
     assert two_groups.chord_bound(knots / mass, mass, heights, np.where(third, math.nan, corners)) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("victim", "core", "tails"), [(20.0, 25.0, 10.0), (29.0, 30.0, 1.0), (3.0, 30.0, 1.0)])
 def test_cuts_with_budgets_of_twenty_and_more(victim: float, core: float, tails: float) -> None:
     """The core of such hosts is so narrow that no cell beyond the victim's values holds any of it."""
@@ -346,6 +347,7 @@ def worst_scores(
     return max(score_test(others, at, pair, victim, epsilon, cuts, levels) for at, pair in tried)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(2)
 def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
@@ -357,6 +359,7 @@ def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
     assert worst <= curve.bound(epsilon) + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tiers", "victim", "delta", "most"),
     [
@@ -374,6 +377,7 @@ def test_the_bound_is_just_above_a_data_set(tiers: Tiers, victim: float, delta: 
     assert worst <= curve.bound(epsilon) <= most * worst
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(2)
 def test_no_data_set_of_three_letters_is_worse(seed: int) -> None:
@@ -405,6 +409,7 @@ MOSTLY_LARGER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tiers", "victim", "delta", "most"), MOSTLY_LARGER)
 def test_between_the_attack_and_what_the_largest_victims_have(
     tiers: Tiers, victim: float, delta: float, most: float
@@ -425,6 +430,7 @@ def test_between_the_attack_and_what_the_largest_victims_have(
         assert chords.delta(share * epsilon).value >= curve.delta(share * epsilon).value * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_a_victim_with_few_like_it() -> None:
     """Near its values the larger budgets give what is needed there; by those of its own kind alone it has .089."""
     tiers = [(0.242, 95), (0.79, 185), (2.68, 20_700)]
@@ -441,6 +447,7 @@ def assert_hosts_of(curve: TwoGroupProfile, rates: Floats, count: Floats) -> Non
     assert (held == count).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "users", "most", "dishonest"), [(1e-12, 10_000, 1.1, 200), (1e-3, 500, 2.0, 0)])
 def test_no_attack_is_better(delta: float, users: int, most: float, dishonest: int) -> None:
     tiers, victim = [(0.3, users), (0.5, 9 * users)], 0.3
@@ -452,6 +459,7 @@ def test_no_attack_is_better(delta: float, users: int, most: float, dishonest: i
     assert attack.epsilon <= epsilon_of(curve, delta) <= most * attack.epsilon
 
 
+@pytest.mark.slow
 def test_where_it_is_used() -> None:
     """Both sides of each threshold: larger budgets, what the largest has, eight budgets, spans and what can be used."""
     larger = [(0.5 + 0.001 * k, 10_000) for k in range(8)]
@@ -475,6 +483,7 @@ def test_where_it_is_used() -> None:
     assert two_group_profile(exchange_laplace_profile(span, many, 1e-6), span, many, 1e-6) is None
 
 
+@pytest.mark.slow
 def test_what_it_claims_where_it_is_of_no_use() -> None:
     curve = curve_among([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
     assert curve is not None
@@ -491,6 +500,7 @@ def test_what_it_claims_where_it_is_of_no_use() -> None:
         curve.delta(-0.1)
 
 
+@pytest.mark.slow
 def test_the_whole_certificate_and_its_curves() -> None:
     """One round, several, and what is recorded; settings without larger budgets are as before."""
     tiers = [(0.3, 10_000), (0.5, 90_000)]
