@@ -2,8 +2,8 @@
 
 To a survey, or to all waves of a study, each person's link holds a secret from which one key follows; it may expire,
 and can be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public
-halves only, so a gateway cannot answer in a participant's place. A person who has
-made or seen a link can, and the page says so.
+halves only, so a gateway cannot answer in a participant's place. A person who has made or seen a link can, and the page
+says so.
 
 `operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times; that of a study is
 `operator/studies/NAME/invitations.csv`. No secret is kept.

@@ -218,7 +218,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
         "alone_right_at_most": pytest.approx(1 / (1 + math.exp(-1)), rel=1e-9),
         "one_honest_right_at_most": None,
     }
-    assert answer(*arguments, "--value", "0") == {
+    assert answer(*arguments, "--value-file", "-", typed="0\n") == {
         "round_id": round_id,
         "code": "ACCEPTED",
         "local_epsilon": 1.0,
@@ -248,6 +248,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
     round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
     assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
+    assert answer("enrol", "--canaries", "2", "--dir", up) == {"enrolled": 2, "new": 2}
     assert answer("canary", round_id, "--count", "2", "--over", "1", "--dir", up)["canaries"] == 2
     assert answer("canary", round_id, "--over", "0", "--dir", up)["canaries"] == 3
     croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", expect=6)
