@@ -19,7 +19,7 @@ _MOST_UNPACKED = 32 << 20
 """The most bytes of an Excel file when it is unpacked, some 800,000 cells; a CSV file has room for more."""
 MOST_CELLS = 10_000_000
 """The most cells of a sheet or a Parquet file, empty ones between others included: a few bytes can stand for many."""
-_LAST_ROW = 1_048_576
+LAST_ROW = 1_048_576
 """The last row of a sheet in Excel. A row states its own number, and all rows before it are read as empty ones."""
 _LONGEST_CELL = 32_767
 """The most characters that Excel allows in a cell; one long text can be referred to by every cell."""
@@ -134,8 +134,8 @@ class ExcelFile(Columns):
         """Yields the cells of each row as texts; raises ValueError for too many rows or cells, and for a long cell."""
         cells = 0
         for line, row in enumerate(sheet.iter_rows(values_only=True), start=1):
-            if line > _LAST_ROW:
-                raise ValueError(f"{self.path} has more than {_LAST_ROW:,} rows; Excel writes no more")
+            if line > LAST_ROW:
+                raise ValueError(f"{self.path} has more than {LAST_ROW:,} rows; Excel writes no more")
             cells += len(row)
             if cells > MOST_CELLS:
                 raise ValueError(f"{self.path} has more than {MOST_CELLS:,} cells; save it as CSV")

@@ -302,13 +302,11 @@ def test_no_organisation_counts_twice_under_two_names(tmp_path: Path, names: tup
 
 
 def test_a_retired_identity_approves_of_nothing(tmp_path: Path) -> None:
-    """Also one without a date, as an older croupier has retired it: it is believed in documents of every round."""
+    """Also one without a date, which is believed in documents of every round."""
     made = make_deployment(tmp_path, "local", 1)
     old = Identity("accountant", PrivateKey(bytes(range(32))))
-    entries = [
-        entry.model_dump() | ({"retired_identities": [old.public_key.hex()]} if entry.name == old.name else {})
-        for entry in made.services
-    ]
+    retired = {"retired_identities": [{"identity": old.public_key.hex()}]}
+    entries = [entry.model_dump() | (retired if entry.name == old.name else {}) for entry in made.services]
     deployment = Deployment.model_validate(made.model_dump() | {"services": entries})
     assert approving_organisations(deployment, b"proposal", [old.sign(Kind.PROPOSAL, b"proposal")]) == {}
     active = Identity("accountant", identity_keys(tmp_path / "accountant")[0])

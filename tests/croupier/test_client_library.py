@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import croupier
+from croupier.client.key_file import PRIVATE, key_text
 from croupier.client.limits import write_limits
 from croupier.client.submission import Sealed, new_client_key
 from croupier.protocol.errors import Code
@@ -262,7 +263,7 @@ async def test_without_hard_links_a_key_of_another_process_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its name while this one is about to give it: after the look whether there is one."""
-    theirs = new_client_key().hex() + "\n"
+    theirs = key_text(PRIVATE, new_client_key())
 
     def refuse(_made: Path, file: Path) -> None:
         file.write_text(theirs, encoding="ascii")
@@ -270,7 +271,7 @@ async def test_without_hard_links_a_key_of_another_process_stays(
 
     monkeypatch.setattr(os, "link", refuse)
     async with laid(tmp_path) as (_, make):
-        assert make().private_key.hex() + "\n" == theirs
+        assert key_text(PRIVATE, make().private_key) == theirs
         assert len(list((tmp_path / "device").glob("client.key*"))) == 1
 
 

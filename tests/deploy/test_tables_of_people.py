@@ -144,7 +144,7 @@ def test_a_row_that_states_a_number_beyond_the_last_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reproduction: a file of 1.5 kB, whose second row says that it is the 999,999,999th, was read for ever."""
-    monkeypatch.setattr(sheets, "_LAST_ROW", 1000)
+    monkeypatch.setattr(sheets, "LAST_ROW", 1000)
     header = '<row r="1"><c r="A1" t="inlineStr"><is><t>label</t></is></c></row>'
     for name, rows in (("far", '<row r="999999999"><c r="A999999999"><v>1</v></c></row>'), ("empty", "<row/>" * 1000)):
         book = workbook_of(tmp_path / f"{name}.xlsx", f"<sheetData>{header}{rows}</sheetData>")
