@@ -98,6 +98,7 @@ def test_budgets_are_read_as_spreadsheets_write_them(tmp_path: Path, budgets: Pa
     assert re.search(naming("line 3", "'many'"), run("certify", semicolons, *how, expect=2))
 
 
+@pytest.mark.slow
 def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> None:
     path = tmp_path / "gaussian.csv"
     path.write_text("epsilon,delta,count\n1.0,1e-6,1000\n")

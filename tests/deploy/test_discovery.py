@@ -162,6 +162,7 @@ def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool, hop_noise
     assert missed <= runs * 0.2 + 5 * math.sqrt(runs * 0.2 * 0.8)
 
 
+@pytest.mark.slow
 def test_a_small_discovery_finds_what_many_hold() -> None:
     texts = ["tea"] * 900 + ["coffee"] * 600 + ["Ω"] * 100
     result = croupier.discover(texts, DiscoverySettings(ENGLISH, longest=4), local_epsilon=6.0)

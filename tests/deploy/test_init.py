@@ -180,6 +180,7 @@ def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:
         assert re.search(naming(f"'{bad}'", "HOST"), " ".join(said.split()))
 
 
+@pytest.mark.slow
 def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Path) -> None:
     hosts = ("--shuffler", "a.example", "--accountant", "c.example", "--analyzer", "c.example")
     said = croupier("init", "--dir", tmp_path / "d", *hosts)

@@ -169,6 +169,7 @@ def test_the_terms_of_a_round_that_cannot_be_are_bad_input(tmp_path: Path) -> No
     assert "a budget's epsilon is 50.0; it must be" in refused(*here, "--grid", "1,50")
 
 
+@pytest.mark.slow
 def test_a_deployment_that_cannot_be_is_not_started(tmp_path: Path) -> None:
     for arguments in (("up",), ("keygen",), ("bench", "--users", "10", "--out", tmp_path), ("train", "--epochs", "1")):
         where = ("--dir", tmp_path / "d") if arguments[0] in ("up", "keygen") else ()

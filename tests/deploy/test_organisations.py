@@ -406,6 +406,7 @@ def test_a_foreign_identity_among_ones_own_retired_ones_is_not_signed(tmp_path: 
         assert re.search(naming(foreign[:8], "analyzer"), " ".join(said.split()))
 
 
+@pytest.mark.slow
 def test_a_stolen_identity_stays_marked_in_what_its_owner_signs(tmp_path: Path) -> None:
     """Reproduction: the owner signed a proposal in which the mark, or the date, was taken away."""
     homes = founded(tmp_path)

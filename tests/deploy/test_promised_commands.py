@@ -190,6 +190,7 @@ async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -
     assert set((await send(channel, RoundId(round_id), named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
     here = ("--dir", tmp_path / "d")

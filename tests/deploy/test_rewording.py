@@ -112,6 +112,7 @@ CERTIFIED: dict[str, Callable[[], Certificate]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CERTIFIED)
 def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def decide() -> Any:
@@ -144,6 +145,7 @@ def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytes
     assert (numbers(document), numbers(round_document)) == before
 
 
+@pytest.mark.slow
 def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = make_kit(question=Question("q", RandomizedResponse())).manifest
     manifest.MergeFrom(pb.Manifest(min_batch_size=20, delta=1e-4, epsilon_max=4.0))

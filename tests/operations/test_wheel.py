@@ -179,6 +179,7 @@ def run(command: list[Any], environment: dict[str, str], directory: Path) -> sub
     return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_an_installed_wheel_works_in_a_folder_full_of_traps(
     installed: tuple[Path, Path, dict[str, str]], tmp_path: Path
