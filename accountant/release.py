@@ -21,6 +21,7 @@ from croupier.accountant.ranges import (
     check_epsilon,
     check_linkage,
     check_target_delta,
+    outside,
 )
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.permanent import PermanentSeries
@@ -98,6 +99,8 @@ class SettledConditions:
         check_linkage(self.linkage)
         check_bounds(self.bounds)
         check_order(randomizer, self.adaptive_order)
+        if not isinstance(self.counted_by, BudgetPrivacy | None):
+            raise outside("counted_by", self.counted_by, "a BudgetPrivacy, or None")
 
     def fakes(self, randomizer: Randomizer) -> HopFakes | None:
         """Returns the fakes of the release; raises ValueError as `HopFakes.of` does."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from croupier import certify
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_target_delta
 from tests.support.messages import naming
 
@@ -65,3 +66,8 @@ def test_counts_beyond_those_that_floats_tell_apart_are_refused(value: int) -> N
 def test_an_integer_beyond_the_range_of_floats_is_no_epsilon() -> None:
     with pytest.raises(ValueError, match=naming("number >= 0")):
         check_epsilon(10**400)
+
+
+def test_only_a_budget_privacy_says_how_budgets_were_counted() -> None:
+    with pytest.raises(ValueError, match=naming("counted_by is True", "BudgetPrivacy")):
+        certify({1.0: 100}, "rr", delta=1e-6, counted_by=True)  # type: ignore[arg-type]
