@@ -84,6 +84,8 @@ class _Telling(WorkerPool):
         self._closed.set()
 
 
+# A connection that a dying service was closing ends with its process, which here goes on.
+@pytest.mark.filterwarnings("ignore:unclosed (transport|<socket):ResourceWarning")
 def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path) -> None:
     """It closed its lock twice, and by then the number could be that of another open file."""
     begun, closing_now = threading.Event(), threading.Event()
