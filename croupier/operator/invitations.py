@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import grpc.aio
@@ -58,6 +59,7 @@ __all__ = [
     "who_has_not_answered",
 ]
 
+_Person = TypeVar("_Person", "Invited", Enrolled)
 _MOST = 100_000
 """The most people in one list of invitations."""
 _COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
@@ -394,20 +396,21 @@ async def _check_unused(directory: Path, survey_id: str, labels: Collection[str]
 
 
 async def _answered(directory: Path, survey_id: str, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
-    """Returns those of these people who have answered: one call for each if anybody has."""
+    """Returns those of these people who have answered a question of the survey."""
     round_ids = _asked(directory, survey_id).rounds
     if not invited:
         return []
     async with Operator(directory, transport) as operator:
-        if not await operator.count_answered(
-            round_ids, [PublicKey(bytes.fromhex(invitation.key)) for invitation in invited]
-        ):
-            return []
-        return [
-            invitation
-            for invitation in invited
-            if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(invitation.key))])
-        ]
+        return await _who_answered(operator, round_ids, invited)
+
+
+async def _who_answered(operator: Operator, round_ids: Sequence[str], people: Sequence[_Person]) -> list[_Person]:
+    """Returns those of these people who have answered at least one of the rounds: one call for each if anybody has."""
+    keys = [PublicKey(bytes.fromhex(person.key)) for person in people]
+    if not await operator.count_answered(round_ids, keys):
+        return []
+    pairs = zip(people, keys, strict=True)
+    return [person for person, key in pairs if await operator.count_answered(round_ids, [key])]
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
@@ -516,8 +519,9 @@ async def invite(
 
 async def _check_without_key(directory: Path, labels: Sequence[str], transport: Transport) -> None:
     """Raises ValueError for a person who could answer a round a second time with another key."""
+    wanted = {*labels}
     known = [entry for entry in await asyncio.to_thread(enrolled, directory) if entry.enrolled_at]
-    earlier = [entry for entry in known if entry.label in {*labels}]
+    earlier = [entry for entry in known if entry.label in wanted]
     if valid := [entry for entry in earlier if not entry.revoked_at]:
         raise ValueError(
             f"{valid[0].label!r} has the enrolled key {valid[0].key[:8]}…; with a second one the same person could "
@@ -530,12 +534,11 @@ async def _check_without_key(directory: Path, labels: Sequence[str], transport: 
         if isinstance(status, grpc.aio.AioRpcError):
             raise status
         open_rounds = [shown.round_id for shown in status.rounds if shown.state == pb.ROUND_STATE_OPEN]
-        for entry in earlier:
-            if await operator.count_answered(open_rounds, [PublicKey(bytes.fromhex(entry.key))]):
-                raise ValueError(
-                    f"{entry.label!r} has answered an open round with a key that was revoked; with a new one the same "
-                    "person could answer twice: wait until the round is closed"
-                )
+        if answered := await _who_answered(operator, open_rounds, earlier):
+            raise ValueError(
+                f"{answered[0].label!r} has answered an open round with a key that was revoked; with a new one the "
+                "same person could answer twice: wait until the round is closed"
+            )
 
 
 async def new_invitations(

@@ -33,7 +33,7 @@ from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.ledger_start import missing_rounds
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.rows.studies import StudyRows
-from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.tables import STUDIES
 from croupier.show.forecasts import ledger_json
@@ -176,7 +176,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
     database = open_database(url, DEFAULT_TIMEOUTS)
     try:
         with database.begin() as connection:
-            bring_up_to_date(connection, sa.make_url(url).render_as_string())
+            create_tables(connection, sa.make_url(url).render_as_string())
             ledger = Ledger(connection)
             for kept, digest, entries in rounds:
                 ledger.enter(

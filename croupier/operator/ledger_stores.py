@@ -15,7 +15,7 @@ from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.rounds import RoundRows
-from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
 from croupier.show.documents import noise_json
@@ -86,7 +86,7 @@ def new_ledger(directory: Path, name: str) -> None:
     database = open_database(url, DEFAULT_TIMEOUTS)
     try:
         with database.begin() as connection:
-            bring_up_to_date(connection, sa.make_url(url).render_as_string())
+            create_tables(connection, sa.make_url(url).render_as_string())
             is_accountant = entry.role == "accountant"
             if is_accountant:
                 from croupier.accountant.rounds.ledger import Ledger  # needs numeric libraries, which no hop has

@@ -26,7 +26,7 @@ from croupier.protocol.names import StorageKey
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.keys import KeyRows
-from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import PENDING, load_settings, seal_key, storage_key_of
 
 __all__ = ["NEXT_STORAGE_KEY", "rotate_storage_key", "storage_key_manifests"]
@@ -110,7 +110,7 @@ def _change(directory: Path, name: str, replaced: Sequence[str]) -> tuple[bytes,
                 elif content != file.read_bytes():
                     replace_secret(file, content.decode())
         with database.begin() as connection:
-            bring_up_to_date(connection, sa.make_url(url).render_as_string())
+            create_tables(connection, sa.make_url(url).render_as_string())
             KeyRows(connection, old).wrap_again(StorageKey(new))
         database.shred()
     except OSError as error:

@@ -48,12 +48,11 @@ def large_delta_notes(delta: float, people: int) -> tuple[Statement[Note], ...]:
 
 def certificate_notes(certificate: _Certificate) -> tuple[Statement[Note], ...]:
     """Returns the notes of a certificate: a delta that protects nobody, tiers that are not amplified."""
-    tiers = list(certificate.tiers)
+    tiers, rounds = list(certificate.tiers), certificate.rounds * (1 - _ROUNDING)
     local = [
         tier
         for tier in tiers
-        for kept in [certificate.rounds * (1 - _ROUNDING)]
-        if tier.epsilon >= tier.local_epsilon * kept and tier.delta >= tier.local_delta * kept
+        if tier.epsilon >= tier.local_epsilon * rounds and tier.delta >= tier.local_delta * rounds
     ]
     notes = large_delta_notes(certificate.delta, certificate.num_users)
     if local:

@@ -15,7 +15,7 @@ STORE_VERSION = 1
 _version = sa.Table("store_version", METADATA, sa.Column("number", sa.Integer, primary_key=True))
 
 
-def bring_up_to_date(connection: sa.Connection, shown: str) -> None:
+def create_tables(connection: sa.Connection, shown: str) -> None:
     """Creates the tables that are missing.
 
     Args:

@@ -19,7 +19,7 @@ from croupier.net.log_rate import LogRateLimiter
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import StorageKey
 from croupier.runtime.database import DEFAULT_TIMEOUTS, NotShreddedError, Timeouts, is_outage, open_database, why_failed
-from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.schema import create_tables
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import ChunkPlace, Transaction
 
@@ -38,7 +38,7 @@ class Store:
         """Opens the database and brings its tables up to date; blocks.
 
         Raises:
-            ValueError: see `open_database` and `bring_up_to_date`.
+            ValueError: see `open_database` and `create_tables`.
         """
         self.database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
@@ -49,7 +49,7 @@ class Store:
         shown = sa.make_url(url).render_as_string()
         try:
             with self.database.begin() as connection:
-                bring_up_to_date(connection, shown)
+                create_tables(connection, shown)
         except sa.exc.DBAPIError as error:
             self.database.close()
             raise ValueError(f"{shown} cannot be used: {why_failed(error)}") from error

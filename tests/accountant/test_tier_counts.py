@@ -300,14 +300,14 @@ def test_what_certificates_tell_of_a_budget_is_in_a_backup(tmp_path: Path) -> No
     from croupier.operator.keys import make_deployment
     from croupier.operator.ledger import backup_ledger, budgets_told, restore_ledger
     from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
-    from croupier.runtime.schema import bring_up_to_date
+    from croupier.runtime.schema import create_tables
 
     for name in ("first", "second"):
         make_deployment(tmp_path / name, "same", 1)
         url = f"sqlite:///{tmp_path / name / 'accountant' / 'rounds.db'}"
         database = open_database(url, DEFAULT_TIMEOUTS)
         with database.begin() as connection:
-            bring_up_to_date(connection, url)
+            create_tables(connection, url)
             if name == "first":
                 Ledger(connection).disclose(RoundId("r1"))
                 Ledger(connection).tell_budgets(RoundId("r1"), 1.0, 1e-6)
