@@ -178,6 +178,7 @@ def below_cut(randomizer: Randomizer, epsilon: float, value: float, cut: float) 
     raise TypeError(randomizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("randomizer", "tiers"),
     [(BinaryRandomizedResponse(), tiers) for tiers in (1, 2, 3, 32, 33)]

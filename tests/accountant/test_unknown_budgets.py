@@ -88,6 +88,7 @@ def test_one_of_the_largest_budget_has_been_certified_already() -> None:
     assert entries == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tiers", "least"), [(((2.0, 60),), 1.0), (((0.5, 60),), 1.0), (((0.5, 30), (1.0, 30)), 0.0)])
 def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int], ...], least: float) -> None:
     """Unused budgets below the largest are certified nothing but themselves: 1 in the first two cases."""

@@ -71,7 +71,6 @@ def test_every_experiment_is_expected() -> None:
     assert [figure.name for figure in FIGURES] == list(VERDICTS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_verdict_of_every_claim(ran: Path, name: str) -> None:
     experiment = document(ran, name)
@@ -180,7 +179,6 @@ def test_claims_about_mnist_are_judged_on_mnist(ran: Path) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
     """A second run computes nothing; another seed does."""
     calls: list[tuple[float, float]] = []

@@ -200,6 +200,7 @@ def test_components_that_are_fitted_to_the_users_are_not_certified(tmp_path: Pat
     assert "CERTIFIED" not in shown("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_code_of_a_model_file_is_an_assumption(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import torch\ndef model(inputs, classes): return torch.nn.Linear(inputs, classes)\n")

@@ -132,6 +132,7 @@ def test_scores_of_merged_scales_add_up(
     assert 0.96 * exact < score <= exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("randomizer", ["laplace", "gaussian"])
 def test_merged_scales_prove_as_much(randomizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Merging scales does not weaken an attack on 10^4 users with 2,500 budgets."""
