@@ -31,8 +31,6 @@ from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_n
 from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
-__all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "people_for_margin", "plan_for_error"]
-
 _Certified = Callable[[Budgets], float]
 _Z = NormalDist().inv_cdf(0.975)
 _WHOLE_REPORTS = 0.5 + (_Z**2 - 1) / 6

@@ -26,16 +26,6 @@ from croupier.accountant.waves import WavesProfile
 from croupier.protocol.codes import NOT_AMPLIFIED, Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = [
-    "LOCAL",
-    "MAX_COMPOSED_ROUNDS",
-    "Answer",
-    "BoundPolicy",
-    "answer_of",
-    "composed_curve",
-    "times",
-]
-
 LOCAL: Proof = (state(Method.LOCAL_BUDGET),)
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""

@@ -8,8 +8,6 @@ from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["EVERYONE_ELSE_DISHONEST", "assumptions_of_one_hop", "assumptions_of_shuffle", "same_report"]
-
 EVERYONE_ELSE_DISHONEST = state(Assumption.EVERYONE_ELSE_DISHONEST)
 _FIXED_TERMS = state(Assumption.FIXED_TERMS)
 

@@ -19,8 +19,6 @@ from croupier.accountant.results import LowerBound
 from croupier.protocol.statements import written_json
 from croupier.protocol.views import BoundView, LowerBoundView
 
-__all__ = ["Audit", "AuditView", "audit"]
-
 
 class AuditView(TypedDict):
     """The JSON document of `croupier audit`; "ratio" is None where the attack reaches nothing."""

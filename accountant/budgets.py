@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from croupier.accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON, is_number, outside
 
-__all__ = ["AnyBudgets", "Budgets", "Tier", "as_budgets", "budgets_in_rows", "read_budgets_csv"]
-
 
 @dataclass(frozen=True)
 class Tier:

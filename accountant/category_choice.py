@@ -15,8 +15,6 @@ from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.protocol.projective import FIELDS, MAX_VECTORS, ProjectiveSpace
 
-__all__ = ["best_of_categories", "categories_in", "first_of_categories"]
-
 _NAME = re.compile(r"categories\(\s*k\s*=\s*(\d+)\s*\)")
 
 

@@ -26,8 +26,6 @@ from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of,
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import CertificateView
 
-__all__ = ["Certificate", "TierRow"]
-
 
 class TierRow(TypedDict):
     """A tier as a row of a table."""

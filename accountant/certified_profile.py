@@ -29,16 +29,6 @@ from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = [
-    "CertifiedProfile",
-    "CurveSpan",
-    "PointRow",
-    "ProfilePoint",
-    "certified_line",
-    "privacy_profile",
-    "profile_at",
-]
-
 Node = tuple[float, float]
 DRAWN = 4
 """Parts of a chord in a plot. The line is at most about 0.3 % above a chord between deltas of which one is half."""

@@ -31,8 +31,6 @@ from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["Release", "compose", "compose_releases", "of_disjoint_groups", "privacy_loss_distribution"]
-
 
 @dataclass(frozen=True, eq=False)
 class _WorstProfile:

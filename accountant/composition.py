@@ -25,8 +25,6 @@ from croupier.protocol.codes import Method, Step
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["LEAST_DELTA", "ComposedProfile", "PairProfile", "Round", "profile_nodes"]
-
 LEAST_DELTA = 1e-12
 """Below it the library's tails are not relied on; rounds are then composed by basic composition."""
 POINTS = 128

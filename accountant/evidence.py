@@ -11,8 +11,6 @@ from croupier.accountant.results import Comparison, Grade, LowerBound
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import state
 
-__all__ = ["attack_on_one_hop", "attack_on_shuffle", "published_bounds"]
-
 
 def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | None:
     """Returns the strongest quick attack on the shuffled reports, or None if no attack on the randomizer is known.

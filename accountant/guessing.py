@@ -6,8 +6,6 @@ import math
 
 from croupier.accountant.ranges import check_delta, check_epsilon
 
-__all__ = ["right_at_most"]
-
 
 def right_at_most(epsilon: float, delta: float = 0.0) -> float:
     """How often anyone can be right about which of two equally likely values a person had.

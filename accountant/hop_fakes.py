@@ -17,8 +17,6 @@ from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.hop_noise import KINDS_WITH_FAKES, FakeLaw, HopNoise
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["AnyHopNoise", "HopFakes"]
-
 AnyHopNoise = HopNoise | tuple[float, float] | None
 """Hop noise, or its epsilon and delta; None for a round without it."""
 LEAST_VARIATION = 1e-300

@@ -18,8 +18,6 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.protocol.mechanisms import MAX_LEVELS
 
-__all__ = ["FIRST_LEVELS", "LEVELS", "best_levels", "is_open", "with_best"]
-
 LEVELS = "levels"
 """The name of the randomizer without its number of levels, which is then chosen."""
 FIRST_LEVELS = LevelsMean(9), LevelsMean(2)

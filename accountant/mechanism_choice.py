@@ -16,8 +16,6 @@ from croupier.protocol.codes import Step
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["REMARKS", "MeanCost", "other_for_a_mean", "remark", "standard_error"]
-
 REMARKS = frozenset({Step.ONEBIT_IS_BETTER, Step.LAPLACE_IS_BETTER})
 """The remarks on the mechanism, among the steps of a certificate."""
 MUCH = 1.2

@@ -38,8 +38,6 @@ from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
-__all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
-
 MOST_TIERS = 8
 """With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
 USUAL_STEPS = 9

@@ -9,8 +9,6 @@ from croupier.accountant.ranges import check_delta
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement
 
-__all__ = ["Bounded", "PrivacyProfile", "Proof"]
-
 Proof = tuple[Statement[Method], ...]
 """The methods by which a number was proved, in the order in which one was built on another."""
 

@@ -25,8 +25,6 @@ from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_error
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.accountant.round_cost import ORDERS, RoundCost
 
-__all__ = ["PrivacyFilter", "delta_for_basic", "last_cut", "smallest_admitting_epsilon"]
-
 BASIC_SHARE = Fraction(1, 4)
 """The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""
 LOST_SHARE = Fraction(1, 8)

@@ -9,26 +9,6 @@ import math
 from numbers import Integral, Real
 from typing import Literal, get_args
 
-__all__ = [
-    "BOUNDS",
-    "DEFAULT_DELTA",
-    "LINKAGES",
-    "MAX_LOCAL_EPSILON",
-    "MAX_USERS",
-    "MIN_LOCAL_EPSILON",
-    "Bounds",
-    "Linkage",
-    "check_bounds",
-    "check_count",
-    "check_delta",
-    "check_epsilon",
-    "check_linkage",
-    "check_target_delta",
-    "check_text",
-    "is_number",
-    "outside",
-]
-
 MAX_LOCAL_EPSILON = 500.0
 """Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
 MIN_LOCAL_EPSILON = 1e-100

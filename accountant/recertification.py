@@ -12,8 +12,6 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_up
 
-__all__ = ["at_other", "can_be_repeated", "certify_again", "conditions_of", "hop_noise_of", "why_not_again"]
-
 
 def certify_again(
     certificate: Certificate,

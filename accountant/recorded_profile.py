@@ -13,8 +13,6 @@ from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["PROFILE_POINTS", "Profile", "RecordedProfile", "profile_of"]
-
 Profile = tuple[tuple[float, float], ...]
 """Points (epsilon, delta) of a certified profile: epsilon increases, delta does not increase."""
 PROFILE_POINTS = 48

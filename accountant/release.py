@@ -26,8 +26,6 @@ from croupier.accountant.ranges import (
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.permanent import PermanentSeries
 
-__all__ = ["Conditions", "Release", "RoundConditions", "SettledConditions", "check_order"]
-
 
 class Conditions(TypedDict, total=False):
     """The conditions of a release; `certify`, `plan` and `privacy_profile` take each by its name.

@@ -17,8 +17,6 @@ from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement, joined, written_json
 from croupier.protocol.views import GuaranteeView
 
-__all__ = ["Comparison", "Grade", "Guarantee", "LowerBound", "Status", "TierCertificate"]
-
 
 class Grade(StrEnum):
     """What an epsilon is worth (docs/accounting.md, section 1)."""

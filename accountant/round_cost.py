@@ -21,8 +21,6 @@ from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import PrivacyProfile
 from croupier.accountant.ranges import check_epsilon
 
-__all__ = ["ORDERS", "Points", "RoundCost", "Tail", "curve_points"]
-
 ORDERS: Floats = 1.0 + 2.0 ** (np.arange(-8, 73) / 4)
 """Renyi orders, from 1.25 to 262,145: the best order is about 1 + 2 ln(1/delta)/epsilon, and one within a factor of
 2^(1/8) of it loses less than 1 % of epsilon."""

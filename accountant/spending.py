@@ -24,19 +24,6 @@ from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.statements import Statement, state
 from croupier.protocol.studies import is_round_of_study
 
-__all__ = [
-    "ANY_TIER",
-    "BudgetsTold",
-    "Entry",
-    "Limit",
-    "Spent",
-    "enough_delta_of",
-    "once_each_series",
-    "refusal_of",
-    "series_of",
-    "total_of_rounds",
-]
-
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
 

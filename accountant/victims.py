@@ -14,8 +14,6 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
 
-__all__ = ["Group", "groups_of_victims"]
-
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
 REPORTED_GROUPS = 4

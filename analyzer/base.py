@@ -16,8 +16,6 @@ from croupier.analyzer.estimates import Fakes, Noised
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["Estimator", "Floats", "Tiers", "tiers_of_reports"]
-
 M = TypeVar("M")
 Floats = npt.NDArray[np.float64]
 Tiers = Sequence[tuple[float, int]]

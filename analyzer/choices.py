@@ -18,8 +18,6 @@ from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.scalars import Reports, ScalarEstimator
 from croupier.protocol.mechanisms import MultipleChoice
 
-__all__ = ["ChoicesEstimator"]
-
 
 class ChoicesEstimator(ScalarEstimator[MultipleChoice]):
     """Estimates the share of people who choose each option; the shares need not add up to 1."""

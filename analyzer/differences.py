@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["Interval", "Reach", "apart", "reach"]
-
 Interval = tuple[float, float]
 
 

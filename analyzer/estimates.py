@@ -15,18 +15,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "Clamping",
-    "Distribution",
-    "Estimate",
-    "Fakes",
-    "Intervals",
-    "Noised",
-    "Precision",
-    "Value",
-    "precision_of",
-]
-
 Intervals = tuple[tuple[float, float], ...]
 
 

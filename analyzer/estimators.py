@@ -16,8 +16,6 @@ from croupier.analyzer.vector_means import VECTOR_MEANS
 from croupier.protocol.hop_noise import num_report_values
 from croupier.protocol.questions import Question
 
-__all__ = ["ESTIMATORS", "decoder", "estimate"]
-
 ESTIMATORS: dict[str, Estimator[Any]] = {**SHARES, **MEANS, **VECTOR_MEANS}
 """How reports are read and counted, for every kind of mechanism."""
 

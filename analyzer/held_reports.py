@@ -22,8 +22,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import OPENED
 
-__all__ = ["HeldReports"]
-
 
 class HeldReports:
     """Reads the reports of a round from the store, each once, and those without a ticket not at all."""
@@ -91,4 +89,5 @@ class HeldReports:
 
 
 def batch_digest(hashes: Sequence[bytes]) -> Digest:
+    """Returns the digest of a batch of envelopes, given by their hashes in any order."""
     return digest_of_hashes(sorted(hashes))

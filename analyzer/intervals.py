@@ -13,8 +13,6 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SumLaw"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from croupier.analyzer.intervals import SumLaw
 
-__all__ = ["Laws", "count_laws", "hit_laws", "uneven", "weights_of"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -27,8 +27,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["Learning"]
-
 
 class Learning:
     """The model of each sequential round."""

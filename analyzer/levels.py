@@ -26,8 +26,6 @@ from croupier.analyzer.laws import Laws, count_laws, uneven, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.protocol.mechanisms import Levels
 
-__all__ = ["distribution_of", "fakes_in_sum", "isotonic", "mean_laws"]
-
 _UPPER = 2.0
 """How many standard errors are added to an estimated moment before it enters a variance: intervals keep their level."""
 

@@ -19,8 +19,6 @@ from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.scalars import Reports, ScalarEstimator
 from croupier.protocol.mechanisms import Gaussian, Laplace, LatticeMechanism, Levels, OneBit
 
-__all__ = ["MEANS"]
-
 Lattice = TypeVar("Lattice", bound=LatticeMechanism)
 
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from croupier.analyzer.estimates import Noised
 from croupier.analyzer.laws import Laws
 
-__all__ = ["TierErrors", "TierNoise"]
-
 Floats = npt.NDArray[np.float64]
 
 

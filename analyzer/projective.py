@@ -8,8 +8,6 @@ import numpy.typing as npt
 from croupier.analyzer.laws import Laws, hit_laws
 from croupier.protocol.projective import ProjectiveSpace
 
-__all__ = ["on_hyperplanes", "point_laws", "point_weights"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

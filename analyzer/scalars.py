@@ -28,8 +28,6 @@ from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import ScalarMechanism
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["Reports", "ScalarEstimator", "project_on_simplex"]
-
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
 Reports = npt.NDArray[np.int64]
 

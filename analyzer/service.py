@@ -44,13 +44,12 @@ from croupier.runtime.position import BehindTheChain, own_layer
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import OPENED
-from croupier.runtime.transaction import RoundRow, Transaction
-
-__all__ = ["AnalyzerService"]
+from croupier.runtime.transaction import Transaction
 
 
 class AnalyzerService(RoundService, stubs.AnalyzerServicer):

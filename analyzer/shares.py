@@ -16,8 +16,6 @@ from croupier.analyzer.projective import point_laws, point_weights
 from croupier.analyzer.scalars import Reports, ScalarEstimator
 from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse, RandomizedResponse
 
-__all__ = ["SHARES"]
-
 
 class _Bit(ScalarEstimator[RandomizedResponse]):
     def laws(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:

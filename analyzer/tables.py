@@ -24,8 +24,6 @@ from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.projective import on_hyperplanes, point_weights
 from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse
 
-__all__ = ["CrossTable", "Independence", "ShareModel"]
-
 Floats = npt.NDArray[np.float64]
 
 _RATIOS = np.linspace(-1.0, 2.0, 15_001)

@@ -24,8 +24,6 @@ from croupier.analyzer.vectors import (
 )
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, VectorMechanism
 
-__all__ = ["VECTOR_MEANS"]
-
 InSpace = TypeVar("InSpace", bound=VectorMechanism)
 
 

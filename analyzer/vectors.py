@@ -19,16 +19,6 @@ from croupier.protocol.codes import Note
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "VectorEstimate",
-    "decode_gaussian_vector",
-    "decode_unit_vector",
-    "gaussian_mean",
-    "hemisphere_length",
-    "hemisphere_mean",
-    "longest_gaussian_report",
-]
-
 Vector = NDArray[np.float64]
 _LENGTH_TOLERANCE = 1e-3
 _TAIL = 40 * math.log(2)

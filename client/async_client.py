@@ -61,8 +61,6 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import NO_KEY, PrivateKey, RoundId
 from croupier.show.promises import Promises, promises_of
 
-__all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
-
 
 class AsyncClient:
     """One participant's device, or the program that answers for several people, in one deployment.

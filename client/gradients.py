@@ -11,8 +11,6 @@ from collections.abc import Callable
 import torch
 from torch.func import functional_call, grad, vmap
 
-__all__ = ["FlatModel", "Loss"]
-
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs of the model (1, ...), targets (1, ...)) -> a scalar, e.g. torch.nn.functional.cross_entropy."""
 EXAMPLES_AT_ONCE = 2**25

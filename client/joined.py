@@ -20,8 +20,6 @@ from croupier.protocol.studies import Study, StudyPromises, StudyWave, check_con
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["AnswerRecord", "Consent", "JoinedStudy", "WaveRecord", "joined_studies", "read_joined"]
-
 _FOLDER = "studies"
 AnswerState = Literal["answered", "left out", "abstained"]
 WaveState = Literal["answered", "abstained", "missed", "new version", "new survey"]

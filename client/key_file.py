@@ -9,8 +9,6 @@ from pathlib import Path
 
 from croupier.protocol.names import NO_KEY, PrivateKey
 
-__all__ = ["PRIVATE", "PUBLIC", "key_text", "read_private_key"]
-
 PRIVATE = "croupier client private key v1"
 PUBLIC = "croupier client public key v1"
 _KEY_BYTES = 32

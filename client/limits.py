@@ -20,18 +20,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import MAX_LOCAL_DELTA
 from croupier.protocol.toml_file import read_toml
 
-__all__ = [
-    "DEFAULT_DELTA",
-    "LIMITS_FILE",
-    "Limits",
-    "SpentHere",
-    "change_limits",
-    "in_full",
-    "local_budget",
-    "read_limits",
-    "write_limits",
-]
-
 LIMITS_FILE = "limits.toml"
 DEFAULT_DELTA = 1e-5
 """The local and the lifetime delta that a client accepts unless its owner chooses others."""

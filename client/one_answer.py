@@ -28,17 +28,6 @@ from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "ALREADY_ANSWERED",
-    "Answered",
-    "Enrol",
-    "Respondent",
-    "UnsealedAnswer",
-    "answer_once",
-    "is_of_person",
-    "missing_by_hop",
-]
-
 _NAMED = "person "
 """Begins the outbox's name of a person with a name; keys are hexadecimal."""
 Enrol = Callable[[PublicKey], Awaitable[None]]

@@ -35,8 +35,6 @@ from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
 
-__all__ = ["KEPT_DAYS", "KeptSubmission", "Outbox", "WantedReport", "other_person"]
-
 Stored = TypeVar("Stored")
 
 _metadata = sa.MetaData()

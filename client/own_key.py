@@ -13,8 +13,6 @@ from croupier.client.key_file import PRIVATE, key_text, read_private_key
 from croupier.client.submission import new_client_key
 from croupier.protocol.names import PrivateKey
 
-__all__ = ["read_or_make_key"]
-
 _NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Where a file system has none (FAT, many network shares), or a system allows none (Android)."""
 

@@ -38,8 +38,6 @@ from croupier.protocol.mechanisms import (
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource
 
-__all__ = ["RANDOMIZERS", "LocalRandomizer", "randomize"]
-
 M = TypeVar("M")
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
 Interval = TypeVar("Interval", bound=IntervalMechanism)
@@ -64,6 +62,7 @@ def _round_stochastically(position: Fraction, source: RandomSource) -> int:
 
 @lru_cache(maxsize=256)
 def discrete_noise(kind: Literal["laplace", "gaussian"], scale: float) -> Any:
+    """Returns OpenDP's measurement that adds integer noise of `scale` to a 64-bit integer."""
     from opendp import domains, measurements, metrics, mod  # not its prelude, which loads scikit-learn if it is there
 
     mod.enable_features("contrib")

@@ -21,8 +21,6 @@ from croupier.show.published import publication_json
 from croupier.show.views.distributions import DistributionView, QuantileView
 from croupier.show.views.results import ResultView
 
-__all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult", "ValueRow"]
-
 
 @dataclass(frozen=True)
 class Receipt:

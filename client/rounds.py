@@ -22,15 +22,6 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.versions import another_with_this_number
 
-__all__ = [
-    "accept_manifest",
-    "fetch_publication",
-    "fetch_round",
-    "fetch_signed_result",
-    "fetch_terms",
-    "read_publication",
-]
-
 _PATIENCE_S = 30.0
 """Seconds after which a call for rounds is given up, unless the caller gives another time."""
 

@@ -31,8 +31,6 @@ from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["Attendee", "SequentialAnswers", "answer_sequentially"]
-
 _PER_MESSAGE = 500
 """The most attendances in one message of the stream."""
 _PAUSE_S = (0.05, 0.1)

@@ -30,8 +30,6 @@ from croupier.protocol.names import NO_ROUND, Digest, RoundId
 from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
 from croupier.protocol.surveys import Survey, budgets_within
 
-__all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
-
 Value: TypeAlias = float | str | Collection[str]
 Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
 """The answer to each question by its name, or what returns these for a wave's number. A question that is not among them
@@ -48,7 +46,7 @@ _SOON_S = 60.0
 person has left notices it."""
 
 
-class StudyRound(Protocol):
+class _StudyRound(Protocol):
     """A round of a wave; see `AsyncClientRound`."""
 
     @property
@@ -62,14 +60,14 @@ class StudyRound(Protocol):
     ) -> Receipt: ...
 
 
-class StudyClient(Protocol):
+class _StudyClient(Protocol):
     """What a study is followed with; see `AsyncClient`."""
 
     @property
     def directory(self) -> Path: ...
     @property
     def outbox(self) -> Outbox: ...
-    async def round(self, round_id: RoundId | str = NO_ROUND) -> StudyRound: ...
+    async def round(self, round_id: RoundId | str = NO_ROUND) -> _StudyRound: ...
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,8 @@ def _round_of(study_id: str, wave: int) -> RoundId:
 
 
 async def _wave(
-    client: StudyClient, study_id: str, number: int, earlier: Iterable[Study] = ()
-) -> tuple[ShownStudy, list[StudyRound]]:
+    client: _StudyClient, study_id: str, number: int, earlier: Iterable[Study] = ()
+) -> tuple[ShownStudy, list[_StudyRound]]:
     """Returns a wave that was opened, with its rounds.
 
     Raises:
@@ -146,7 +144,7 @@ async def _wave(
     return shown, rounds
 
 
-async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
+async def find_study(client: _StudyClient, study_id: str = "") -> ShownStudy:
     """Returns a study as its newest wave states it that was opened.
 
     Args:
@@ -182,7 +180,7 @@ async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
 
 
 def join(
-    client: StudyClient,
+    client: _StudyClient,
     shown: ShownStudy,
     wave_epsilon: float,
     *,
@@ -222,7 +220,7 @@ def join(
     return joined
 
 
-def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
+def leave(client: _StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     """Destroys what is kept for a study: consent, invitation, reports, and answers that were not sent.
 
     What was sent stays where it is, and counts towards the person's limits for ever.
@@ -243,14 +241,14 @@ def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     return joined
 
 
-def _joined(client: StudyClient, study_id: str, person: str) -> JoinedStudy:
+def _joined(client: _StudyClient, study_id: str, person: str) -> JoinedStudy:
     joined = read_joined(client.directory, study_id, person)
     if joined is None:
         raise ValueError(f"study {study_id!r} was not joined from {client.directory}; 'croupier join' joins it")
     return joined
 
 
-async def follow(client: StudyClient, study_id: str, follower: Follower) -> AsyncIterator[WaveRecord]:
+async def follow(client: _StudyClient, study_id: str, follower: Follower) -> AsyncIterator[WaveRecord]:
     """Answers every wave of a study while it is open, and yields what became of each; returns after the last one.
 
     It waits for the waves by the calendar, and looks for the next one at least every 15 minutes. While a service is out
@@ -285,7 +283,7 @@ def _until_next(joined: JoinedStudy, now: float) -> float:
 
 
 async def answer_open_waves(
-    client: StudyClient, study_id: str, follower: Follower, told: set[str] | None = None
+    client: _StudyClient, study_id: str, follower: Follower, told: set[str] | None = None
 ) -> AsyncIterator[WaveRecord]:
     """Answers the waves of a study that are open now, and yields what became of every wave that is over or answered.
 
@@ -351,7 +349,7 @@ def _record(wave: StudyWave, state: WaveState, answers: Sequence[AnswerRecord] =
     )
 
 
-def _done(client: StudyClient, joined: JoinedStudy, record: WaveRecord) -> WaveRecord:
+def _done(client: _StudyClient, joined: JoinedStudy, record: WaveRecord) -> WaveRecord:
     """Notes durably that a wave is over for this device, unless the person has left."""
     joined.waves[record.wave] = record
     if read_joined(client.directory, record.study_id, joined.person) is not None:
@@ -365,7 +363,7 @@ def _asked_about(shown: ShownStudy, known: Study) -> str:
 
 
 async def _is_accepted(
-    client: StudyClient, joined: JoinedStudy, shown: ShownStudy, follower: Follower, told: set[str]
+    client: _StudyClient, joined: JoinedStudy, shown: ShownStudy, follower: Follower, told: set[str]
 ) -> bool:
     """Returns whether the person consents to another version of a study, or to another survey as a wave.
 
@@ -392,7 +390,7 @@ async def _is_accepted(
 
 
 async def _answer_wave(
-    client: StudyClient, joined: JoinedStudy, rounds: Sequence[StudyRound], number: int, follower: Follower
+    client: _StudyClient, joined: JoinedStudy, rounds: Sequence[_StudyRound], number: int, follower: Follower
 ) -> list[AnswerRecord] | None:
     answers = follower.answers(number) if callable(follower.answers) else follower.answers
     survey = rounds[0].terms.survey
@@ -417,7 +415,7 @@ async def _answer_wave(
 
 
 async def _answer_question(
-    asked: StudyRound, value: Value, most: float, invitation: str, follower: Follower, *, left_out: bool
+    asked: _StudyRound, value: Value, most: float, invitation: str, follower: Follower, *, left_out: bool
 ) -> AnswerRecord:
     """Answers with the largest budget that the person and the person's limits allow, or not at all."""
     why = ""

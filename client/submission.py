@@ -30,25 +30,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.voprf import random_scalar
 
-__all__ = [
-    "MAX_PER_CALL",
-    "Participant",
-    "Prepared",
-    "Sealed",
-    "check_codes",
-    "draw_report",
-    "new_client_key",
-    "per_call",
-    "prepare_all",
-    "prepare_one",
-    "seal_all",
-    "seal_answer",
-    "seal_one",
-    "send",
-    "terms_of",
-    "value_key",
-]
-
 MAX_PER_CALL = 1000
 """The most submissions that a client sends in one call."""
 _BYTES_PER_CALL = 3 * 1024 * 1024  # of the 4 MiB that a message may have

@@ -9,8 +9,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.surveys import rounds_together
 
-__all__ = ["Asker", "fetch_survey"]
-
 
 class _Asked(Protocol):
     @property

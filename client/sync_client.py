@@ -24,8 +24,6 @@ from croupier.client.studies import Accept, Answers, ShownStudy
 from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
 
-__all__ = ["Client", "ClientRound", "connect"]
-
 T = TypeVar("T")
 
 

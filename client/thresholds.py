@@ -8,8 +8,6 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
 
-__all__ = ["MAX_LOCAL_EPSILON", "blanket_threshold", "check_local_epsilon", "flip_threshold"]
-
 MAX_LOCAL_EPSILON = 20.0
 """The largest local budget that a client accepts: at ε = 20 randomised response flips one bit in 5 * 10^8."""
 _DIGITS = 60  # the threshold has 20; the others absorb the rounding of exp and of the quotient

@@ -23,8 +23,6 @@ from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["RunElsewhere", "SealedUsers", "Tickets", "get_tickets", "seal_prepared"]
-
 _PER_CALL = 1000
 """The most tickets that one call asks for."""
 RunElsewhere: TypeAlias = Callable[..., Awaitable[Any]]

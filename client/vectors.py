@@ -37,8 +37,6 @@ from croupier.protocol.calibration import ROUNDING
 from croupier.protocol.mechanisms import MAX_RECORDS, GaussianVector
 from croupier.protocol.randomness import RandomSource
 
-__all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "zero"]
-
 Vector = NDArray[np.float64]
 _STEPS = 2.0**32
 """How many lattice steps the clipping norm has, where vectors are averaged."""

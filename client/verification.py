@@ -22,8 +22,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["certified_chain", "missing_at_hop"]
-
 _HASH_BYTES = 32
 """The length of a SHA-256 hash."""
 _LANES: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)

@@ -13,8 +13,6 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.versions import follow
 
-__all__ = ["ANSWER_BYTES", "newer_versions"]
-
 ANSWER_BYTES = 1 << 20
 """The most bytes of versions in one answer; there are more in the next one."""
 

@@ -19,8 +19,6 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.runtime.service_directory import ServiceSettings
 
-__all__ = ["client_transport", "read_deployment", "store_url"]
-
 
 def read_deployment(directory: Path) -> Deployment:
     """Returns the deployment whose file lies in a directory.

@@ -20,8 +20,6 @@ from croupier.net.connections import ConnectionWatch
 from croupier.net.limits import ARRIVES_S, LEAVES_S
 from croupier.net.transport import listening_at
 
-__all__ = ["HttpServer", "WebAddress"]
-
 
 @dataclass(frozen=True)
 class WebAddress:

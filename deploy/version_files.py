@@ -15,18 +15,6 @@ from pathlib import Path
 from croupier.deploy.directory import read_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 
-__all__ = [
-    "VERSIONS",
-    "deployment_text",
-    "give_to_owner",
-    "install",
-    "kept_versions",
-    "last_signed",
-    "newest",
-    "toml_lines",
-    "write_deployment",
-]
-
 VERSIONS = "versions"
 
 

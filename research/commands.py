@@ -10,8 +10,6 @@ import typer
 
 from croupier.cli.console import MEASURE, Hops, Json, note, plain_errors, show
 
-__all__ = ["add_commands"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the group `research` to the command line."""

@@ -12,8 +12,6 @@ from scipy.stats import binom
 from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED
 from croupier.show.plots import figure_file
 
-__all__ = ["LOCAL_EPSILON", "PEOPLE", "write_pictures"]
-
 Floats = npt.NDArray[np.float64]
 
 LOCAL_EPSILON = 1.0

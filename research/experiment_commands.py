@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from croupier.show.views.experiments import FigureView
     from research.experiments.figure import Settings
 
-__all__ = ["add_commands"]
-
 
 class _Group(typer.core.TyperGroup):
     """Knows what is meant by the name of an experiment where a command is expected."""

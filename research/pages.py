@@ -26,8 +26,6 @@ from research.reference import (
     steps_table,
 )
 
-__all__ = ["WRITTEN", "write_pages", "written_again"]
-
 ROOT = Path(__file__).parents[1]
 _NEW_FILE = "--- /dev/null"
 

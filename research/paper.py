@@ -13,8 +13,6 @@ from pathlib import Path
 
 from croupier.protocol.rounding import round_down, round_up
 
-__all__ = ["SOURCE", "PaperRow", "build_paper", "draw_figures", "paper_digest", "paper_rows", "write_tables"]
-
 SOURCE = Path("docs/paper/exchange-bound.md")
 BESIDE = ("paper.yaml", "macros.tex", "paper.css")
 """Title, abstract and references; abbreviations in formulas; how the HTML page looks."""

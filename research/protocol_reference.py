@@ -15,8 +15,6 @@ from google.protobuf import descriptor_pb2
 
 from research.reference import with_links
 
-__all__ = ["calls_table", "enum_table", "message_tables", "notation"]
-
 ROOT = Path(__file__).parents[1]
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {number: name.removeprefix("TYPE_").lower() for name, number in _FIELD.Type.items()}

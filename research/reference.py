@@ -30,25 +30,6 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.texts import TEXTS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 
-__all__ = [
-    "GENERATED",
-    "Attack",
-    "attacks",
-    "checks_table",
-    "classes_table",
-    "commands_tables",
-    "errors_table",
-    "exit_codes_table",
-    "fakes_table",
-    "functions_table",
-    "metrics_table",
-    "rooms_table",
-    "settings_table",
-    "steps_table",
-    "with_generated",
-    "with_links",
-]
-
 ROOT = Path(__file__).parents[1]
 ATTACKS = ROOT / "tests" / "attacks" / "attacks.toml"
 
@@ -148,12 +129,12 @@ def functions_table(path: str) -> str:
     """Returns the table of a module's public functions and the first sentences of their docstrings."""
     module: Any = locate(path)
     rows = []
-    for name in getattr(module, "__all__", ()):
-        if inspect.isfunction(getattr(module, name)):
-            summary = (inspect.getdoc(getattr(module, name)) or "").partition("\n\n")[0]
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if function.__module__ == path and not name.startswith("_"):
+            summary = (inspect.getdoc(function) or "").partition("\n\n")[0]
             rows.append(f"| `{name}` | {' '.join(summary.split())} |")
     if not rows:
-        raise ValueError(f"{path} is not the path of a module that names public functions")
+        raise ValueError(f"{path} is not the path of a module with public functions")
     return "\n".join(["| function | what it does |", "|---|---|", *rows])
 
 

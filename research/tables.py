@@ -11,8 +11,6 @@ from croupier.show.views.experiments import FigureView, FindingsView
 from research.bench.certificates import TimedRow
 from research.bench.tightness import TightnessRow
 
-__all__ = ["certificate_seconds_table", "experiments_table", "findings_table", "tightness_table"]
-
 
 def certificate_seconds_table(rows: Sequence[TimedRow]) -> Table:
     """Returns processor seconds, share of the target, and peak memory of each timed certificate."""

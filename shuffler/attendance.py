@@ -15,8 +15,6 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["MAX_ATTENDANCES", "Attendance", "Stream"]
-
 MAX_ATTENDANCES = 500
 _WAITING_RESPONSES = 64
 _STREAMS_OF_A_CLIENT = 3

@@ -32,8 +32,6 @@ from croupier.shuffler.mixing import BatchSurvey, OrderWindow, PageCache, draw_o
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import LANES, ChainPosition
 
-__all__ = ["BatchMixer"]
-
 HELD_BYTES = 128 * 1024 * 1024
 """The largest batch that stays in memory between its two readings; a larger one is read from the store twice."""
 WINDOW_BYTES = 64 * 1024 * 1024

@@ -41,8 +41,6 @@ from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import ChainPosition
 
-__all__ = ["FakeReports", "blind_fakes", "seal_values", "wrap_fakes"]
-
 _NONCE_BYTES = 12
 
 

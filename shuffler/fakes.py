@@ -5,8 +5,6 @@ from __future__ import annotations
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.runtime.noise import truncated_laplace
 
-__all__ = ["draw_fakes"]
-
 
 def draw_fakes(law: FakeLaw) -> list[int]:
     """Returns how many fake reports of each value a hop adds, shape (num_values,), from OpenDP's exact sampler.

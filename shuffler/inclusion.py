@@ -25,8 +25,6 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import LANES, ChainPosition
 
-__all__ = ["InclusionLists", "put_inclusion_list", "read_inclusion_page"]
-
 _HASHES_PER_PAGE = 65536
 _HASH_BYTES = 32
 _LISTS_AT_ONCE = 4

@@ -14,8 +14,6 @@ from croupier.protocol.names import Lane
 from croupier.protocol.randomness import SystemRandom, uniform_permutation
 from croupier.runtime.tasks import HASH_BYTES, OPENED, Page
 
-__all__ = ["BatchSurvey", "OrderWindow", "PageCache", "draw_orders"]
-
 DOES_NOT_OPEN = "does-not-open"
 REPEATED = "repeated"
 

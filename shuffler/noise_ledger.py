@@ -24,8 +24,6 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import NoiseLimit
 from croupier.runtime.tables import ROUNDS
 
-__all__ = ["NoiseLedger", "NoiseSpent", "kept_noise"]
-
 _metadata = sa.MetaData()
 _entries = sa.Table(
     "noise_ledger",

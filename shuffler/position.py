@@ -7,8 +7,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["LANES", "ChainPosition"]
-
 LANES: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 """The two lanes behind hop 1."""
 

@@ -18,8 +18,6 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.peers import Peers
 
-__all__ = ["RiskCheck", "is_at_risk"]
-
 _PATIENCE_S = 15.0
 _ASKS_AGAIN_S = 30.0
 """A held round waits for at most this long after a round was withdrawn that the ledger was to bear first."""

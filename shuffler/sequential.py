@@ -36,8 +36,6 @@ from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.sequential_order import ask_in_order
 
-__all__ = ["SequentialHop"]
-
 _log = logging.getLogger(__name__)
 _TIME_TO_ENTER_S = 20.0  # for a stream to let a client in: one that never does keeps no slot
 _BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)

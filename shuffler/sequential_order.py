@@ -25,8 +25,6 @@ from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import Attendance
 
-__all__ = ["ask_in_order", "new_order_key", "secret_order"]
-
 _RETURN_S = 10.0  # longer than a client waits between two attempts (net.retrying)
 Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 

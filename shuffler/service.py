@@ -35,10 +35,11 @@ from croupier.runtime.registration import Registration
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.transaction import Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
 from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
@@ -48,8 +49,6 @@ from croupier.shuffler.risk import is_at_risk
 from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.sequential_order import new_order_key
 from croupier.shuffler.submissions import Submissions
-
-__all__ = ["ShufflerService"]
 
 
 class ShufflerService(RoundService, stubs.ShufflerServicer):

@@ -28,8 +28,6 @@ from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.risk import RiskCheck, is_at_risk
 
-__all__ = ["Submissions"]
-
 _GATHER_S = 0.1
 """How long (seconds) a submission waits to be opened and stored together with others, where a cluster opens them."""
 

@@ -30,8 +30,6 @@ from croupier.accountant.attacks.score_tests import MAX_LENGTH, MAX_ROWS, ScoreT
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
-__all__ = ["AdditiveNoiseAttacks", "Cuts", "Scores"]
-
 MAX_STAND_INS = 24
 """The others are stood for by this many tiers while cuts are compared."""
 FINALISTS = 2

@@ -18,8 +18,6 @@ from croupier.accountant.attacks.event_tests import CountTest, Population, Proba
 from croupier.accountant.numerics.binomial import Ints
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
-__all__ = ["BinaryAttacks", "keep_probability"]
-
 MAX_BLOCKS = 32
 """More tiers than this are split as this many blocks of neighbours."""
 MAX_SPLITS = 64

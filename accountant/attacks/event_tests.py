@@ -20,18 +20,6 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.poisson_binomial import PoissonBinomial, Window
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 
-__all__ = [
-    "NO_WITNESS",
-    "Attacks",
-    "CountTest",
-    "Population",
-    "Probability",
-    "Target",
-    "Witness",
-    "histogram_test",
-    "saddle_points",
-]
-
 LEAST = 1e-290
 """A Pr1 below this is taken as this, a Pr0 below it as 0: that is sound, and nothing underflows unseen."""
 MAX_POINTS = 128

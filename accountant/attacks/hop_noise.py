@@ -21,8 +21,6 @@ from croupier.accountant.numerics.binomial import Floats, binomial_pmf
 from croupier.accountant.results import LowerBound
 from croupier.protocol.hop_noise import FakeLaw
 
-__all__ = ["attack_on_hop_noise"]
-
 _MARGIN = 1e-9
 """Far above the relative error of a probability, and of a sum of MAX_OUTCOMES of them."""
 MAX_OUTCOMES = 2**20

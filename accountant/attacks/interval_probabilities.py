@@ -15,8 +15,6 @@ import numpy as np
 
 from croupier.accountant.numerics.binomial import Floats
 
-__all__ = ["GaussianIntervals", "IntervalProbabilities", "LaplaceIntervals"]
-
 MAX_LATTICE_TERMS = 20_000_000
 """Sums of the discrete Gaussian over more terms than this, scales times lattice points, are refused."""
 

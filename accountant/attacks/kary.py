@@ -19,8 +19,6 @@ from croupier.accountant.attacks.two_counts import TwoCountTest
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
-__all__ = ["KaryAttacks"]
-
 MAX_HISTOGRAM = 60_000
 """Histograms are multiplied out where their table has at most this many cells."""
 FIRST_PLACEMENTS = 64

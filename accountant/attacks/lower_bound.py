@@ -32,8 +32,6 @@ from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.ranges import Linkage, check_count, check_linkage, outside
 from croupier.accountant.results import LowerBound
 
-__all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound"]
-
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""
 

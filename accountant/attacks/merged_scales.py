@@ -14,8 +14,6 @@ import numpy as np
 
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["Merging", "merged_scales"]
-
 RADIUS = 9e-4
 """Half the width of a bin of ln scale."""
 MAX_BINS = 8192

@@ -18,8 +18,6 @@ from croupier.accountant.attacks.two_counts import TwoCountTest
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 from croupier.protocol.projective import ProjectiveSpace
 
-__all__ = ["ProjectiveAttacks"]
-
 
 @dataclass(frozen=True, eq=False)
 class ProjectiveAttacks:

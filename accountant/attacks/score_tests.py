@@ -24,8 +24,6 @@ from croupier.accountant.numerics.poisson_binomial import SUM_ERROR
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["MAX_LENGTH", "MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
-
 MAX_ROWS = 64
 """With more laws than this, neighbouring laws are taken together where scores are chosen."""
 MAX_LENGTH = 2**20

@@ -26,8 +26,6 @@ from croupier.accountant.numerics.binomial import (
 from croupier.accountant.numerics.poisson_binomial import SUM_ERROR, PoissonBinomial
 from croupier.accountant.numerics.roots import root_between
 
-__all__ = ["TwoCountTest"]
-
 MAX_WINDOW = 2**20
 """The most values that the count of the two categories may take in a test."""
 MAX_CELLS = 50_000

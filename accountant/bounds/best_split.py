@@ -16,8 +16,6 @@ from croupier.accountant.bounds.laplace_laws import WIDENING, difference
 from croupier.accountant.bounds.split_laws import MOST_EXPONENT, Split
 from croupier.accountant.numerics.binomial import Floats
 
-__all__ = ["HostGroup", "best_split", "grid"]
-
 MIDDLE_CELLS = 12
 """Cells between the victim's values: more follow the best shares more closely, and every law takes longer."""
 FIRST_CELL, FAR = 0.15, 8.0

@@ -22,8 +22,6 @@ from croupier.accountant.numerics.binomial import (
 )
 from croupier.accountant.numerics.loss_sums import LossAtoms
 
-__all__ = ["binary_delta", "kary_losses"]
-
 
 def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Floats, Floats]:
     """Returns delta(m) for randomised response on {0, 1} among m = counts uniform bits.

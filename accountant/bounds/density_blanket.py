@@ -26,8 +26,6 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["BlanketProfile", "Cells", "LossPair", "RateBins", "best_blanket"]
-
 MASS_ERROR = 4e-12
 """A bound on the relative error of the masses and densities in a `LossPair` (docs/numerics.md, section 3.2)."""
 WEIGHT_ERROR = 1e-11

@@ -25,8 +25,6 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["ExactBinaryProfile", "bit_probabilities", "is_enumerable", "shown_alone"]
-
 MAX_WORK = 2_500_000
 """Splits times the length of their laws; beyond it, where time would grow, another bound loses next to nothing."""
 CUT = 1e-40

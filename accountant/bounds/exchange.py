@@ -24,8 +24,6 @@ from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method
 
-__all__ = ["TUNING_DELTA", "UNHEARD", "ExchangeProfile", "HostSums", "horizon", "rounded_up"]
-
 UNHEARD = 1e-9
 """The chance that no clock rings before the horizon, as a part of delta: it is charged, and costs nothing one sees."""
 TUNING_DELTA = 1e-12

@@ -26,8 +26,6 @@ from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
-
 MAX_TIERS = 64
 """More budgets of hosts than this are rounded up into this many groups: time grows with them, and 64 lose 0.01 %."""
 MOST_SPENT = 0.3

@@ -27,16 +27,6 @@ from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = [
-    "MAX_LOCAL_EPSILON",
-    "MAX_TIERS",
-    "STEP",
-    "ExchangeLaplaceProfile",
-    "exchange_laplace_profile",
-    "gamma_of",
-    "shown_by_noise",
-]
-
 MAX_LOCAL_EPSILON = 30.0
 """Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
 MAX_TIERS, GROUPS = 8, 48

@@ -22,8 +22,6 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["ExchangeLatticeProfile", "on_lattice"]
-
 
 @dataclass(frozen=True, eq=False)
 class ExchangeLatticeProfile(Curve):

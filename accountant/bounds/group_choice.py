@@ -17,8 +17,6 @@ from croupier.accountant.bounds.split_laws import Distances
 from croupier.accountant.bounds.two_groups import TwoGroupProfile
 from croupier.accountant.numerics.binomial import Floats
 
-__all__ = ["two_group_profile"]
-
 COMPARED = (1.0, 0.9, 0.75, 0.6, 0.42, 0.29, 0.15)
 """Distances of the victim's values at which pairs of groups are compared: enough to find the worst to 2 %."""
 PROMISING = 3

@@ -21,8 +21,6 @@ from croupier.protocol.codes import Method, Step
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["HopNoiseProfile"]
-
 _RELATIVE_ERROR = 64 * UNIT
 """At least the relative error of a product of a dozen floats and of `exp`, `expm1` and `log1p`."""
 

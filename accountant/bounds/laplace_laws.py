@@ -17,21 +17,6 @@ import numpy as np
 
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = [
-    "AT_ONCE",
-    "WIDENING",
-    "Family",
-    "Place",
-    "cell_mass",
-    "difference",
-    "family_of",
-    "members",
-    "places_of_hosts",
-    "ratio_atoms",
-    "second_moments",
-    "two_atoms",
-]
-
 PLACE_WIDTH = 0.1
 """The width, in units of 1/budget, of the first and last cell of the places of a host: wider cells thin every law more
 (T1), narrower ones make more laws."""

@@ -21,8 +21,6 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement
 
-__all__ = ["ChordProfile", "PointwiseMinimum", "least_of"]
-
 POINTS = 24
 """Epsilons at which the slow curve is evaluated: twice as many take twice the time, for 1 % of a composed epsilon."""
 BEYOND = 1e-4

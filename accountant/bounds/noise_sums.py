@@ -18,8 +18,6 @@ from croupier.accountant.bounds.laplace_laws import AT_ONCE, Family
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.clock_stages import stages
 
-__all__ = ["INEXACT", "LONGEST", "Clocks", "NoiseSums"]
-
 LONGEST, SPENT = 0.5, 0.7
 """Until its clocks stop, a group of hosts gives at most the first part of what gamma adds up to, and each of them at
 most the second part of its own: more leaves a host so little of its own law that its moments grow, less leaves clocks

@@ -22,16 +22,6 @@ from croupier.accountant.ranges import check_delta, check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = [
-    "BoundKind",
-    "CountProfile",
-    "Curve",
-    "NoAmplification",
-    "Others",
-    "Victim",
-    "blanket_messages",
-]
-
 Computed = TypeVar("Computed")
 
 UNDERFLOW = 1e-290

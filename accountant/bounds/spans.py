@@ -11,8 +11,6 @@ from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement
 
-__all__ = ["SpanProfile"]
-
 WIDENING = 1.6
 """How much wider each part is than the one before, because victims of smaller rates have room; a part that is above the
 goal is halved, until it is as narrow as the first one. Wider parts are fewer, and more of them are halved."""

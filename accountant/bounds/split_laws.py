@@ -24,8 +24,6 @@ from croupier.accountant.bounds.laplace_laws import (
 )
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["MOST_EXPONENT", "Distances", "Split"]
-
 MOST_CANCELLED = 100.0
 """How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
 added for it. Where they are larger, nothing is claimed."""

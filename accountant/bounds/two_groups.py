@@ -31,8 +31,6 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["TwoGroupProfile", "covering"]
-
 KNOTS = 24
 """Knots of the chords: with a third of them, as in curves of many points, epsilon is up to 3 % larger; the time is in
 proportion to them."""
@@ -152,6 +150,7 @@ class GroupSums:
 
     @classmethod
     def of(cls, curve: TwoGroupProfile, hosts: HostGroup, at: Distances, split: Split, *, tails: bool) -> GroupSums:
+        """Returns the sums over `hosts` for distances and knots (K,); see `Split` for `tails`."""
         number = at.distance.size
         families = [split.family(at, rate, tails=tails) for rate in hosts.rates.tolist()]
         second = np.stack([np.ones(number) if f is None else f.largest_second(number) for f in families], axis=1)

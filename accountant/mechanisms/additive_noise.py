@@ -17,8 +17,6 @@ import numpy as np
 from croupier.accountant.bounds.density_blanket import Cells, LossPair
 from croupier.accountant.numerics.binomial import Floats
 
-__all__ = ["AdditiveNoise", "GaussianNoise", "LaplaceNoise", "interval_cells"]
-
 MAX_SUMMED_POINTS = 2_000_000
 """The most lattice points that are summed one by one; Gaussian noise on a lattice has no closed form."""
 

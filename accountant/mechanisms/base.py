@@ -15,8 +15,6 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["AlikeReports", "Randomizer"]
-
 AlikeReports = tuple[tuple[int, float, float], ...]
 """Groups of report values: how many there are, and the probability of each at one answer and at another one."""
 

@@ -20,8 +20,6 @@ from croupier.accountant.numerics.count_law import CountLaw
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["BinaryRandomizedResponse", "BitBlanket", "BitReports", "OneBitMean"]
-
 LEAST_BLANKET = 30.0
 """With fewer blanket users on average the blanket bound is sharper than the exchange bound, or nearly as sharp."""
 

@@ -15,8 +15,6 @@ import numpy as np
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.protocol.calibration import BRACKET, FAR, MAX_UNIT_SIGMA, UNDERFLOW, unit_delta, unit_sigma
 
-__all__ = ["unit_sigmas"]
-
 PART = 1 << 15
 """Budgets that are looked at together: their arrays stay in the processor's cache."""
 FEW = 256

@@ -19,8 +19,6 @@ from croupier.accountant.ranges import check_count
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["MultipleChoice"]
-
 
 @dataclass(frozen=True)
 class MultipleChoice(BitBlanket):

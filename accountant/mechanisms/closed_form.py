@@ -17,8 +17,6 @@ from croupier.accountant.numerics.count_law import CountLaw, blanket_count, with
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import state
 
-__all__ = ["ClosedFormRandomizer"]
-
 DEFAULT_TAIL = 1e-30
 """Mass of the blanket count that may be cut (and added to delta) when no target delta says how much is too much."""
 

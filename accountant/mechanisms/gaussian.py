@@ -17,8 +17,6 @@ from croupier.protocol.calibration import gaussian_sigma_steps
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["GaussianMechanism"]
-
 
 @dataclass(frozen=True)
 class GaussianMechanism(NoisyValue):

@@ -14,8 +14,6 @@ from croupier.accountant.ranges import check_count
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["HemisphereMechanism"]
-
 
 @dataclass(frozen=True)
 class HemisphereMechanism(BitBlanket):

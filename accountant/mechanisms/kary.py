@@ -21,8 +21,6 @@ from croupier.accountant.ranges import check_count
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["KaryRandomizedResponse"]
-
 POINTS = 100.0
 """Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
 

@@ -19,8 +19,6 @@ from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["LaplaceMechanism"]
-
 LEAST_BLANKET = 30.0
 """With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
 

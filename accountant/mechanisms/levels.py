@@ -16,8 +16,6 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["LevelsMean"]
-
 
 @dataclass(frozen=True)
 class LevelsMean(KaryRandomizedResponse):

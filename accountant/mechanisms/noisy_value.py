@@ -21,8 +21,6 @@ from croupier.accountant.ranges import check_count
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import state
 
-__all__ = ["DEFAULT_DELTA", "NoisyValue"]
-
 DEFAULT_DELTA = 1e-9
 """What a blanket is searched for where no target delta says it."""
 TAIL_SHARES = (1e-4, 0.03, 0.2)

@@ -24,8 +24,6 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.projective import FIELDS, ProjectiveSpace, space_for
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["ProjectiveResponse"]
-
 POINTS = 100.0
 """Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
 

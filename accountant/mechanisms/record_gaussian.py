@@ -16,8 +16,6 @@ from croupier.protocol.calibration import unit_delta, unit_sigma
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["RecordGaussian"]
-
 
 @dataclass(frozen=True)
 class RecordGaussian(Randomizer):

@@ -23,8 +23,6 @@ from croupier.protocol.codes import RUNS, Assumption
 from croupier.protocol.mechanisms import Mechanism
 from croupier.protocol.statements import Statement
 
-__all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_of", "stated_randomizer"]
-
 RANDOMIZERS: dict[str, type[Randomizer]] = {
     "rr": BinaryRandomizedResponse,
     "krr": KaryRandomizedResponse,

@@ -24,8 +24,6 @@ from croupier.accountant.ranges import outside
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["TableMechanism"]
-
 TABLE_ROUNDING = 16 * UNIT
 """What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
 TABLE_SUM = 5e-14

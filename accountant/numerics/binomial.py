@@ -13,8 +13,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNIT", "Floats", "Ints", "binomial_pmf", "half_tail", "half_tail_error", "lowered", "pmf_error"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

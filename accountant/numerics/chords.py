@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from croupier.accountant.numerics.binomial import UNIT
 
-__all__ = ["Chords", "crossing"]
-
 LEAST = 5e-324
 """The least float above 0: more than a product loses that is below the range of floats."""
 

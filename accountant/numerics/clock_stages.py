@@ -6,8 +6,6 @@ import numpy as np
 
 from croupier.accountant.numerics.binomial import Floats
 
-__all__ = ["stages"]
-
 STAGES = 12
 """Stages of a clock. Each is charged at its end: with half as many, epsilon of 300 people grows by half a percent."""
 

@@ -24,8 +24,6 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints, binomial_p
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.ranges import check_delta, check_target_delta, outside
 
-__all__ = ["CountLaw", "blanket_count", "without_largest"]
-
 MAX_GROUPS = 256
 """Up to this many distinct gammas are used exactly; more are grouped."""
 GROUP_WIDTH = 0.02

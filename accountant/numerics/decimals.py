@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-__all__ = ["as_decimal", "difference", "sum_above", "sum_as_decimals"]
-
 
 def sum_above(values: Iterable[float]) -> float:
     """Returns the sum of finite numbers, rounded up."""

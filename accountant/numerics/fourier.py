@@ -12,8 +12,6 @@ from functools import cache
 
 from croupier.accountant.numerics.binomial import UNIT
 
-__all__ = ["STAGE", "smooth_even_length", "smooth_odd_length"]
-
 STAGE = 10 * UNIT
 """A bound on the relative error per factor of 2 in the length: 20 unit round-offs."""
 LONGEST = 2**62

@@ -13,8 +13,6 @@ from typing import Any
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import check_target_delta, outside
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_error"]
-
 
 def gaussian_error(mu: Any) -> Any:
     """Returns a bound on the relative error of `gaussian_delta` where it is above 1e-300; mu may be an array.

@@ -6,8 +6,6 @@ import numpy as np
 
 from croupier.accountant.numerics.binomial import Floats, Ints
 
-__all__ = ["group_starts"]
-
 BINS = 4096
 """How finely users are counted to decide where groups begin: many more than there are groups."""
 

@@ -12,8 +12,6 @@ from typing import Protocol
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 
-__all__ = ["Inverse", "Invertible", "smallest_epsilon"]
-
 
 @dataclass(frozen=True)
 class Inverse:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-__all__ = ["Objective", "Points", "largest_point"]
-
 MOST_STEPS = 60
 """Points of one search, of which there are hardly ever more than six."""
 MOST_GROWTH = 64.0

@@ -20,8 +20,6 @@ from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.fourier import STAGE, smooth_even_length
 from croupier.accountant.numerics.roots import root_between
 
-__all__ = ["POINTS_PER_DEVIATION", "LossAtoms", "mean_excess", "smoothed_excess"]
-
 POINTS_PER_DEVIATION = 20.0
 """Lattice points per standard deviation of one term: the variance grows by about 1/(6 * 20^2) = 0.04 %."""
 LEAST_POINTS = 12.0

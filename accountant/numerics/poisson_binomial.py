@@ -21,8 +21,6 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.fourier import STAGE, smooth_odd_length
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 
-__all__ = ["SUM_ERROR", "PoissonBinomial", "Window", "poisson_binomial"]
-
 Complexes = NDArray[np.complex128]
 
 MAX_GROUPS = 1024

@@ -9,8 +9,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 
-__all__ = ["root_between"]
-
 
 def root_between(function: Callable[[float], float], low: float, high: float, bits: int = 30) -> float:
     """Returns where an increasing function changes its sign, to 2^-bits of the range, or the end nearest to that.

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["bernstein_radius"]
-
 
 def bernstein_radius(variance: float, log_tail: float, largest: float = 1.0) -> float:
     """Returns a distance from the mean beyond which a sum has mass at most e^-log_tail, on either side.

@@ -17,8 +17,6 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.published.equal_budgets import least_mass
 from croupier.accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, need_users, solve
 
-__all__ = ["optimal_decomposition", "shuffle_index", "shuffle_index_limit"]
-
 
 def _blanket(budgets: Budgets, randomizer: Randomizer, delta: float | None) -> tuple[Curve, float, float, int]:
     """(the blanket's curve, its divergence, the budget, n). Raises OutOfRangeError outside the range of both bounds."""

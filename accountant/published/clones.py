@@ -25,17 +25,6 @@ from croupier.accountant.published.validity import largest_budget, need, need_de
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import state
 
-__all__ = [
-    "Pools",
-    "all_but_last",
-    "bit_clones",
-    "clone_count",
-    "fmt22_closed_form",
-    "fmt22_numeric",
-    "leftover_clones",
-    "leftover_clones_delta",
-]
-
 MAX_COUNTS = 1024
 """Clone counts are put into this many buckets, each charged at its smallest."""
 MAX_DISTINCT = 2048

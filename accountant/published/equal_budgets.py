@@ -14,8 +14,6 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, solve
 
-__all__ = ["bbgn_bennett", "bbgn_hoeffding", "efmrtt", "least_mass"]
-
 _ROUNDING = 1 + 1e-10
 """On every delta below: a few hundred rounded operations and the n-th power of a number good to an ulp or two."""
 

@@ -12,8 +12,6 @@ import numpy as np
 from croupier.accountant.numerics.binomial import Floats, binomial_pmf
 from croupier.accountant.published.validity import need
 
-__all__ = ["biswas_krr_delta"]
-
 
 def biswas_krr_delta(n: int, holders: int, k: int, local: float, epsilon: float, *, printed: bool) -> float:
     """Returns Eq. (6), delta at epsilon of the count of x0 when the victim changes x0 to x1; `holders` others hold x0.

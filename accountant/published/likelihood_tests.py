@@ -22,8 +22,6 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.published.clones import Pools, all_but_last, clone_count
 from croupier.accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve
 
-__all__ = ["gaussian_errors", "laplace_errors", "likelihood_test_clones"]
-
 MAX_SIGMAS = 256
 """Gaussian noise is calibrated tier by tier, up to this many tiers."""
 

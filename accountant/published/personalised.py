@@ -16,8 +16,6 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.published.clones import Pools, all_but_last, bit_clones, clone_count
 from croupier.accountant.published.validity import OutOfRangeError, largest_budget, need, need_delta, need_users
 
-__all__ = ["echo", "gspa_asymptotic", "gspa_mu", "gspa_numeric", "gspa_positions"]
-
 
 def _log_flip(epsilon: Floats) -> Floats:
     """Returns ln(1/(1 + e^epsilon)), concave and decreasing."""

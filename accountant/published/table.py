@@ -25,8 +25,6 @@ from croupier.accountant.results import Comparison, Grade, Status
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import state
 
-__all__ = ["compare"]
-
 _Bound = Callable[[Budgets, Randomizer, float], float]
 _Judgement = Callable[[Budgets, Randomizer], Grade]
 _GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification, AAAI 2024"

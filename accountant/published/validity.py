@@ -16,8 +16,6 @@ from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["OutOfRangeError", "common_budget", "largest_budget", "need", "need_delta", "need_users", "solve"]
-
 
 class OutOfRangeError(ValueError):
     """The published bound says nothing at these parameters; the message names its validity range."""

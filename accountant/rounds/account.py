@@ -19,8 +19,6 @@ from croupier.protocol.statements import Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
-__all__ = ["PENDING", "Account", "answer"]
-
 PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The states in which a round may still be entered in the ledger, and is not yet."""
 

@@ -26,17 +26,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "AskLedger",
-    "Forecast",
-    "Outcome",
-    "always_granted",
-    "could_be_granted",
-    "forecast",
-    "highest_cost",
-    "mixtures",
-]
-
 _MOST_ALIKE = 6
 """The budgets of additive noise that are tried for everybody alike: each takes up to half a second."""
 Mixture = tuple[tuple[float, int], ...]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from croupier.protocol.names import Digest
 
-__all__ = ["BudgetsFound", "ReportsFound"]
-
 
 @dataclass(frozen=True)
 class BudgetsFound:

@@ -33,8 +33,6 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement
 
-__all__ = ["Ledger"]
-
 _metadata = sa.MetaData()
 _entries = sa.Table(
     "ledger",

@@ -17,8 +17,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["refuse", "withhold"]
-
 
 def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limit] = ()) -> None:
     """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.

@@ -21,8 +21,6 @@ from croupier.protocol.names import Lane
 from croupier.protocol.statements import SCHEMA, Statement, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["after_sequential", "certify_round", "check_stated_fakes", "reserved"]
-
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
 

@@ -10,8 +10,6 @@ from croupier.accountant.spending import Entry, Limit
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.manifest import RoundTerms
 
-__all__ = ["as_limit", "entries_of", "keeps_profiles", "limit_of", "study_limit_of"]
-
 
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""

@@ -27,8 +27,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["certify_into"]
-
 SEARCHES_DIFFER = 1 + 1e-6
 """A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
 SHARPER_SECONDS = 10.0

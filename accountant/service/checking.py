@@ -15,8 +15,6 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, ticket_messag
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_layer
 
-__all__ = ["check_reports", "evaluate_both", "evaluate_fakes", "open_budgets"]
-
 
 @lru_cache(maxsize=8)  # for tickets that are given, few at a time; a worker that checks them forgets the key
 def _issuer(seed: bytes, lane: Lane) -> TicketIssuer:

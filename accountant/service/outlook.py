@@ -33,8 +33,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["Outlook"]
-
 _MOST_REPORTS = 2**31 - 1
 """The most reports that a forecast is made for: the largest signed integer of 32 bits."""
 _MOST_COSTS = 1024

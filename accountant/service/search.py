@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from croupier.runtime.setup import ServiceSetup
 
-__all__ = ["Search"]
-
 T = TypeVar("T")
 
 

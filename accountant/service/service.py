@@ -51,12 +51,11 @@ from croupier.runtime.registration import Registration
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.transaction import RoundRow, Transaction
-
-__all__ = ["AccountantService"]
+from croupier.runtime.transaction import Transaction
 
 EARLY_LANES = (pb.LANE_TICKET,)
 """No budget is opened before its batch has been handed over and found complete."""

@@ -17,8 +17,6 @@ from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.round_control import envelope_keys
 from croupier.runtime.tasks import HASH_BYTES, LaneWork
 
-__all__ = ["TICKET_KEYS", "make_keys", "put_public_keys", "ticket_lane_work"]
-
 TICKET_KEYS = {pb.LANE_REPORT: KeyPurpose.REPORT_TICKETS, pb.LANE_PARAMETER: KeyPurpose.PARAMETER_TICKETS}
 """The purposes of the keys that sign the tickets of each lane."""
 

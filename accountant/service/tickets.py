@@ -31,8 +31,6 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import DOES_NOT_OPEN, NO_TICKET, OPENED
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["TicketCheck", "TicketDesk"]
-
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}

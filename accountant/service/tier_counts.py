@@ -15,8 +15,6 @@ from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.noise import truncated_laplace
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["noised"]
-
 
 def noised(tx: Transaction, terms: RoundTerms, exact: BudgetsFound) -> BudgetsFound:
     """Returns the budgets of a round with noise on the count of every budget of the grid.

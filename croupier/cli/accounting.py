@@ -27,8 +27,6 @@ from croupier.show.text import note_lines
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
 
-__all__ = ["add_commands"]
-
 _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
 """The last line of `explain` for a document, because anyone can write a document."""
 

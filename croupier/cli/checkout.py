@@ -11,8 +11,6 @@ import typer
 
 from croupier.cli.console import BAD_INPUT, MEASURE, fail
 
-__all__ = ["add_commands"]
-
 _ROOT = Path(__file__).resolve().parents[2]
 """The root of a checkout, where research/ lies beside croupier/; beside an installed package it does not."""
 _GROUPS = {

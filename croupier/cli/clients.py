@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from croupier.client.one_answer import Answered
     from croupier.show.promises import Promises
 
-__all__ = ["add_commands"]
-
 _EITHER = (("value", "value_file"), ("budgets", "epsilon_column"))
 
 

@@ -14,8 +14,6 @@ from croupier.cli.console import (
     show,
 )
 
-__all__ = ["add_commands"]
-
 Certificates = Annotated[Path, typer.Option(help="Directory of this machine's certificate, its key, and ca.pem.")]
 
 

@@ -17,36 +17,6 @@ from croupier.protocol.shown import sanitize_for_display, sanitize_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "BAD_INPUT",
-    "DEMONSTRATE",
-    "HERE",
-    "MATHEMATICS",
-    "MEASURE",
-    "NOT_ACCEPTED",
-    "NOT_CERTIFIED",
-    "NOT_NOW",
-    "OPERATE",
-    "REFUSED",
-    "TAKE_PART",
-    "BudgetGroups",
-    "Directory",
-    "ExitCode",
-    "Gateway",
-    "Hops",
-    "Json",
-    "fail",
-    "lines_of",
-    "note",
-    "note_left_out",
-    "plain_errors",
-    "progress_bar",
-    "progress_of",
-    "show",
-    "terminal",
-    "text_of",
-]
-
 
 class ExitCode(enum.IntEnum):
     """What a command ends with; docs/operations-reference.md has the table.

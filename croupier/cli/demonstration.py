@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from croupier.deploy.local.demo_study import Truth
     from croupier.show.study_results import StudyRowView
 
-__all__ = ["add_commands"]
-
-
 _WORTH = (
     "Here one machine has everything, and the truth is shown beside the estimate: the ε is what people would be "
     "promised if several organisations ran these servers."

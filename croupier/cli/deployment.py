@@ -29,8 +29,6 @@ from croupier.cli.web import serve_page
 if TYPE_CHECKING:
     from croupier.show.views.rounds import OverviewView
 
-__all__ = ["add_commands"]
-
 ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
 _MOST_ROUNDS = 5

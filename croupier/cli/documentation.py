@@ -11,8 +11,6 @@ import typer
 
 from croupier.cli.console import DEMONSTRATE, plain_errors
 
-__all__ = ["add_commands"]
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 

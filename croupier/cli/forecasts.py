@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from croupier.protocol.deployment import Deployment
     from croupier.show.forecasts import ForecastView
 
-__all__ = ["EXACT_COUNTS", "ForecastOptions", "deployment_in", "fitted_json", "forecasts_of"]
-
 EXACT_COUNTS = (
     "the certificate of this round counts exactly how many people used each budget (budget_privacy 0): the first "
     "shuffler can read one person's budget from it, by losing what others have sent, and everybody can see that a rare "

@@ -10,8 +10,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-__all__ = ["EXAMPLES", "GROUPS", "MANY_OPTIONS", "add_examples_and_groups"]
-
 MANY_OPTIONS = 12
 """Options of a command from which they are shown in groups; fewer fit on a screen and are read faster in one list."""
 

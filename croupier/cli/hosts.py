@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from croupier.operator.doctor import CheckResult
 
-__all__ = ["add_commands"]
-
 _HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
 
 

@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from croupier.accountant import Randomizer
     from croupier.protocol.hop_noise import HopNoise
 
-__all__ = [
-    "HopNoiseOptions",
-    "ObserverOptions",
-    "PlannedRandomizerOptions",
-    "RandomizerOptions",
-    "SettingOptions",
-    "randomizer_of",
-]
-
 
 @dataclass(frozen=True)
 class RandomizerOptions:

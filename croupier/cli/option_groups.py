@@ -14,8 +14,6 @@ from typing import Any, TypeVar, get_type_hints
 
 from croupier.cli.console import plain_errors
 
-__all__ = ["with_option_groups"]
-
 Result = TypeVar("Result")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from croupier.operator.versions import Signing
     from croupier.protocol.deployment import Deployment
 
-__all__ = ["add_commands"]
-
 AcceptLoss = Annotated[
     list[str] | None,
     typer.Option(

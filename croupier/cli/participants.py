@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from croupier.operator.invitations import People
     from croupier.show.views.surveys import InvitationsView
 
-__all__ = ["add_commands"]
-
 Id = Annotated[str, typer.Argument(metavar="SURVEY", help="A survey that is open, or a study that was begun.")]
 Labels = Annotated[list[str], typer.Argument(help="The labels of the people.")]
 OutFolder = Annotated[

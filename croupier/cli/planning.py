@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from croupier.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
     from croupier.show.views.plans import ErrorPlanView, PlannedBudgetView
 
-__all__ = ["ErrorOptions", "planned_for_error"]
-
 
 @dataclass(frozen=True)
 class ErrorOptions:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from croupier.operator.proposals import ProposalFile
     from croupier.protocol.deployment import Deployment
 
-__all__ = ["add_commands", "proposal_approve"]
-
 File = Annotated[Path, typer.Argument(help="The proposal, as the operator has sent it.")]
 
 

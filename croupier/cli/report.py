@@ -20,8 +20,6 @@ from croupier.cli.console import (
 )
 from croupier.cli.option_groups import with_option_groups
 
-__all__ = ["add_commands"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the command of this module to the command line."""

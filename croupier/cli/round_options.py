@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
 EnumT = TypeVar("EnumT", bound=str)
 
-__all__ = [
-    "BatchOptions",
-    "CertificateOptions",
-    "EncryptionOptions",
-    "HopNoiseOptions",
-    "QuestionOptions",
-    "WordingOptions",
-    "settings_of",
-]
-
 _WORDING = "The question as people read it"
 
 

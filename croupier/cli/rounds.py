@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from croupier.show.views.results import ResultView
     from croupier.show.views.rounds import OverviewView
 
-__all__ = ["add_commands", "round_open"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the group `round` to the command line."""

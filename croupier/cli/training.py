@@ -15,8 +15,6 @@ from croupier.training.config import DEFAULT_BUDGETS, TrainingConfig
 if TYPE_CHECKING:
     from croupier.training.outcome import TrainingOutcome
 
-__all__ = ["add_commands"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Adds `train` to the command line."""

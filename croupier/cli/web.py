@@ -13,8 +13,6 @@ from croupier.cli.console import HERE, OPERATE, Directory, Json, note, plain_err
 if TYPE_CHECKING:
     from croupier.console.guard import Listening
 
-__all__ = ["add_commands", "serve_page"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""

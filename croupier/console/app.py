@@ -37,6 +37,7 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.operator.invitations import new_invitations
 from croupier.operator.ledger import budgets_told, spent
+from croupier.operator.studies import kept_studies
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
@@ -66,9 +67,6 @@ from croupier.show.tables import counted
 from croupier.show.views.questions import TermsView
 from croupier.show.views.rounds import OverviewView
 from croupier.study.results import study_state, study_view
-from croupier.study.versions import kept_studies
-
-__all__ = ["make_app"]
 
 _NOT_FOUND = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _ENDED = ("PUBLISHED", "REFUSED")

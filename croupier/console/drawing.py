@@ -21,8 +21,6 @@ from croupier.show.text import note_lines, tier_budget
 from croupier.show.views.questions import TermsView
 from croupier.show.views.results import NumberView, ResultView, numbers_of
 
-__all__ = ["StripView", "bars", "curve", "histogram", "share_strips", "strips"]
-
 _SHARES = ("rr", "krr", "pgr", "choices")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
 """The size of a drawing and the room for labels at its left and below it, in pixels."""

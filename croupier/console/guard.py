@@ -19,8 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from croupier.deploy.listening import WebAddress
 
-__all__ = ["Guard", "Listening", "from_own_page"]
-
 _LEAST_TOKEN = 16
 """The fewest characters of a token where other machines can reach the console, so that it cannot be guessed."""
 _POLICY = (

@@ -8,8 +8,6 @@ from croupier.show.rounds import deadline, duration
 from croupier.show.tables import counted
 from croupier.show.views.rounds import OverviewView, RoundView, StepView
 
-__all__ = ["Counts", "counts_of", "with_progress"]
-
 Counts = dict[str, int]
 """The number of answers, by round, where it is known."""
 

@@ -14,8 +14,6 @@ from croupier.console.source import EVERY_S, Source
 from croupier.deploy.listening import HttpServer
 from croupier.net.transport import TLS, Transport
 
-__all__ = ["ConsoleServer", "serve"]
-
 
 class ConsoleServer(HttpServer):
     """An HTTP server whose streams end with it."""

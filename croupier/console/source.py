@@ -33,8 +33,6 @@ from croupier.show.views.questions import TermsView
 from croupier.show.views.results import ResultView
 from croupier.show.views.rounds import KeysView, OverviewView, RoundView
 
-__all__ = ["EVERY_S", "FinishedRound", "Source"]
-
 EVERY_S = 1.0
 """Seconds between two looks at the services: shorter is fresher and calls the services more often."""
 _LOOKS = 12

@@ -11,8 +11,6 @@ import grpc.aio
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import ServiceEntry
 
-__all__ = ["ClientTransport", "pinned_roots", "public_channel", "secure_channel"]
-
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),

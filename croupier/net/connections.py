@@ -19,8 +19,6 @@ from pathlib import Path
 
 from croupier.net.shares import Holdings, caller_at
 
-__all__ = ["CONNECTIONS", "ConnectionCloser", "ConnectionWatch"]
-
 _log = logging.getLogger(__name__)
 _EVERY_S, _SOON_S = 1.0, 0.1
 _OWN = Path("/proc/self/fd")

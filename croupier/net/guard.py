@@ -21,8 +21,6 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.tls import Context, ServerTls, presented_certificate
 from croupier.protocol.errors import Code, Refusal, SignatureError
 
-__all__ = ["RefusalMetrics", "make_guard"]
-
 _log = logging.getLogger(__name__)
 
 _OURS = "/croupier."

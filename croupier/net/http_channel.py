@@ -28,8 +28,6 @@ from google.protobuf.message import DecodeError
 from croupier.net.retrying import RETRY_AFTER, NotTrustedError
 from croupier.net.sizes import MESSAGE_BYTES
 
-__all__ = ["CONTENT_TYPE", "HTTP_STATUS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
-
 CONTENT_TYPE = "application/proto"
 RETRY_AFTER_HEADER = f"trailer-{RETRY_AFTER}"
 HTTP_STATUS = {

@@ -15,19 +15,6 @@ from croupier.net.shares import RETRY_AFTER_S, Call, Holdings, current_call
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
 
-__all__ = [
-    "ARRIVES_S",
-    "BUDGET_BYTES",
-    "CALL_BYTES",
-    "LARGE_ANSWER",
-    "LEAVES_S",
-    "MAX_FIELDS",
-    "SERVER_OPTIONS",
-    "Budget",
-    "check_fields",
-    "mark_authenticated",
-]
-
 MAX_FIELDS = 4096
 """How many fields a client's request may have: an empty one takes 2 bytes on the wire and 90 in memory."""
 BUDGET_BYTES = 256 * 1024 * 1024

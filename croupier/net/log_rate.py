@@ -6,8 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Hashable
 
-__all__ = ["LogRateLimiter"]
-
 _LINES_PER_SECOND = 20
 
 

@@ -14,17 +14,6 @@ import grpc.aio
 
 from croupier.protocol.errors import TRANSIENT, ProtocolError, refusal_of
 
-__all__ = [
-    "HOW_TO_TRUST",
-    "RETRY_AFTER",
-    "NotTrustedError",
-    "is_not_pinned",
-    "is_not_trusted",
-    "retry_after_s",
-    "retrying",
-    "why_unreachable",
-]
-
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 RETRY_AFTER = "retry-after-ms"

@@ -17,18 +17,6 @@ from typing import Generic, TypeVar
 
 from croupier.protocol.errors import Code, Refusal
 
-__all__ = [
-    "RETRY_AFTER_S",
-    "Call",
-    "Caller",
-    "FairQueue",
-    "Holdings",
-    "caller_at",
-    "caller_of",
-    "current_call",
-    "serving",
-]
-
 T = TypeVar("T")
 Caller = tuple[str, ...]
 """Networks from the largest to the caller itself; amounts are added up and compared at each of them."""

@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["MESSAGE_BYTES"]
-
 MESSAGE_BYTES = 4 * 1024 * 1024
 """The largest message over gRPC and HTTPS, in both directions; `net.limits` has what only servers limit."""

@@ -13,8 +13,6 @@ import grpc.aio
 
 from croupier.protocol.deployment import OPERATOR, Deployment
 
-__all__ = ["Caller", "Context", "ServerTls", "TlsSecrets", "caller_name", "presented_certificate"]
-
 T = TypeVar("T")
 Caller = str
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -20,17 +20,6 @@ from croupier.net.limits import SERVER_OPTIONS
 from croupier.net.tls import ServerTls, TlsSecrets
 from croupier.protocol.deployment import ServiceEntry
 
-__all__ = [
-    "TLS",
-    "ListenAddresses",
-    "Transport",
-    "add_ports",
-    "listening_at",
-    "make_server",
-    "peer_channel",
-    "public_channel",
-]
-
 
 class ListenAddresses(Protocol):
     """Where a service listens, if not at the addresses of its entry."""

@@ -46,8 +46,6 @@ from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["CanaryReport", "check_canaries", "enrol_with_canaries", "send_canaries", "take_keys"]
-
 
 @dataclass(frozen=True)
 class CanaryReport:

@@ -26,9 +26,6 @@ from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.words import fingerprint_words
 
-__all__ = ["Action", "carry_out", "described_actions"]
-
-
 _MOST_SHOWN = 100
 """How many keys people are shown one by one: as many as can be compared by eye; words stand for longer lists."""
 _NEWER = "says something that this version of croupier does not know; upgrade, or do not sign it"

@@ -42,8 +42,6 @@ from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
 from croupier.show.views.rounds import NoiseSpentView
 
-__all__ = ["CHECKS", "CheckResult", "check_version", "examine"]
-
 _CLOCK_S = 10.0
 """Seconds by which the clock of a service may differ."""
 _DAYS_LEFT = 30

@@ -24,16 +24,6 @@ from croupier.protocol.statements import joined
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = [
-    "Fitted",
-    "default_grid",
-    "fit",
-    "forecast_now",
-    "forecast_opening",
-    "is_granted",
-    "largest_budget",
-]
-
 _PATIENCE_S, _TIMEOUT_S = 20.0, 60.0
 """Seconds after which a failing forecast is not tried again, and after which one call is given up."""
 _CHECKED = RoundId("checked")

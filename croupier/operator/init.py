@@ -30,8 +30,6 @@ from croupier.protocol.identity import Identity
 from croupier.protocol.names import StorageKey
 from croupier.runtime.service_directory import SETTINGS_FILE, identity_keys
 
-__all__ = ["MACHINES", "NEXT_FILE", "initialise"]
-
 MACHINES = "machines"
 """The directory with a directory for each machine."""
 NEXT_FILE = "NEXT.md"

@@ -9,8 +9,6 @@ from pathlib import Path
 from croupier.operator.keys import write_secret
 from croupier.show.csv_file import csv_text
 
-__all__ = ["LINK_COLUMNS", "check_qr_codes", "write_links"]
-
 LINK_COLUMNS = ("link", "expires", "qr")
 """The columns that the file of the links has behind those of the people."""
 

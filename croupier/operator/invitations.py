@@ -43,22 +43,6 @@ from croupier.protocol.surveys import rounds_together
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.csv_file import csv_records, csv_text
 
-__all__ = [
-    "Invited",
-    "People",
-    "invite",
-    "invite_people",
-    "invited_people",
-    "new_invitations",
-    "note_revoked_invitations",
-    "num_answered",
-    "read_people",
-    "register_again",
-    "reissue",
-    "revoke_invitations",
-    "who_has_not_answered",
-]
-
 _Person = TypeVar("_Person", "Invited", Enrolled)
 _MOST = 100_000
 """The most people in one list of invitations."""

@@ -34,23 +34,6 @@ from croupier.protocol.names import HostName, StorageKey
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.service_directory import identity_keys, seal_key
 
-__all__ = [
-    "PORTS_VARIABLE",
-    "VALID_BEFORE",
-    "alone",
-    "check_hops",
-    "free_addresses",
-    "make_client_key",
-    "make_cluster_keys",
-    "make_collector_key",
-    "make_deployment",
-    "replace_secret",
-    "signed_by",
-    "signed_here",
-    "write_keys",
-    "write_secret",
-]
-
 _VALID_DAYS = 825
 """Days for which a TLS certificate is valid."""
 VALID_BEFORE = datetime.timedelta(days=1)
@@ -63,6 +46,7 @@ That is its default: the ports below those that systems choose themselves, for a
 
 
 def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """Returns the X.509 key usage of a certificate: it signs certificates, or else only handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,

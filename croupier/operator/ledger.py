@@ -39,16 +39,6 @@ from croupier.runtime.tables import STUDIES
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
 
-__all__ = [
-    "backup_ledger",
-    "budgets_told",
-    "published_without_entry",
-    "restore_ledger",
-    "rounds_left",
-    "spent",
-    "spent_in",
-]
-
 
 class _Round(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

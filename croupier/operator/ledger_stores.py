@@ -22,8 +22,6 @@ from croupier.show.documents import noise_json
 from croupier.show.views.rounds import NoiseSpentView
 from croupier.shuffler.noise_ledger import NoiseLedger, kept_noise
 
-__all__ = ["give_store_to_owner", "has_ledger", "hop_ledgers", "new_ledger", "open_store"]
-
 _ERASE_PATIENCE_S = 1.0
 """For a service that is writing; it overwrites the log itself."""
 

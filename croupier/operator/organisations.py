@@ -27,8 +27,6 @@ from croupier.protocol.names import StorageKey
 from croupier.protocol.versions import differences
 from croupier.runtime.service_directory import SETTINGS_FILE
 
-__all__ = ["Owner", "assemble", "new_operator", "new_service", "service_name", "shared"]
-
 _ORDER = ("shuffler", "accountant", "analyzer")
 
 

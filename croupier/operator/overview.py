@@ -20,8 +20,6 @@ from croupier.show.forecasts import ledger_json
 from croupier.show.views.ledger import LedgerView
 from croupier.show.views.rounds import OverviewView
 
-__all__ = ["TermsCache", "approvals_of", "ledger_left", "overview", "watch"]
-
 TermsCache = dict[RoundId, RoundTerms | str]
 """The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""
 

@@ -24,17 +24,6 @@ from croupier.protocol.identity import Identity, Kind, public_key_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import identity_keys
 
-__all__ = [
-    "VALID_S",
-    "Approvals",
-    "Approved",
-    "ProposalFile",
-    "approve",
-    "read_copies",
-    "read_proposal",
-    "write_proposal",
-]
-
 VALID_S = 7 * 24 * 3600
 """How many seconds a proposal is valid: a week, in which people of every organisation have read and signed it."""
 

@@ -22,15 +22,6 @@ from croupier.protocol.names import Digest
 from croupier.protocol.toml_file import read_toml
 from croupier.runtime.service_directory import identity_keys
 
-__all__ = [
-    "PublicFile",
-    "entry_fingerprint",
-    "public_file_of",
-    "public_file_path",
-    "read_public_file",
-    "write_public_file",
-]
-
 
 class PublicFile(Strict):
     """What one organisation gives to the others.

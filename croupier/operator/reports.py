@@ -25,8 +25,6 @@ from croupier.show.report import ReportRound
 from croupier.show.surveys import LEFT_OUT_TEXTS
 from croupier.show.views.results import ResultView
 
-__all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
-
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0
 """Seconds in which the browser must print a report."""

@@ -22,8 +22,6 @@ from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["kept_result", "open_published", "published_result", "signed_result"]
-
 _CLOSES_WITHIN_S = 5.0
 """Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
 

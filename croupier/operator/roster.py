@@ -24,18 +24,6 @@ from croupier.protocol.names import PublicKey
 from croupier.protocol.shown import check_shown
 from croupier.show.csv_file import csv_records, csv_text, plain_text
 
-__all__ = [
-    "Enrolled",
-    "check_label",
-    "enrol",
-    "enrolled",
-    "enrolling",
-    "note_enrolled",
-    "note_revoked",
-    "read_keys",
-    "revoke",
-]
-
 _COLUMNS = ("key", "label", "enrolled_at", "revoked_at", "enrolled_by")
 _LONGEST_LABEL = 200
 """The most characters of a person's label."""

@@ -34,8 +34,6 @@ from croupier.protocol.deployment import Deployment, RetiredIdentity, ServiceEnt
 from croupier.protocol.views import JsonObject
 from croupier.runtime.service_directory import PENDING, load_secrets
 
-__all__ = ["activate", "manifests_of", "mark_compromised", "rotate"]
-
 _FILES = ("identity.key", "tls.key", "tls.crt")
 _READ_ONLY = (errno.EROFS, errno.EBUSY)  # a mount point is busy
 

@@ -25,18 +25,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "RoundSettings",
-    "budget_privacy_of",
-    "check_settings",
-    "draft_manifest",
-    "new_round_id",
-    "proposal_of",
-    "terms_of",
-    "with_drawn_keys",
-    "with_keys",
-]
-
 _ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
 _NO_COLLECTOR = PublicKey(b"")
 """The round has no collector: its result is published."""

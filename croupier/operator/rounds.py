@@ -39,8 +39,6 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
 
-__all__ = ["Operator", "is_operators", "kept_manifest", "registrations", "revocations", "sees_rounds"]
-
 _PATIENCE_S = 20.0
 """Seconds after which a failing call to a service is not tried again."""
 _PER_CALL = 50_000

@@ -29,8 +29,6 @@ from croupier.runtime.rows.keys import KeyRows
 from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import PENDING, load_settings, seal_key, storage_key_of
 
-__all__ = ["NEXT_STORAGE_KEY", "rotate_storage_key", "storage_key_manifests"]
-
 NEXT_STORAGE_KEY = "next-storage.key"
 
 

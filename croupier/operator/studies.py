@@ -9,8 +9,6 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.studies import Study
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["described_versions", "kept_studies", "studies_folder", "title_of"]
-
 
 def studies_folder(directory: Path, study_id: str = "") -> Path:
     """Returns where the operator keeps a study, or all studies."""

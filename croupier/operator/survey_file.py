@@ -27,8 +27,6 @@ from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
 from croupier.protocol.toml_file import read_toml
 from croupier.protocol.wordings import Wording
 
-__all__ = ["Lines", "SurveyFile", "Value", "read_survey_file", "written"]
-
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
 """Rounds the part of a budget for one question to few digits: people read it."""
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -98,6 +96,7 @@ class SurveyQuestion(_QuestionTexts):
     budgets: tuple[_Positive, ...] = ()
 
     def mechanism(self) -> Mechanism:
+        """Returns the mechanism that answers the question. Raises ValueError for settings that exclude each other."""
         if self.several and not (self.categories or self.choices):
             raise ValueError(f"question {self.name!r} has several = true, but no choices; several is for choices")
         if self.low is not None and self.high is not None:

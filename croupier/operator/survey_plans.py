@@ -26,18 +26,6 @@ from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stat
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
-__all__ = [
-    "LimitReachedError",
-    "OfStudy",
-    "SurveyForecast",
-    "forecast_closing",
-    "forecast_survey",
-    "open_survey",
-    "plan_survey",
-    "survey_terms",
-    "with_budgets",
-]
-
 
 class LimitReachedError(ValueError):
     """The ledger, or the limit of a study, does not bear all questions with the minimum of people."""

@@ -17,12 +17,6 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.surveys import Survey, rounds_together
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "AnsweredQuestion",
-    "SurveyResults",
-    "survey_results",
-]
-
 
 @dataclass(frozen=True)
 class AnsweredQuestion:

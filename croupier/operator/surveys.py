@@ -23,17 +23,6 @@ from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
-__all__ = [
-    "close_survey",
-    "kept_rounds",
-    "kept_survey",
-    "open_rounds",
-    "round_of",
-    "survey_folder",
-    "withdraw_survey",
-]
-
-
 Tell = Callable[[str], None]
 
 

@@ -29,8 +29,6 @@ from croupier.protocol.versions import check_continues, differences, without_con
 from croupier.protocol.words import fingerprint_words
 from croupier.runtime.service_directory import PENDING, identity_keys
 
-__all__ = ["PROPOSAL_FILE", "Proposed", "Signing", "handed_over", "propose", "read_version", "sign"]
-
 PROPOSAL_FILE = "proposal.toml"
 _AGREED_FILE = "agreed-versions.txt"
 

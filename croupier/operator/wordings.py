@@ -14,8 +14,6 @@ from croupier.protocol.shown import check_shown
 from croupier.protocol.toml_file import read_toml
 from croupier.protocol.wordings import Wording
 
-__all__ = ["read_categories", "read_wordings", "wordings_of"]
-
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")

@@ -16,17 +16,6 @@ from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, verify_signature
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "MOST_VALID_S",
-    "approving_organisations",
-    "expiry_objection",
-    "organisation_of",
-    "proposal_to_open",
-    "proposal_to_register",
-    "proposal_to_revoke",
-    "with_expiry",
-]
-
 MOST_VALID_S = 30 * 24 * 3600
 """The longest time in seconds, from when it is carried out, for which a proposal may be valid."""
 

@@ -17,8 +17,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 if TYPE_CHECKING:  # a worker process has no use for it
     from croupier.protocol.manifest import RoundTerms
 
-__all__ = ["ciphertext_hashes", "digest", "digest_of_hashes", "drop_counts", "num_fakes", "read_commitments", "unpack"]
-
 
 def unpack(packed: bytes, size: int) -> list[bytes]:
     """Returns the ciphertexts of a chunk.

@@ -13,15 +13,6 @@ from dataclasses import dataclass
 from croupier.protocol.hop_noise import MAX_DELTA, MAX_EPSILON, MIN_DELTA, MIN_EPSILON, FakeLaw, noise_of_counts
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "DEFAULT_BUDGET_DELTA",
-    "DEFAULT_BUDGET_EPSILON",
-    "LEAST_PEOPLE",
-    "BudgetPrivacy",
-    "privacy_message",
-    "privacy_of",
-]
-
 DEFAULT_BUDGET_EPSILON = 1.0
 DEFAULT_BUDGET_DELTA = 1e-6
 LEAST_PEOPLE = 4

@@ -11,15 +11,6 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-__all__ = [
-    "ROUNDING",
-    "gaussian_local_delta",
-    "gaussian_sigma_steps",
-    "unit_delta",
-    "unit_epsilon",
-    "unit_sigma",
-]
-
 ROUNDING = 1e-6
 """What rounding may add to the length of a clipped vector and to the sensitivity of a mean, as a share of either."""
 _MAX_SIGMA_STEPS = 1e6

@@ -38,19 +38,6 @@ from croupier.protocol.views import (
     RoundCertificateView,
 )
 
-__all__ = [
-    "READABLE",
-    "SCHEMA",
-    "assumptions_of",
-    "certificate_json",
-    "comparison_messages",
-    "json_schema",
-    "method_of",
-    "read_certificate",
-    "refusals_of",
-    "round_certificate_json",
-]
-
 READABLE = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
 """What an error says of a document that is not a certificate."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["NOT_AMPLIFIED", "PARAMETERS", "RUNS", "Assumption", "Code", "Method", "Note", "RefusalReason", "Step"]
-
 
 class Assumption(StrEnum):
     """What a guarantee rests on."""

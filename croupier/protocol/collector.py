@@ -30,8 +30,6 @@ from croupier.protocol.mechanisms import Levels
 from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["collector_key_lines", "open_result", "read_collector_key", "seal_result"]
-
 _LENGTH = struct.Struct(">I")
 _BESIDE_VALUES, _BYTES_PER_VALUE, _BYTES_IN_COLUMNS = 4096, 100, 36
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["crossed", "crossed_name", "factor_names", "factors"]
-
 _BETWEEN = " × "
 _NAMES = "_x_"
 

@@ -33,23 +33,6 @@ from croupier.protocol.shown import check_shown
 from croupier.protocol.toml_file import Address, read_toml
 from croupier.protocol.v1.messages_pb2 import Signature
 
-__all__ = [
-    "CLOCKS_DIFFER_S",
-    "DEPLOYMENT_FILE",
-    "OPERATOR",
-    "Deployment",
-    "FileSignature",
-    "OperatorEntry",
-    "Pem",
-    "PrivacyLimit",
-    "RetiredIdentity",
-    "ServiceEntry",
-    "Strict",
-    "canonical_json",
-    "load_deployment",
-    "read_unchecked",
-]
-
 OPERATOR = "operator"
 DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]

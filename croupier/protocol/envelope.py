@@ -22,26 +22,6 @@ from croupier.protocol.errors import EnvelopeError
 from croupier.protocol.names import Digest, Lane, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "HOP_ACCOUNTANT",
-    "HOP_ANALYZER",
-    "HOP_COLLECTOR",
-    "HOP_RELEASE",
-    "MAX_HOPS",
-    "PROTOCOL_VERSION",
-    "SUITES",
-    "KeyPair",
-    "Label",
-    "SuiteName",
-    "check_public_key",
-    "generate_key_pair",
-    "key_id",
-    "open_many",
-    "open_sealed",
-    "overhead",
-    "seal",
-]
-
 PROTOCOL_VERSION = 1
 MAX_HOPS = 32
 # Places behind the last hop; `hop` in a label is 1..MAX_HOPS or one of these.

@@ -29,25 +29,6 @@ import grpc
 from croupier.protocol.names import RoundId
 from croupier.protocol.shown import sanitize_for_display
 
-__all__ = [
-    "TRANSIENT",
-    "Code",
-    "CroupierError",
-    "EnvelopeError",
-    "LimitError",
-    "NotCertifiedError",
-    "NotIncludedError",
-    "OtherPersonError",
-    "ProtocolError",
-    "Refusal",
-    "RetiredIdentityError",
-    "SignatureError",
-    "TicketError",
-    "UnreachableError",
-    "refusal_of",
-]
-
-
 TRANSIENT = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,

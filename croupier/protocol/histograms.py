@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["MOST_SINGLE", "columns_of", "values_of"]
-
 MOST_SINGLE = 4096
 """A histogram with more categories is published in columns."""
 

@@ -13,20 +13,6 @@ from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 from typing import Any
 
-__all__ = [
-    "ACCEPTED_LOCAL_EPSILON",
-    "KINDS_WITH_FAKES",
-    "MAX_DELTA",
-    "MAX_EPSILON",
-    "MAX_MEAN_FAKES",
-    "MIN_DELTA",
-    "MIN_EPSILON",
-    "FakeLaw",
-    "HopNoise",
-    "noise_of_counts",
-    "num_report_values",
-]
-
 MIN_EPSILON = 0.001
 MAX_EPSILON = 20.0
 MIN_DELTA = 1e-12

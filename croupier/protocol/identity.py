@@ -27,27 +27,6 @@ from croupier.protocol.errors import RetiredIdentityError, SignatureError
 from croupier.protocol.names import Digest, PrivateKey, PublicKey
 from croupier.protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
-__all__ = [
-    "Identity",
-    "Kind",
-    "Pinned",
-    "Purpose",
-    "attendance_is_authentic",
-    "document_hash",
-    "has_small_order",
-    "key_pair_of",
-    "public_key_of",
-    "read_answer",
-    "read_signed",
-    "sign_answer",
-    "sign_attendance",
-    "sign_submission",
-    "submission_is_authentic",
-    "verify_signature",
-    "verify_signed",
-]
-
-
 _PRIME = 2**255 - 19
 _ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDERS = frozenset((0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8))

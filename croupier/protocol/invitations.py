@@ -19,8 +19,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from croupier.protocol.names import NO_KEY, NO_ROUND, Digest, PrivateKey, RoundId
 
-__all__ = ["Invitation", "invitation_key", "key_of_rounds", "new_secret", "rounds_fragment"]
-
 _SECRET_BYTES = 16
 """128 bits: enough that nobody guesses one, and short enough for a QR code that a telephone reads from paper."""
 

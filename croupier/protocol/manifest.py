@@ -29,8 +29,6 @@ from croupier.protocol.surveys import Survey, check_survey_of
 from croupier.protocol.tickets import TICKET_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["RoundTerms", "canonical", "parse_terms", "state_name", "verify_manifest"]
-
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
 _TINY_LOCAL_EPSILON = 1e-9  # reports made with less show nothing; the accountant's range begins far below

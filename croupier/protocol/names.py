@@ -10,19 +10,6 @@ from typing import NewType, TypeAlias
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "NOT_ENCRYPTED",
-    "NO_KEY",
-    "NO_ROUND",
-    "Digest",
-    "HostName",
-    "Lane",
-    "PrivateKey",
-    "PublicKey",
-    "RoundId",
-    "StorageKey",
-]
-
 Lane: TypeAlias = pb.Lane.ValueType
 """LANE_JOINT, LANE_REPORT, LANE_PARAMETER or LANE_ANSWER."""
 RoundId = NewType("RoundId", str)

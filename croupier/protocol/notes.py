@@ -9,8 +9,6 @@ from typing import Protocol
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import MOST, Statement, state
 
-__all__ = ["certificate_notes", "large_delta_notes"]
-
 _ROUNDING = 1e-12
 """A sum of budgets may be this much above or below their product, relatively."""
 

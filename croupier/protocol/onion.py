@@ -26,21 +26,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 if TYPE_CHECKING:  # worker processes import this module and read no manifest
     from croupier.protocol.manifest import RoundTerms
 
-__all__ = [
-    "BUDGET_BYTES",
-    "BUDGET_RECORD_BYTES",
-    "UNOPENED",
-    "BudgetRecord",
-    "Layer",
-    "Onion",
-    "Wrapped",
-    "decode_budget",
-    "encode_budget",
-    "onion_of",
-    "split_report",
-    "ticket_item",
-]
-
 BUDGET_BYTES = 16
 _SALT_BYTES = 16
 BUDGET_RECORD_BYTES = BUDGET_BYTES + _SALT_BYTES

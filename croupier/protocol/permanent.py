@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MAX_WAVES", "PLANNED", "PermanentSeries"]
-
 MAX_WAVES = 100_000
 """The most waves of a series: one an hour for eleven years."""
 PLANNED = "planned"

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["FIELDS", "MAX_VECTORS", "ProjectiveSpace", "space_for"]
-
 FIELDS = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 """The sizes of fields: about 1 + e^v has the least error at a local budget v, so that 61 serves budgets of about 4."""
 MAX_VECTORS = 1 << 22

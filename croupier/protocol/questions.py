@@ -15,8 +15,6 @@ from croupier.protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording, check_wordings
 
-__all__ = ["ANSWER_KEY_BYTES", "Question", "choose_budget"]
-
 ANSWER_KEY_BYTES = 32
 """Sequential rounds: instead of a report a client submits a fresh Ed25519 key, which will sign its answer."""
 _SIGNATURE_BYTES = 64

@@ -9,8 +9,6 @@ import os
 import random
 from typing import Protocol
 
-__all__ = ["RandomSource", "SeededRandomForTests", "SystemRandom", "uniform_permutation"]
-
 
 class RandomSource(Protocol):
     """Independent uniform draws."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-__all__ = ["percent", "round_down", "round_up"]
-
 
 def round_up(value: float, digits: int = 6) -> str:
     """Returns a number >= 0 in that many significant digits, never below it: for all certified figures that are shown.

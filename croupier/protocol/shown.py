@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["check_shown", "sanitize_for_display", "sanitize_lines"]
-
 _MOVES = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters
     "\u2028\u2029"  # ends of lines

@@ -16,21 +16,6 @@ from croupier.protocol.codes import PARAMETERS, Assumption, Code
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject, StatementView
 
-__all__ = [
-    "MOST",
-    "SCHEMA",
-    "Statement",
-    "joined",
-    "messages_of",
-    "read_json",
-    "read_messages",
-    "schema_of",
-    "secret",
-    "state",
-    "to_prose",
-    "written_json",
-]
-
 C = TypeVar("C", bound=Code)
 C_co = TypeVar("C_co", bound=Code, covariant=True)
 

@@ -22,23 +22,6 @@ from croupier.protocol.names import Digest
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "MOST_WAVES",
-    "RESULTS_TEXTS",
-    "Period",
-    "Results",
-    "Study",
-    "StudyCalendar",
-    "StudyPromises",
-    "StudyWave",
-    "check_continues",
-    "check_wave_of",
-    "is_round_of_study",
-    "study_question_hash",
-    "study_texts_hash",
-    "wave_survey_id",
-]
-
 Period = Literal["once", "day", "week"]
 Results = Literal["public", "participants", "operator"]
 MOST_WAVES = 4096

@@ -21,18 +21,6 @@ from croupier.protocol.studies import StudyWave, check_wave_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import check_language, check_text
 
-__all__ = [
-    "MOST_QUESTIONS",
-    "LeftOut",
-    "Survey",
-    "SurveyRound",
-    "SurveyWording",
-    "budgets_within",
-    "check_survey_of",
-    "rounds_together",
-    "stated_terms_hash",
-]
-
 LeftOut = Literal["missing", "random"]
 MOST_QUESTIONS = 64
 _LEFT_OUT: dict[LeftOut, pb.LeftOut.ValueType] = {"missing": pb.LEFT_OUT_MISSING, "random": pb.LEFT_OUT_RANDOM}

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from croupier.protocol.codes import RUNS, Assumption, Code, Method, Note, RefusalReason, Step
 from croupier.protocol.rounding import round_down, round_up
 
-__all__ = ["DEVICE_STEPS", "PLAIN", "SECRETS", "TEXTS", "describe_device_step", "plain_sentence", "sentence"]
-
 Value = int | float | str
 
 TEXTS: dict[Code, str] = {

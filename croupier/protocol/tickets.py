@@ -18,19 +18,6 @@ from croupier.protocol.errors import TicketError
 from croupier.protocol.names import Digest, Lane, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "BLINDED_BYTES",
-    "BLIND_BYTES",
-    "MAX_PER_BATCH",
-    "TICKET_BYTES",
-    "TICKET_KEY_BYTES",
-    "TicketIssuer",
-    "TicketRequest",
-    "are_blinded",
-    "collect_tickets",
-    "ticket_message",
-]
-
 BLIND_BYTES = voprf.SCALAR_BYTES
 BLINDED_BYTES = voprf.ELEMENT_BYTES
 TICKET_BYTES = voprf.OUTPUT_BYTES

@@ -16,8 +16,6 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-__all__ = ["Address", "TlsAddress", "parse_toml", "read_toml", "tls_address"]
-
 M = TypeVar("M", bound=BaseModel)
 _MOST_BYTES = 1 << 18
 """The most bytes of a file that others send: half a second of parsing at most, and room for a hundred services."""

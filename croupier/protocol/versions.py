@@ -13,8 +13,6 @@ from pydantic import BaseModel
 
 from croupier.protocol.deployment import Deployment, ServiceEntry
 
-__all__ = ["another_with_this_number", "check_continues", "differences", "follow", "without_consent"]
-
 
 def check_continues(newer: Deployment, older: Deployment) -> None:
     """Checks that a version continues another one; signatures are not checked.

@@ -11,22 +11,6 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, final
 from croupier.protocol.names import RoundId
 from croupier.protocol.texts import Value
 
-__all__ = [
-    "BoundView",
-    "CertificateFields",
-    "CertificateView",
-    "CommitmentView",
-    "ComparisonView",
-    "GuaranteeView",
-    "JsonObject",
-    "LowerBoundView",
-    "PartView",
-    "RoundCertificateView",
-    "StatementView",
-    "TierView",
-    "proved_epsilon",
-]
-
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object whose keys are not known here: one of another program's format, or of a mechanism's own parameters."""
 

@@ -18,22 +18,6 @@ from pathlib import Path
 
 import rbcl
 
-__all__ = [
-    "ELEMENT_BYTES",
-    "OUTPUT_BYTES",
-    "PROOF_BYTES",
-    "SCALAR_BYTES",
-    "blind",
-    "blind_evaluate",
-    "derive_key_pair",
-    "evaluate",
-    "finalize",
-    "is_element",
-    "prove",
-    "random_scalar",
-    "verify",
-]
-
 with contextlib.suppress(OSError):  # rbcl leaves a copy of libsodium among the temporary files; Windows has it locked
     Path(rbcl._sodium._name).unlink()
 

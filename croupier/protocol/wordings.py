@@ -16,8 +16,6 @@ from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechan
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Wording", "check_language", "check_text", "check_wordings"]
-
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}")
 _MARKUP = re.compile(r"<[A-Za-z/!?]|&(#|[A-Za-z][A-Za-z0-9]*;)")
 """What HTML and XML begin a tag, a comment or an entity with. "x < 3" and "R & D" are no markup."""

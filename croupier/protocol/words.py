@@ -11,8 +11,6 @@ from pathlib import Path
 
 from croupier.protocol.names import Digest
 
-__all__ = ["NUM_WORDS", "fingerprint_words"]
-
 NUM_WORDS = 12
 _BITS = 11
 

@@ -24,8 +24,6 @@ from croupier.runtime.tasks import LaneWork, verify_and_open
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["MAX_PER_CALL", "Admission"]
-
 MAX_PENDING = 200_000
 """The most submissions that wait to be checked; more are refused for now, so that memory stays bounded."""
 MAX_PER_CALL = 2000

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "Stopwatch", "SystemClock"]
-
 
 class Clock(Protocol):
     """Wall-clock time in Unix seconds."""

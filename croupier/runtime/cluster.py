@@ -30,8 +30,6 @@ from typing import Any, NamedTuple, TypeVar
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.toml_file import tls_address
 
-__all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certificate_files", "check_scheduler"]
-
 T = TypeVar("T")
 AUTHORITY_FILE = "ca.pem"
 PATIENCE_S = 30
@@ -108,12 +106,14 @@ class Job:
 
     @classmethod
     def of(cls, sources: Sources, work: Callable[..., Any], args: tuple[Any, ...]) -> Job:
+        """Returns the job that calls `work` with `args` on a worker whose sources are the same as `sources`."""
         return cls(sources, sources.digest(), pickle.dumps((work, args)))
 
     def __repr__(self) -> str:
         return "<work of croupier>"
 
     def __call__(self) -> _Answer:
+        """Does the work; an error is part of the answer, and is not raised."""
         import dask
 
         if self.sources.digest() != self.digest:

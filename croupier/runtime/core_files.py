@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import sys
 
-__all__ = ["forbid_core_files"]
-
 _PR_SET_DUMPABLE = 4
 
 

@@ -27,19 +27,6 @@ import sqlalchemy as sa
 from croupier.protocol.names import RoundId
 from croupier.runtime.sqlite_log import overwrite_log
 
-__all__ = [
-    "DEFAULT_TIMEOUTS",
-    "IN_PARTS",
-    "Database",
-    "NotShreddedError",
-    "Timeouts",
-    "has_parts",
-    "is_outage",
-    "mark_for_shredding",
-    "open_database",
-    "why_failed",
-]
-
 _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
 _LOCK_NOT_AVAILABLE, _NO_PRIVILEGE, _NO_TABLE = "55P03", "42501", "42P01"

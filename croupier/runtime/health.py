@@ -24,8 +24,6 @@ from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 
-__all__ = ["LIVE", "PROBE_EVERY_S", "Readiness", "make_admin_server"]
-
 LIVE = "live"
 _log = logging.getLogger(__name__)
 _SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Direction", "DocumentKind", "KeyPurpose"]
-
 
 class Direction(StrEnum):
     """Whether a lane comes to this service or is sent by it."""

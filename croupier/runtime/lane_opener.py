@@ -33,8 +33,6 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, Page, Record, records_of
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "LaneOpener", "MakeLaneWork"]
-
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
 ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 500, 1000

@@ -28,9 +28,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["LaneReceiver", "LaneSource"]
-
-
 _MOST_ITEMS = 100_000_000  # where the manifest names no maximum
 
 

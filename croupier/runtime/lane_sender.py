@@ -19,8 +19,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["CHUNK_BYTES", "LaneOutput", "LaneSender", "items_per_chunk"]
-
 CHUNK_BYTES = 1024 * 1024
 
 

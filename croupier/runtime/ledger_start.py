@@ -22,8 +22,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["LedgerStart", "missing_rounds"]
-
 _log = logging.getLogger(__name__)
 _PATIENCE_S = 5.0
 """Seconds to wait for the analyzer at the start of a service; it is asked again before the first round is signed."""

@@ -22,8 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-__all__ = ["LOG_BYTES", "BoundedFile", "JsonFormatter", "log_as_json"]
-
 _EXTRAS = ("round_id", "code", "method", "state")
 _LONGEST = 2000  # a peer chooses some of the words, such as a round's name
 LOG_BYTES = 16 << 20

@@ -11,8 +11,6 @@ from croupier.protocol.errors import Code
 from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Metrics"]
-
 
 class Metrics:
     """Counts nothing. Every number is reported after the commit that made it true."""

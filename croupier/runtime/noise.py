@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["truncated_laplace"]
-
 
 def truncated_laplace(scale: float, radius: int, size: int) -> list[int]:
     """Returns `size` independent draws Z, Pr[Z = z] proportional to exp(-|z| / scale), conditioned on |Z| <= radius.

@@ -22,8 +22,6 @@ from croupier.runtime.service_directory import Secrets
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.waiting import WaitingRounds
 
-__all__ = ["Peers"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from croupier.protocol.onion import onion_of
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.tasks import LaneWork, open_layer
 
-__all__ = ["BehindTheChain", "Position", "own_layer"]
-
 
 class Position(Protocol):
     """The position of a role in the chain of a round."""

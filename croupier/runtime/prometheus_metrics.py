@@ -27,8 +27,6 @@ from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.metrics import Metrics
 
-__all__ = ["MetricsPort", "PrometheusMetrics"]
-
 # These would publish when the first submission of a kind came.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)

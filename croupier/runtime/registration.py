@@ -12,8 +12,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import Admission
 from croupier.runtime.peers import Peers
 
-__all__ = ["Registration"]
-
 
 class Registration:
     """The operator's calls that change a roster."""

@@ -12,11 +12,10 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.round_control import BEFORE_CERTIFICATE, OPENED_WITHIN_S, RoundControl
 from croupier.runtime.round_engine import FINAL_STATES, RoundEngine
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.transaction import RoundRow, Transaction
-
-__all__ = ["Retention"]
+from croupier.runtime.transaction import Transaction
 
 _log = logging.getLogger(__name__)
 _EVERY_S = 600.0

@@ -19,12 +19,11 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import peak_memory_bytes
-
-__all__ = ["BEFORE_CERTIFICATE", "OPENED_WITHIN_S", "RoundControl", "envelope_keys", "is_before_certificate"]
 
 _VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is asked for often
 OPENED_WITHIN_S = 24 * 3600

@@ -17,12 +17,11 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.transaction import Transaction
 from croupier.runtime.waiting import WaitingRounds, about
-
-__all__ = ["FINAL_STATES", "RoundEngine", "StateStep"]
 
 _log = logging.getLogger(__name__)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0

@@ -15,8 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import MECHANISMS
 
-__all__ = ["Rules"]
-
 _Hour = Annotated[int, Field(ge=0, le=24)]
 
 

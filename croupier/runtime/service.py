@@ -19,8 +19,6 @@ from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.store import Store
 
-__all__ = ["RoundService"]
-
 
 class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer):
     """A role: parts that know nothing of each other's insides, and calls that are passed to them.

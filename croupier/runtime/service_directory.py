@@ -29,20 +29,6 @@ from croupier.protocol.names import NOT_ENCRYPTED, PrivateKey, StorageKey
 from croupier.protocol.toml_file import Address, TlsAddress, read_toml
 from croupier.runtime.rules import Rules
 
-__all__ = [
-    "CLUSTER_DIRECTORY",
-    "PENDING",
-    "SETTINGS_FILE",
-    "Secrets",
-    "ServiceSettings",
-    "identity_keys",
-    "load_secrets",
-    "load_settings",
-    "not_pinned",
-    "seal_key",
-    "storage_key_of",
-]
-
 SETTINGS_FILE = "service.toml"
 CLUSTER_DIRECTORY = "cluster"
 PENDING = "pending-"

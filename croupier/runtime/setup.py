@@ -13,8 +13,6 @@ from croupier.runtime.service_directory import NoiseLimit, Secrets
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["ServiceSetup"]
-
 
 @dataclass(frozen=True)
 class ServiceSetup:

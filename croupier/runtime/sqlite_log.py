@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["overwrite_log"]
-
 _HEADER, _FRAME_HEADER = 32, 24
 _SALTS_IN_HEADER, _SALTS_IN_FRAME, _SALTS = 16, 8, 8
 BLOCK = 1 << 20

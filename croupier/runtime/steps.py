@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["StoreStep"]
-
 
 class StoreStep(StrEnum):
     """What a transaction does, in the words of the log; grouped by the part that runs it."""

@@ -6,27 +6,6 @@ import sqlalchemy as sa
 
 from croupier.runtime.database import has_parts
 
-__all__ = [
-    "CHUNKS",
-    "CLIENTS",
-    "COSTS",
-    "DOCUMENTS",
-    "ENDS",
-    "FORGETTING",
-    "INVITED",
-    "KEYS",
-    "LEDGER_START",
-    "METADATA",
-    "OPENED",
-    "PREPARED",
-    "PROBE",
-    "REVOKED",
-    "ROUNDS",
-    "STUDIES",
-    "STUDY_ROUNDS",
-    "SUBMISSIONS",
-]
-
 METADATA = sa.MetaData()
 ROUNDS = sa.Table(
     "rounds",

@@ -18,19 +18,6 @@ from croupier.protocol.names import Digest, PrivateKey
 from croupier.protocol.tickets import are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = [
-    "DOES_NOT_OPEN",
-    "HASH_BYTES",
-    "NO_TICKET",
-    "OPENED",
-    "LaneWork",
-    "Page",
-    "Record",
-    "open_layer",
-    "records_of",
-    "verify_and_open",
-]
-
 HASH_BYTES = 32
 OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 

@@ -19,12 +19,10 @@ from croupier.runtime.rows.keys import KeyRows
 from croupier.runtime.rows.opened import OpenedRows
 from croupier.runtime.rows.retention import RetentionRows
 from croupier.runtime.rows.roster import RosterRows
-from croupier.runtime.rows.rounds import RoundRow, RoundRows
-from croupier.runtime.rows.shredding import ChunkPlace, ShreddingRows
+from croupier.runtime.rows.rounds import RoundRows
+from croupier.runtime.rows.shredding import ShreddingRows
 from croupier.runtime.rows.studies import StudyRows
 from croupier.runtime.tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS
-
-__all__ = ["ChunkPlace", "RoundRow", "Transaction"]
 
 
 class Transaction(

@@ -7,8 +7,6 @@ import logging
 from croupier.protocol.errors import Refusal
 from croupier.protocol.names import RoundId
 
-__all__ = ["WaitingRounds", "about"]
-
 _log = logging.getLogger(__name__)
 
 

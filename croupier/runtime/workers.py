@@ -27,8 +27,6 @@ from typing import Any, TypeVar
 from croupier.net.shares import FairQueue, current_call
 from croupier.runtime.core_files import forbid_core_files
 
-__all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
-
 T = TypeVar("T")
 _CHUNK = 500
 _NICE = 5

@@ -16,8 +16,6 @@ from croupier.show.drawing import draw_tiers
 from croupier.show.notebook import folded_list, html_table, paragraph
 from croupier.show.text import note_lines
 
-__all__ = ["certificate_html", "plot_certificate"]
-
 
 def plot_certificate(certificate: Certificate, axes: Any = None) -> Any:
     """Draws a certificate; see `Certificate.plot`."""

@@ -23,21 +23,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.views.cross_tables import CrossTableView, ShareView, SumView
 from croupier.show.views.results import NumberView, ResultView
 
-__all__ = [
-    "add_sums",
-    "add_table",
-    "cross_table",
-    "cross_table_lines",
-    "cross_tables",
-    "has_table",
-    "share_model",
-    "sum_numbers",
-    "sum_of",
-    "sums_table",
-    "within_numbers",
-    "written_share",
-]
-
 _MOST_CELLS = 400
 """More cells take minutes: every pair of them has a covariance."""
 

@@ -9,8 +9,6 @@ from croupier.protocol.views import BoundView, proved_epsilon
 from croupier.show.tables import assumptions_line, counted, epsilon_of
 from croupier.show.views.demonstration import DemoView
 
-__all__ = ["PLANNED", "composition_lines", "privacy_cost_table", "stage_seconds_table"]
-
 PLANNED = "All rounds were planned before the first result."
 """What the costs of a demonstration's rounds together assume."""
 _MOST_COLUMNS = 4

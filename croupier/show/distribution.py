@@ -13,8 +13,6 @@ from typing import Any
 from croupier.show.views.distributions import DistributionView, QuantileView
 from croupier.show.views.results import NumberView, ResultView
 
-__all__ = ["QUANTILES", "quantile", "quantile_name", "shares_of", "statistics_of", "with_quantiles"]
-
 MEDIAN = 0.5
 QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)
 """Those that a result shows without being asked."""

@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from croupier.accountant import Plan
     from croupier.accountant.spending import BudgetsTold, Spent
 
-__all__ = [
-    "noise_json",
-    "part_of_page",
-    "plan_json",
-    "round_json",
-    "services_json",
-    "spent_json",
-    "status_json",
-    "terms_json",
-    "write_json",
-    "write_part",
-]
-
 _UNREACHABLE = "UNREACHABLE"
 """Shown instead of a state for a service that does not answer."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["CERTIFIED", "COMPARED", "MEASURED", "OTHERS", "draw_curve", "draw_tiers"]
-
 CERTIFIED, MEASURED, COMPARED = "#2a6f97", "#b8336a", "#c9d6df"
 OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 

@@ -15,19 +15,6 @@ from croupier.show.text import note_lines
 from croupier.show.views.demonstration import DemoView
 from croupier.show.views.results import Precision, ResultView, level_of, numbers_of
 
-__all__ = [
-    "answers_table",
-    "clamping_line",
-    "data_notes_of",
-    "distribution_tables",
-    "estimates_table",
-    "hop_line",
-    "notes_of",
-    "precision_line",
-    "remarks",
-    "result_remarks",
-]
-
 _MOST_LEVELS = 40
 """Levels of a histogram that are printed."""
 _FEW_ROUNDS = 4

@@ -16,9 +16,9 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
-from croupier.accountant.planner import standard_error
 from croupier.accountant.recertification import certify_again, conditions_of, hop_noise_of, why_not_again
 from croupier.accountant.results import Grade, TierCertificate
 from croupier.protocol.certificates import READABLE
@@ -32,8 +32,6 @@ from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import note_lines, tier_budget
 from croupier.show.views.explanation import ExplanationView, PromiseView
 from croupier.show.views.results import ResultView
-
-__all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
 SECONDS = 5.0
 """For each change that is computed: after this many seconds no slower bound is begun."""

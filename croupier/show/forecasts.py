@@ -18,23 +18,6 @@ from croupier.protocol.views import StatementView
 from croupier.show.tables import counted
 from croupier.show.views.ledger import BudgetsToldView, LedgerView
 
-__all__ = [
-    "CountView",
-    "ForecastView",
-    "OutcomeView",
-    "QuestionForecastView",
-    "SurveyForecastView",
-    "budgets_line",
-    "closing_lines",
-    "forecast_json",
-    "forecast_table",
-    "ledger_json",
-    "ledger_line",
-    "survey_forecast_json",
-    "survey_forecast_lines",
-    "survey_forecast_table",
-]
-
 _ASSUMED = (
     "At most this is certified if every message arrives; a forecast promises nothing, the certificate does. Error: the "
     "standard error of a share, or of a mean on a range of 1, from the noise alone."

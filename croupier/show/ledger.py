@@ -12,16 +12,6 @@ from croupier.show.tables import counted
 from croupier.show.views.ledger import LedgerView, SpentView
 from croupier.show.views.rounds import NoiseSpentView
 
-__all__ = [
-    "MOST_FORECAST",
-    "MoreRoundsView",
-    "RoundsLeftView",
-    "left_lines",
-    "noise_line",
-    "spent_rests_on",
-    "spent_table",
-]
-
 MOST_FORECAST = 1000
 """No more further rounds are counted: by then the plans have changed."""
 

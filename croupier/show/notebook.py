@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-__all__ = ["folded_list", "html_sections", "html_table", "paragraph"]
-
 
 def html_table(caption: str, rows: Sequence[Mapping[str, str]]) -> str:
     """Returns a table with a caption; the first row's keys are the header."""

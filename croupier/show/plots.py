@@ -28,18 +28,6 @@ from croupier.show.views.results import level_of, numbers_of
 from croupier.show.views.throughput import ThroughputRowView
 from croupier.show.views.training import EpochView, TrainingView
 
-__all__ = [
-    "check_plot_file",
-    "figure_file",
-    "plot_answers",
-    "plot_comparison",
-    "plot_experiment",
-    "plot_privacy_curve",
-    "plot_study",
-    "plot_throughput",
-    "plot_training",
-]
-
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black", "marker": "."}
 _MARKERS = ("s", "D", "^", "P", "X", "*")
 _LETTERS_BELOW = 48

@@ -13,8 +13,6 @@ from croupier.show.drawing import draw_curve
 from croupier.show.notebook import folded_list, html_table, paragraph
 from croupier.show.text import note_lines
 
-__all__ = ["plot_profile", "profile_html"]
-
 
 def plot_profile(profile: CertifiedProfile, axes: Any = None) -> Any:
     """Draws a curve; see `CertifiedProfile.plot`."""

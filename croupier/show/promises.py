@@ -15,8 +15,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.surveys import budgets_within
 
-__all__ = ["Promises", "certificate_lines", "promises_of", "study_lines"]
-
 
 @dataclass(frozen=True)
 class Promises:

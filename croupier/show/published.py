@@ -23,8 +23,6 @@ from croupier.show.views.distributions import DistributionView, SharesView
 from croupier.show.views.questions import QuestionView
 from croupier.show.views.results import ClampingView, Precision, ResultView
 
-__all__ = ["publication_json"]
-
 _PRECISIONS = {
     pb.PRECISION_USABLE: Precision.USABLE,
     pb.PRECISION_COVERS_RANGE: Precision.COVERS_RANGE,

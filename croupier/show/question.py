@@ -9,8 +9,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.views import JsonObject
 from croupier.show.views.questions import QuestionView, WordingView
 
-__all__ = ["question_json"]
-
 _TOO_LARGE = ("vector", "parameters")
 """Parts of a vector's task that are left out: megabytes of a model, which no person reads."""
 

@@ -38,8 +38,6 @@ from croupier.show.views.results import NumberView, ResultView
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["ReportRound", "report_of"]
-
 _TEMPLATES = Path(__file__).parent / "templates"
 _AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Where the axis of a histogram may end, else at 1: round numbers, whose half is one that can be read as well."""

@@ -20,19 +20,6 @@ from croupier.show.views.questions import BudgetView, TermsView, WordingView
 from croupier.show.views.rounds import OverviewView, RoundView, ServiceView
 from croupier.show.views.text import SectionView
 
-__all__ = [
-    "deadline",
-    "describe_device_step",
-    "duration",
-    "proposed_text",
-    "right_at_most_line",
-    "rounds_text",
-    "services_text",
-    "terms_sections",
-    "terms_text",
-    "values_of",
-]
-
 _MOST_BUDGETS = 20
 _MOST_LABELS = 12
 _BAR = 30

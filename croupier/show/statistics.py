@@ -29,17 +29,6 @@ from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.views.questions import QuestionView, WordingView
 from croupier.show.views.results import NumberView, Precision, ResultView, numbers_of
 
-__all__ = [
-    "Difference",
-    "Number",
-    "Statistic",
-    "differences",
-    "halving_line",
-    "halving_lines",
-    "halving_remarks",
-    "statistic",
-]
-
 _SHARES = ("rr", "krr", "pgr", "choices")
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"

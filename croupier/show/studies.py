@@ -14,17 +14,6 @@ from croupier.protocol.views import GuaranteeView
 from croupier.show.tables import counted
 from croupier.show.text import note_lines, sections_text
 
-__all__ = [
-    "PlannedTierView",
-    "StudyPlanView",
-    "StudyView",
-    "StudyWaveView",
-    "plan_lines",
-    "plan_tables",
-    "study_json",
-    "study_text",
-]
-
 _EVERY = {"once": "once", "day": "every day", "week": "every week"}
 _MOST_LISTED = 12
 

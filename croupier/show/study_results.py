@@ -20,20 +20,6 @@ from croupier.show.text import note_lines
 from croupier.show.views.questions import QuestionView
 from croupier.show.views.results import ResultView, level_of, numbers_of
 
-__all__ = [
-    "StudyDifferenceView",
-    "StudyResultsView",
-    "StudyRowView",
-    "WaveView",
-    "differences_between",
-    "differences_table",
-    "results_lines",
-    "rows_of_result",
-    "rows_without_result",
-    "study_csv",
-    "study_results_table",
-]
-
 _DIGITS = 4
 _LATE_S = 60.0
 """Seconds after which an opening is said to be late."""

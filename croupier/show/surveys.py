@@ -21,8 +21,6 @@ from croupier.show.views.questions import TermsView, WordingView
 from croupier.show.views.surveys import OneHonestHopView, SurveyBudgetView, SurveyView
 from croupier.show.views.text import SectionView
 
-__all__ = ["LEFT_OUT_TEXTS", "survey_json", "survey_text", "survey_wordings_json", "wording_json"]
-
 LEFT_OUT_TEXTS = {
     "missing": "A question that a person left out was not sent: the number of people at each question shows how many "
     "did that.",

@@ -17,17 +17,6 @@ from croupier.show.text import tier_budget
 if TYPE_CHECKING:
     from croupier.accountant import Certificate, Comparison
 
-__all__ = [
-    "assumptions_line",
-    "certificate_table",
-    "comparison_notes",
-    "counted",
-    "curve_assumptions",
-    "epsilon_of",
-    "privacy_curve_table",
-    "steps_table",
-]
-
 _MOST_TIERS = 20
 
 

@@ -12,8 +12,6 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.views import StatementView
 from croupier.show.views.text import SectionView
 
-__all__ = ["GLUE", "note_lines", "sections_text", "tier_budget", "wrapped"]
-
 GLUE = "\0"
 """A space at which no line may end; `wrapped` puts the space there."""
 _PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)")

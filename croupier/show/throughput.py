@@ -8,8 +8,6 @@ from rich.table import Table
 
 from croupier.show.views.throughput import ThroughputRowView
 
-__all__ = ["throughput_table"]
-
 
 def throughput_table(rows: Sequence[ThroughputRowView]) -> Table:
     """Returns the costs of a round, one column per number of users."""

@@ -9,8 +9,6 @@ from croupier.show.tables import counted
 from croupier.show.text import tier_budget
 from croupier.show.views.training import TrainingView
 
-__all__ = ["training_assumptions", "training_remark", "training_table"]
-
 
 def training_table(result: TrainingView) -> Table:
     """Returns the last epoch of a training, and what it cost by local budget.

@@ -22,8 +22,6 @@ from croupier.analyzer.estimates import Fakes
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.mechanisms.kary_response import OPEN
 
-__all__ = ["Discovery", "DiscoverySettings", "Level", "holders_found", "threshold"]
-
 _NEGLECTED = 1e-15
 """Probability that is cut off at either end of a binomial law, and added to every tail."""
 _ROUNDING = 1 + 1e-9

@@ -22,8 +22,6 @@ from croupier.protocol.views import JsonObject
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.study.journal import Step, StudyJournal
 
-__all__ = ["KeptWaves", "WaitUntil"]
-
 WaitUntil = Callable[[RoundTerms, float], Awaitable[None]]
 """Waits while people answer a round: called with its terms and the Unix seconds at which it will be closed."""
 _PATIENCE_S = 600.0

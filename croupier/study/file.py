@@ -13,8 +13,6 @@ from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.studies import MOST_WAVES, Period, Results, StudyCalendar, StudyWave, wave_survey_id
 from croupier.protocol.toml_file import read_toml
 
-__all__ = ["DEFAULT_TOTAL_DELTA", "CalendarFile", "StudyFile", "read_study_file"]
-
 DEFAULT_TOTAL_DELTA = 1e-5
 """The δ of all waves together: ten times that of one round, so that a filter has room for the tails of many rounds."""
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}

@@ -22,8 +22,6 @@ from typing import Literal, get_args
 from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.views import JsonObject
 
-__all__ = ["Entry", "Step", "StudyJournal", "WaveRecord", "read_journal", "wave_records"]
-
 Step = Literal["open", "opened", "close", "closed", "published", "missed", "stopped"]
 """`open` and `close` are written before, the others after; `published` once the outcome of every round is known."""
 ENDED: tuple[Step, ...] = ("published", "missed")

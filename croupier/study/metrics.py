@@ -11,8 +11,6 @@ from croupier.accountant.spending import Limit
 from croupier.operator.surveys import round_of
 from croupier.study.results import StudyState, study_state
 
-__all__ = ["GAUGES", "StudyMetrics", "waves_borne"]
-
 _MOST_WAVES = 1000
 GAUGES = (
     ("waves", "Waves of the study by what has become of them.", ("study", "state")),

@@ -33,8 +33,6 @@ from croupier.protocol.rounding import round_down, round_up
 from croupier.study.file import StudyFile
 from croupier.study.versions import describe_study
 
-__all__ = ["PlannedQuestion", "PlannedTier", "PlannedTotal", "StudyPlan", "plan_study"]
-
 _DAYS = {"once": 0, "day": 1, "week": 7}
 _Z = NormalDist().inv_cdf(0.975)
 _STEPS = 14

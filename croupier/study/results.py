@@ -43,8 +43,6 @@ from croupier.study.versions import (
     version_of_wave,
 )
 
-__all__ = ["PlayedWave", "StudyState", "study_state", "study_view"]
-
 
 @dataclass(frozen=True)
 class PlayedWave:

@@ -20,6 +20,7 @@ from croupier.client.rounds import fetch_signed_result, read_publication
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
 from croupier.operator.rounds import Operator
+from croupier.operator.studies import studies_folder
 from croupier.operator.survey_plans import LimitReachedError, open_survey
 from croupier.operator.surveys import close_survey, kept_survey, withdraw_survey
 from croupier.protocol.codes import RefusalReason
@@ -33,9 +34,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import JsonObject
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.study.journal import StudyJournal, WaveRecord
-from croupier.study.versions import StudyVersion, kept_versions, studies_folder, version_of_wave
-
-__all__ = ["PATIENCE_S", "StudyRun", "StudyStoppedError", "result_file"]
+from croupier.study.versions import StudyVersion, kept_versions, version_of_wave
 
 PATIENCE_S = 3600.0
 """Seconds after the close of a wave for which the outcome of a round is waited for: half of what the calendar leaves

@@ -23,19 +23,6 @@ from croupier.protocol.surveys import Survey, SurveyRound
 from croupier.study.file import StudyFile
 from croupier.study.journal import read_journal, wave_records
 
-__all__ = [
-    "StudyVersion",
-    "change_study",
-    "collector_key_file",
-    "describe_study",
-    "journal_file",
-    "kept_studies",
-    "kept_versions",
-    "start_study",
-    "studies_folder",
-    "version_of_wave",
-]
-
 _SUITE = "x25519-sha256-chacha20poly1305"
 
 

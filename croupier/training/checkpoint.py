@@ -23,8 +23,6 @@ from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 from croupier.training.simulation import Simulated
 
-__all__ = ["Checkpoint", "Progress", "SimulationCheckpoint"]
-
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 """What torch and json raise for bytes that are something else."""

@@ -14,24 +14,6 @@ from pathlib import Path
 
 from croupier.deploy.local.budget_groups import parse_budget_groups
 
-__all__ = [
-    "DATASETS",
-    "DEFAULT_BUDGETS",
-    "FEATURES",
-    "FITTED_FEATURES",
-    "FITTED_FROM_USERS",
-    "MODELS",
-    "NUMBER_LEARNING_RATES",
-    "TABLE_FEATURES",
-    "StepRule",
-    "TrainingConfig",
-    "TrainingSettings",
-    "check_choice",
-    "check_model",
-    "is_table",
-    "with_range",
-]
-
 DATASETS = ("digits", "mnist")
 FEATURES = ("pixels", "dct", "scattering", "pca")
 """What images can be put into."""

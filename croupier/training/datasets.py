@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from croupier.training.config import DATASETS, FEATURES, check_choice
 from croupier.training.scattering import scattering
 
-__all__ = ["Dataset", "Examples", "load_dataset", "with_features"]
-
 _DCT_SIDE = 8
 _PCA_COMPONENTS = 60
 _SPLIT_SEED = 7

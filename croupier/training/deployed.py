@@ -46,8 +46,6 @@ from croupier.training.descent import Descent, evaluate
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 
-__all__ = ["DeployedRun", "NotGrantedError", "SequentialRun", "Silos", "StepReport"]
-
 _WAIT_S = 300.0
 
 

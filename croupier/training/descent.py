@@ -17,8 +17,6 @@ from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
 from croupier.training.models import squared_error
 
-__all__ = ["Descent", "DescentState", "OptimizerFactory", "ScheduleFactory", "TorchDescent", "evaluate"]
-
 OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 """Makes the optimizer of the parameters, such as functools.partial(torch.optim.Adam, lr=0.01)."""
 ScheduleFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]

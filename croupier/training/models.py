@@ -10,8 +10,6 @@ import torch
 from croupier.client.gradients import FlatModel, Loss
 from croupier.training.config import MODELS, check_choice, check_model
 
-__all__ = ["load_model", "new_module", "squared_error"]
-
 _HIDDEN = 128
 
 

@@ -16,8 +16,6 @@ from croupier.show.plots import plot_training
 from croupier.show.views.training import TrainingCertificateView, TrainingNoiseView, TrainingSettingView, TrainingView
 from croupier.training.privacy import Spending
 
-__all__ = ["EpochRecord", "NoiseComparison", "TrainingOutcome"]
-
 
 @dataclass(frozen=True)
 class EpochRecord:

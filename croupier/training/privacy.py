@@ -31,8 +31,6 @@ from croupier.protocol.statements import Statement, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.training.config import FITTED_FEATURES
 
-__all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
-
 
 @dataclass(frozen=True)
 class Conditions:

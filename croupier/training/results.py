@@ -24,8 +24,6 @@ from croupier.training.models import new_module
 from croupier.training.outcome import TrainingOutcome
 from croupier.training.runner import Reports, train
 
-__all__ = ["PARTS", "Setting", "run_setting", "write_page"]
-
 _CLIENTS, _SILO_CLIP, _SILO_DELTA = 100, 2.0, 1e-5
 _USER_DELTA = 1e-6
 _BUDGET_SEED = 2024

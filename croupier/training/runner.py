@@ -43,8 +43,6 @@ from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending,
 from croupier.training.simulation import Simulated, shares_of, silo_epochs, user_epochs
 from croupier.training.subject import Subject, subject_of_config, subject_of_module
 
-__all__ = ["Reports", "run_training", "train"]
-
 _MOST_FORECAST_EPOCHS = 100_000
 
 

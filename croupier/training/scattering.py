@@ -15,8 +15,6 @@ from functools import cache
 import torch
 from torch.nn.functional import conv2d, interpolate
 
-__all__ = ["COMPONENTS", "scattering"]
-
 COMPONENTS = 120
 _SIDE, _WINDOWS, _DIRECTIONS = 28, 7, 8
 _WAVELETS = ((0.8, 0.75 * math.pi, 7, 1), (1.6, 0.375 * math.pi, 11, 2), (3.2, 0.1875 * math.pi, 21, 4))

@@ -16,8 +16,6 @@ from croupier.client.gradients import FlatModel
 from croupier.training.datasets import Examples
 from croupier.training.descent import Descent
 
-__all__ = ["Simulated", "hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
-
 _ENTRIES_AT_ONCE = 2**25
 
 

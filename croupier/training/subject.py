@@ -22,8 +22,6 @@ from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory
 from croupier.training.models import load_model, squared_error
 from croupier.training.tables import load_table
 
-__all__ = ["Subject", "subject_of_config", "subject_of_module"]
-
 _READ_AT_ONCE = 1024
 
 

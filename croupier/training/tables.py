@@ -24,8 +24,6 @@ from croupier.deploy.local.sheets import MOST_CELLS, Frame, open_table
 from croupier.training.config import TABLE_FEATURES, check_choice, with_range
 from croupier.training.datasets import Dataset, Examples
 
-__all__ = ["load_table"]
-
 _SPLIT_SEED = 7
 _FEWEST, _MOST_CLASSES = 10, 1000
 _LARGEST = 1e6

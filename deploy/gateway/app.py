@@ -41,8 +41,6 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEnt
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import services_pb2 as rpc
 
-__all__ = ["GATEWAY_PATHS", "make_app"]
-
 _log = logging.getLogger(__name__)
 _SLOTS = 15
 """Calls at once, 3 of one address. To a service the gateway is one address, and can send 16 messages at once there."""

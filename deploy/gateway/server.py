@@ -14,8 +14,6 @@ from croupier.net.transport import TLS, Transport
 from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.logs import log_as_json
 
-__all__ = ["make_gateway", "serve_gateway"]
-
 
 def make_gateway(
     directory: Path, where: WebAddress, origins: Sequence[str] = (), transport: Transport = TLS

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["GSPA_BUDGETS", "HOP_NOISE_BUDGETS", "BudgetGroup", "parse_budget_groups"]
-
 GSPA_BUDGETS = "0.5:54,1:37,2:9"
 """The conservative, the moderate and the liberal participants of GSPA's experiments."""
 HOP_NOISE_BUDGETS = "4,6,8"

@@ -16,8 +16,6 @@ from croupier.show.documents import terms_json
 from croupier.show.published import publication_json
 from croupier.show.views.questions import TermsView
 
-__all__ = ["FLEET", "client_of", "terms_of", "verify_directory"]
-
 FLEET = "fleet"
 """The directory of the fleets' outbox, inside the deployment's directory."""
 _PATIENCE_S = 30.0

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from croupier.operator.keys import make_cluster_keys
 
-__all__ = ["LocalCluster", "local_cluster"]
-
 _COMMAND = """
 import os, signal, sys, threading
 

@@ -14,8 +14,6 @@ from itertools import islice
 
 from croupier.protocol.crossed import crossed
 
-__all__ = ["Columns", "Rows"]
-
 Rows = tuple[list[str], Iterator[tuple[int, list[str]]]]
 """The names of the columns, and each row with its line."""
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)

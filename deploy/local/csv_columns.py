@@ -21,8 +21,6 @@ from croupier.deploy.local.columns import Columns, Rows
 if TYPE_CHECKING:
     from _csv import Reader
 
-__all__ = ["CsvFile"]
-
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _FIRST = 50
 """This many rows decide which separator a file has."""

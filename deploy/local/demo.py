@@ -22,8 +22,6 @@ from croupier.protocol.statements import joined
 from croupier.runtime.workers import WorkerPool
 from croupier.show.views.demonstration import DemoView
 
-__all__ = ["DemoProgress", "ask_planned", "run_demo"]
-
 DemoProgress = Callable[[str, int, int], None]
 
 

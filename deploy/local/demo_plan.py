@@ -11,8 +11,6 @@ from croupier.deploy.local.demo_questions import DemoQuestion
 from croupier.deploy.local.population import Participants, PopulationFile, Rows, read_groups, read_population
 from croupier.operator.round_settings import RoundSettings, check_settings
 
-__all__ = ["DemoPlan", "PlannedRound", "plan_demo"]
-
 
 @dataclass(frozen=True)
 class PlannedRound:

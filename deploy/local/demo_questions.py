@@ -14,8 +14,6 @@ from croupier.deploy.local.sheets import open_table
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 
-__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoQuestion", "ask_about", "questions_on"]
-
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"
 
 

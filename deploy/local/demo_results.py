@@ -22,8 +22,6 @@ from croupier.show.published import publication_json
 from croupier.show.views.demonstration import DemoView, TogetherView
 from croupier.show.views.results import ResultView
 
-__all__ = ["ComparedQuestion", "data_notes", "demo_json", "published_at_random", "truth_of"]
-
 
 @dataclass(frozen=True)
 class ComparedQuestion:

@@ -35,8 +35,6 @@ from croupier.study.results import study_state, study_view
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file, start_study
 
-__all__ = ["STUDY", "DemoStudy", "Truth", "play_study", "study_file", "wave_rows"]
-
 STUDY = "marriage"
 WAVES = 4
 PEOPLE = 700

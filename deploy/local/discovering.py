@@ -43,9 +43,6 @@ from croupier.show.views.discovery import DiscoveryView
 from croupier.study.discovery import Discovery, DiscoverySettings, Level
 from croupier.study.discovery_waves import KeptWaves, WaitUntil
 
-__all__ = ["Discovered", "WaveTerms", "discover", "discover_among_participants", "discover_deployed"]
-
-
 LEAST_TO_RETURN = 0.9
 """The part of the first wave's people whom each later wave of participants needs: with fewer it would cost more than
 was fixed beforehand, and is refused. A tenth fewer people cost about 5 % of epsilon in every discovery."""

@@ -18,8 +18,6 @@ from croupier.protocol.names import RoundId
 from croupier.runtime.workers import WorkerPool
 from croupier.show.views.throughput import FleetOutcomeView, FleetView
 
-__all__ = ["Fleet", "FleetOutcome", "count_up_to", "fleet_json", "fleet_of", "submit_file"]
-
 
 @dataclass(frozen=True)
 class Fleet:

@@ -21,15 +21,6 @@ from croupier.protocol.crossed import crossed, crossed_name
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 
-__all__ = [
-    "Participants",
-    "PopulationFile",
-    "Rows",
-    "guess_question",
-    "read_groups",
-    "read_population",
-]
-
 _MAX_CATEGORIES = 1024
 """The most values of a column that becomes a histogram."""
 _MAX_GROUPS = 64

@@ -25,8 +25,6 @@ from croupier.operator.keys import free_addresses, make_deployment, signed_here
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, PrivacyLimit
 from croupier.runtime.service_directory import SETTINGS_FILE
 
-__all__ = ["LocalDeployment", "temporary_deployment"]
-
 _PROCESSES = "processes.json"
 _START_S = 60.0
 """Seconds in which a started service must say that it is ready."""

@@ -26,8 +26,6 @@ from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
 from croupier.show.views.rounds import ServiceView
 
-__all__ = ["Play", "RoundOutcome", "play_round", "players"]
-
 
 class Play(Protocol):
     """Plays one round with the users it is given; see `play_round`."""

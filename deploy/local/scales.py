@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["in_order", "parse_orders"]
-
 _SCALES = tuple(
     tuple(scale.split(";"))
     for scale in (

@@ -13,8 +13,6 @@ from zipfile import BadZipFile, ZipFile
 from croupier.deploy.local.columns import Columns, Rows
 from croupier.deploy.local.csv_columns import CsvFile
 
-__all__ = ["MOST_CELLS", "ExcelFile", "Frame", "open_table", "read_lines"]
-
 _MOST_UNPACKED = 32 << 20
 """The most bytes of an Excel file when it is unpacked, some 800,000 cells; a CSV file has room for more."""
 MOST_CELLS = 10_000_000

@@ -34,8 +34,6 @@ from croupier.show.report import ReportRound, report_of
 from croupier.show.statistics import statistic
 from croupier.show.views.results import ResultView
 
-__all__ = ["SimulatedQuestion", "SimulatedRow", "Simulation", "simulate"]
-
 
 @dataclass(frozen=True)
 class SimulatedQuestion:

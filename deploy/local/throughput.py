@@ -40,8 +40,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool, peak_memory_bytes
 from croupier.show.views.throughput import ConditionsView, ThroughputRowView, ThroughputView
 
-__all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
-
 SUITE = "x25519-sha256-chacha20poly1305"
 _PART, _SIGNED_BYTES = 250, 80
 """The most submissions per task of a worker, and the bytes of a message that the bench signs."""

@@ -34,8 +34,6 @@ from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["Enrol", "FleetReport", "Progress", "run_fleet"]
-
 Enrol = Callable[[Sequence[PublicKey]], Awaitable[object]]
 Progress = Callable[[int], None]
 _CHUNK, _FEWEST = 500, 100

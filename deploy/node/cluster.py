@@ -11,8 +11,6 @@ from pathlib import Path
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files, check_scheduler
 from croupier.runtime.core_files import forbid_core_files
 
-__all__ = ["run_scheduler", "run_workers"]
-
 _SETTINGS = {
     "distributed.comm.require-encryption": True,
     "distributed.comm.tls.min-version": 1.3,

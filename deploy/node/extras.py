@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["check_installed", "missing_library"]
-
 _SERVICE = ("service", "shuffler", "analyzer", "accountant", "operator", "demo", "console")
 _EXTRAS_OF = {
     "torch": ("sgd",),

@@ -15,8 +15,6 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-__all__ = ["is_ready"]
-
 _PATIENCE_S = 4.0
 """Seconds that a service has to answer a probe."""
 

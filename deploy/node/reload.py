@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["FileWatch"]
-
 _log = logging.getLogger(__name__)
 _EVERY_S = 0.5
 """Seconds between two looks at whether a file has changed."""

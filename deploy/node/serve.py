@@ -50,8 +50,6 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool, collect_rarely
 
-__all__ = ["RunningService", "serve"]
-
 GRACE_S = 5.0
 """Seconds in which calls in progress may end when the service stops."""
 _WORK = {
@@ -252,6 +250,7 @@ def _offered(service: RoundService) -> list[str]:
 
 
 async def serve_until_stopped(name: str, directory: Path, workers: int | None, until_end_of_input: bool) -> None:
+    """Runs the service `name` until SIGTERM, SIGINT or, where asked, the end of standard input."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

@@ -16,8 +16,6 @@ from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["VersionLog", "VersionWatch"]
-
 EVERY_S = 60.0
 """Seconds between two looks for newer versions of the manifest."""
 _log = logging.getLogger(__name__)

@@ -18,16 +18,6 @@ from typing import NamedTuple
 
 from croupier.protocol.deployment import Deployment
 
-__all__ = [
-    "PAGE_PATH",
-    "Served",
-    "deployment_document",
-    "page_hash",
-    "participant_page",
-    "served_pages",
-    "versions_document",
-]
-
 PAGE_PATH = "/participate/"
 _FORMAT = 2
 """The version of the form of these documents, which the participants' page checks."""

@@ -12,8 +12,6 @@ from string import Template
 from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Place, Resources
 from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY
 
-__all__ = ["COMPOSE_FILE", "GATEWAY", "compose_file"]
-
 COMPOSE_FILE = "compose.yaml"
 GATEWAY = "gateway"
 """The name of the gateway's container, and of the folder with its deployment.toml."""

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from croupier.protocol.views import JsonObject
 
-__all__ = ["PROPOSAL_CONFIG", "rotated", "secret"]
-
 PROPOSAL_CONFIG = "croupier-proposal"
 """The name of the ConfigMap with the next version of the deployment file. The chart has the one that pods read."""
 

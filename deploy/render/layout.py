@@ -15,8 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.names import HostName
 
-__all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "Resources", "called_by", "together"]
-
 HOME = "/var/lib/croupier"
 """Where a service finds deployment.toml, and its own directory below."""
 FIRST_PORT = 7100

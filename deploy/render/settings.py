@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from croupier.deploy.render.layout import FIRST_PORT, Manager, Place, Resources
 
-__all__ = ["MOUNTED_STORAGE_KEY", "settings_of"]
-
 MOUNTED_STORAGE_KEY = "/run/secrets/croupier/storage.key"
 """Where a container finds the storage key."""
 

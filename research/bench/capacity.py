@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Feed", "Machine", "Need", "PerUser", "capacity_lines", "costs_per_user", "feed_of", "needs"]
-
 _ITEMS = {"shuffler-1": 1}
 """How many items of a user a service opens or checks: the joint envelope. All others: one of each lane."""
 _COLUMNS = (

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-__all__ = ["TIMED_CASES", "TimedCase", "measure_certificates", "time_case"]
-
 
 @dataclass(frozen=True)
 class TimedCase:

@@ -19,8 +19,6 @@ from croupier.protocol.views import JsonObject
 from research.bench.load import load_lines
 from research.bench.stores import store_lines
 
-__all__ = ["KEPT", "WORSE", "Compared", "add_run", "compare", "comparison_lines", "figures_of", "machine", "page_parts"]
-
 KEPT = ("benchmarks.json", "load.json", "stores.json")
 """What is kept of a run: all that the page is made of."""
 

@@ -26,8 +26,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["CostsRow", "HopNoiseRow", "hop_noise_lines", "measure_hop_noise"]
-
 _BUDGET = 2.0
 """The local ε of everybody, which every certificate is at most: no round is refused."""
 

@@ -31,8 +31,8 @@ from croupier.client.tickets import get_tickets
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
 from croupier.deploy.local.throughput import processor_s
+from croupier.net.channels import public_channel
 from croupier.net.retrying import retrying
-from croupier.net.transport import public_channel
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment, ServiceEntry
@@ -45,8 +45,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.workers import WorkerPool
-
-__all__ = ["SHARES", "LoadSample", "load_lines", "measure_load", "relay", "simulated_clients"]
 
 SHARES = (0.5, 0.9, 0.99, 1.0)
 """The shares of the clients whose longest wait is measured."""

@@ -27,8 +27,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["COMMITS", "StoreKind", "kinds_of", "measure_stores", "store_lines"]
-
 COMMITS = (1, 30, 1000)
 """How many bodies are committed together: of one client alone, of a few at once, and of a fleet."""
 _SAMPLES = 100

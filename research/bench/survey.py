@@ -29,8 +29,6 @@ from croupier.operator.survey_plans import open_survey
 from croupier.operator.survey_results import survey_results
 from croupier.operator.surveys import close_survey
 
-__all__ = ["SurveyMeasured", "measure_survey", "survey_lines"]
-
 _CHOICES = ("very", "quite", "a little", "hardly", "not at all")
 _TRUE_SHARES = (0.3, 0.4, 0.15, 0.1, 0.05)
 

@@ -13,8 +13,6 @@ import numpy as np
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined
 
-__all__ = ["TightnessRow", "tightness_page", "tightness_rows"]
-
 Tiers = tuple[tuple[float, int], ...]
 
 

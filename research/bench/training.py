@@ -26,8 +26,6 @@ from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model
 from croupier.training.simulation import Simulated, user_epochs
 
-__all__ = ["measure_training"]
-
 _LOCAL_EPSILON, _CLIPPING_NORM, _RULE = 2.0, 1.0, StepRule(8.0, averaging=0.3)
 
 

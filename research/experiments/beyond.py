@@ -12,8 +12,6 @@ from research.experiments.measures.amplification import measure_epsilon
 from research.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
 from research.experiments.measures.throughput import measure_round
 
-__all__ = ["FIGURES"]
-
 _REPEATS = {Size.QUICK: 60, Size.NORMAL: 200, Size.FULL: 1000}
 _MECHANISMS = ("rr", "krr(k=4)", "onebit", "laplace")
 _POLICIES = {"personal": (0.1, 0.5, 1.0), "all the smallest": (0.1,) * 3, "all the largest": (1.0,) * 3}

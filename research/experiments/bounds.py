@@ -7,8 +7,6 @@ from typing import Any
 
 from research.experiments.figure import Column, Point, Settings, Size
 
-__all__ = ["bound_columns", "bound_point", "published_columns", "settings_elsewhere"]
-
 
 def bound_point(
     settings: Settings, mechanisms: Sequence[str], certify: Sequence[str], published: Sequence[str], **where: Any

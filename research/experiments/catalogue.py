@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from research.experiments import beyond, gspa, hop_noise, krr, psp
 from research.experiments.figure import Figure
 
-__all__ = ["FIGURES", "chosen"]
-
 FIGURES: tuple[Figure, ...] = (*gspa.FIGURES, *krr.FIGURES, *psp.FIGURES, *beyond.FIGURES, *hop_noise.FIGURES)
 
 

@@ -12,21 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Column",
-    "Figure",
-    "Finding",
-    "Line",
-    "Panel",
-    "Point",
-    "Row",
-    "Settings",
-    "Size",
-    "Verdict",
-    "value_at",
-    "worst",
-]
-
 Point = Mapping[str, Any]
 """What a measurement depends on, beside the code: numbers, strings and lists, as they stand in JSON."""
 Row = Mapping[str, Any]

@@ -11,8 +11,6 @@ from research.experiments.measures.amplification import measure_epsilon
 from research.experiments.measures.estimation import GROUPS, measure_error
 from research.experiments.measures.training import measure_training
 
-__all__ = ["FIGURES"]
-
 _TABLE_2 = ("U(0.01, 1)", "U(0.01, 2)", "all 0.5", "half 0.5, half 0.01")
 _DRAWN_BY_THEM = ("Echo", "FMT22 closed form", "EFMRTT19 at max")
 _PUBLISHED = ("GSPA Thm 2", "GSPA Thm 1", "FMT22 numeric", *_DRAWN_BY_THEM)

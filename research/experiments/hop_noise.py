@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from research.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
 from research.experiments.measures.hop_noise import LOCAL_EPSILON, measure_hop_noise
 
-__all__ = ["FIGURES"]
-
 _CATEGORIES = (2, 16, 0, 1024, 65_536)
 """0: a mean."""
 

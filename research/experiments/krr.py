@@ -8,8 +8,6 @@ from croupier.protocol.rounding import round_down, round_up
 from research.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from research.experiments.measures.histograms import measure_histogram, measure_krr_delta
 
-__all__ = ["FIGURES"]
-
 _TABLE_1 = ((0.1, 2.38e-28), (0.2, 1.61e-42), (0.3, 5.22e-57), (0.4, 5.14e-72))
 _EPSILONS = (0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 _TABLE_3: tuple[tuple[int, int, int, float, tuple[float, ...]], ...] = (

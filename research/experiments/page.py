@@ -11,8 +11,6 @@ from croupier.protocol.rounding import round_down, round_up
 from research.experiments.figure import Column, value_at
 from research.experiments.runner import Outcome
 
-__all__ = ["number", "write_experiments_page"]
-
 _ROWS_SHOWN = 40
 
 

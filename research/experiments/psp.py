@@ -9,8 +9,6 @@ from research.experiments.bounds import bound_columns, bound_point, published_co
 from research.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from research.experiments.measures.amplification import measure_confusion, measure_delta, measure_epsilon
 
-__all__ = ["FIGURES"]
-
 _TABLE_1 = ("U(0.05, 1)", "N(0.8, 0.5) in [0.05, 1]", "U(0.5, 2)", "N(1.5, 0.5) in [0.5, 2]")
 _USERS = {Size.QUICK: (3000,), Size.NORMAL: (1000, 3000, 10_000), Size.FULL: (1000, 2000, 4000, 7000, 10_000)}
 _OURS = "Liu 2024"

@@ -22,8 +22,6 @@ from croupier.show.plots import plot_experiment
 from croupier.show.views.experiments import FindingsView, LineView, PanelView
 from research.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
-__all__ = ["Outcome", "run_figures"]
-
 _SOURCES = Sources(
     (
         *(

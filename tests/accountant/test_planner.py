@@ -14,9 +14,10 @@ from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomiz
 from croupier.accountant import planner
 from croupier.accountant.answers import answer_of
 from croupier.accountant.certificate import Certificate
+from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
-from croupier.accountant.planner import TOLERANCE, Goal, resized, standard_error
+from croupier.accountant.planner import TOLERANCE, Goal, resized
 from croupier.accountant.ranges import Linkage
 from croupier.cli import app
 from croupier.protocol.rounding import round_down

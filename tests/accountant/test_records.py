@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from croupier import Budgets, certify
+from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
-from croupier.accountant.planner import standard_error
 from croupier.accountant.results import Grade
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method

@@ -22,19 +22,6 @@ from croupier.runtime.tasks import OPENED
 from tests.support.arena import Arena
 from tests.support.lanes import lane_in
 
-__all__ = [
-    "FINE",
-    "POLICY_NOBODY_MEETS",
-    "GreedyAnalyzer",
-    "all_keys",
-    "document_of",
-    "fine_settings",
-    "held_reports",
-    "keys_of",
-    "open_all",
-    "reports_in",
-]
-
 FINE = Question("fine", Laplace(low=0.0, high=1.0, lattice=1 << 31))
 """Reports of 31 bits and more: what is found somewhere is not there by chance."""
 POLICY_NOBODY_MEETS = 0.001

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from croupier.operator.studies import kept_studies
 from croupier.operator.survey_plans import plan_survey
 from croupier.study.file import read_study_file
-from croupier.study.versions import describe_study, kept_studies, kept_versions, start_study
+from croupier.study.versions import describe_study, kept_versions, start_study
 from tests.support.command_line import answer, croupier
 from tests.support.messages import naming
 from tests.support.studies import study_file

@@ -24,8 +24,6 @@ from croupier.runtime.rows import shredding
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import ROOMS, Listener
 
-__all__ = ["COMPLAINTS_FILE", "ORDERS_FILE", "TESTIMONY_FILE"]
-
 ORDERS_FILE, TESTIMONY_FILE, COMPLAINTS_FILE = "orders.json", "testimony", "complaints"
 
 

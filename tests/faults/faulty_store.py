@@ -26,19 +26,6 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 
-__all__ = [
-    "ACTIONS",
-    "SMALL_CHUNK_BYTES",
-    "SMALL_PIECE_BYTES",
-    "Action",
-    "FaultyStore",
-    "Killed",
-    "Orders",
-    "ShiftedClock",
-    "Trap",
-    "bury_the_frozen",
-]
-
 T = TypeVar("T")
 Action = Literal["kill before", "kill after", "fail", "lose the answer"]
 ACTIONS: tuple[Action, ...] = get_args(Action)

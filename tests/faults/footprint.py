@@ -10,8 +10,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Ceiling", "Footprint", "footprint"]
-
 # A service that is kept alive costs more than one MB, a schedule has three to five of them.
 _MB_PER_SCHEDULE = 1.0
 _RELEASED_S = 10.0

@@ -9,8 +9,6 @@ import asyncio
 from contextlib import suppress
 from typing import Literal
 
-__all__ = ["Link", "LinkState"]
-
 LinkState = Literal["open", "cut", "stalled"]
 
 

@@ -10,8 +10,6 @@ from contextvars import ContextVar
 
 from croupier.runtime import round_engine, store
 
-__all__ = ["ROOMS", "SERVICE", "Listener", "LogTail", "listening"]
-
 SERVICE: ContextVar[str] = ContextVar("service", default="-")
 """Whose code runs, where several services share a process; tasks inherit it, the threads of stores do not."""
 ROOMS = tuple(f"croupier.{room}" for room in ("net", "runtime", "shuffler", "accountant", "analyzer", "deploy"))

@@ -21,8 +21,6 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["LETTERS", "Attempt", "Violation", "check_answers", "check_counted", "check_forgotten", "check_order"]
-
 LETTERS = 128
 _REFUSALS_OF_TAMPERED = {pb.SUBMISSION_CODE_BAD_SIGNATURE}
 

@@ -48,8 +48,6 @@ from tests.faults.schedules import (
 from tests.faults.worlds import World
 from tests.support.clients import crafted, forged_tickets
 
-__all__ = ["CALL_S", "Game", "play"]
-
 _LOCAL_EPSILON = 20.0
 _MIN_BATCH = 2
 _HOP_NOISE = 20.0  # one fake of each letter, less or more by one

@@ -17,8 +17,6 @@ from tests.faults.faulty_service import COMPLAINTS_FILE, ORDERS_FILE, TESTIMONY_
 from tests.faults.faulty_store import Orders
 from tests.faults.worlds import World
 
-__all__ = ["ProcessWorld"]
-
 _START_TRIES = 5
 _START_S = 60.0
 _LOG_FILE = "service.log"

@@ -29,8 +29,6 @@ from tests.faults.sequential import SequentialGame
 from tests.faults.worlds import InMemoryWorld, InProcessWorld, World
 from tests.support.virtual_time import VirtualTimeLoop
 
-__all__ = ["SEED_VARIABLE", "Testimony", "play_in", "run_as_processes", "run_in_memory", "run_in_process"]
-
 SEED_VARIABLE = "CROUPIER_FAULT_SEED"
 # Below the range from which the kernel takes ports for others, and apart from other runs on this machine.
 _FIRST_PORT = 20000 + os.getpid() % 50 * 200

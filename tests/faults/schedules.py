@@ -15,34 +15,6 @@ from croupier.runtime.steps import StoreStep
 from tests.faults.faulty_store import ACTIONS, Action
 from tests.faults.links import LinkState
 
-__all__ = [
-    "CLIENTS",
-    "POINTS",
-    "SEQUENTIAL_POINTS",
-    "Close",
-    "Different",
-    "EndAsking",
-    "Event",
-    "Expect",
-    "Fault",
-    "Kill",
-    "LinkFault",
-    "Pause",
-    "Repeat",
-    "Restart",
-    "Rotate",
-    "Schedule",
-    "StoreStep",
-    "Submit",
-    "Tamper",
-    "Trouble",
-    "links",
-    "point_names",
-    "schedules",
-    "sequential_schedules",
-    "services",
-]
-
 CLIENTS = "clients"
 _COMMON = (
     StoreStep.PREPARE_ROUND,

@@ -34,8 +34,6 @@ from tests.faults.worlds import InProcessWorld
 from tests.support import Threads
 from tests.support.sequential import DIMENSION, Person, task
 
-__all__ = ["SequentialGame"]
-
 _PEOPLE, _NEEDED = 6, 2
 _LOCAL_EPSILON, _LEARNING_RATE = 4.0, 0.01
 _STEP_S = 0.15  # a little longer than one client's time

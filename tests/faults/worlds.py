@@ -39,8 +39,6 @@ from tests.support import Threads, opened_fast, probe_every_s, sign_again
 from tests.support.in_memory import MemoryLink, Network
 from tests.support.virtual_time import VirtualClock
 
-__all__ = ["InMemoryWorld", "InProcessWorld", "World"]
-
 _log = logging.getLogger(__name__)
 _DATABASE = ("rounds.db", "rounds.db-wal")
 _START_TRIES = 50

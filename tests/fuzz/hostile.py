@@ -16,8 +16,6 @@ import hypothesis
 import hypothesis.strategies as st
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-__all__ = ["SHARE", "Vocabulary", "drawn", "effort", "hostile", "noted", "num_messages"]
-
 _NUMBERS = (0, 1, 2, 3, 7, 255, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1)
 _DOUBLES = (0.0, -0.0, 0.5, 1.0, 2.0, -1.0, 1e-6, 5e-324, 1e308, float("nan"), float("inf"), float("-inf"))
 _TEXTS = (b"", b"a\0b", b"\xff\xfe", b"\xed\xa0\x80", "ε".encode(), b"x" * 129, b"x" * 70_000, b"../../etc", b"%n%s")

@@ -25,8 +25,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from croupier.client.submission import new_client_key
+from croupier.net.channels import public_channel
 from croupier.net.sizes import MESSAGE_BYTES
-from croupier.net.transport import peer_channel, public_channel
+from croupier.net.transport import peer_channel
 from croupier.protocol.batches import digest
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code

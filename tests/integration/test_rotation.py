@@ -21,7 +21,7 @@ import pytest
 
 from croupier.client.rounds import fetch_publication, fetch_signed_result, fetch_terms
 from croupier.client.verification import certified_chain
-from croupier.net.transport import public_channel
+from croupier.net.channels import public_channel
 from croupier.operator import storage_key
 from croupier.operator.keys import make_deployment
 from croupier.operator.overview import overview

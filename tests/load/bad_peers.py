@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from croupier.net.channels import public_channel
 from croupier.net.limits import MAX_FIELDS
 from croupier.net.sizes import MESSAGE_BYTES
-from croupier.net.transport import public_channel
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
@@ -28,8 +28,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from research.bench import load
 from tests.support.http2 import calling
-
-__all__ = ["BadPeer", "bad_peers", "relay"]
 
 BadPeer = Callable[[], Coroutine[Any, Any, None]]
 STRANGERS = "127.0.0.66"

@@ -24,9 +24,9 @@ from typing import Any
 import grpc.aio
 
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
+from croupier.net.channels import public_channel
 from croupier.net.retrying import retrying
 from croupier.net.sizes import MESSAGE_BYTES
-from croupier.net.transport import public_channel
 from croupier.operator.keys import free_addresses
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.rounds import Operator

@@ -16,9 +16,9 @@ from croupier.client.one_answer import missing_by_hop
 from croupier.client.rounds import fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
+from croupier.net.channels import public_channel
 from croupier.net.limits import BUDGET_BYTES, MAX_FIELDS
 from croupier.net.sizes import MESSAGE_BYTES
-from croupier.net.transport import public_channel
 from croupier.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -15,9 +15,10 @@ import typer.main
 import croupier.cli
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
+from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
-from croupier.accountant.planner import resized, standard_error
+from croupier.accountant.planner import resized
 from croupier.accountant.results import Grade, Status
 from croupier.cli import app
 from croupier.cli.help_pages import EXAMPLES

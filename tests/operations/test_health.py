@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from croupier.client.submission import send
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.net.transport import public_channel
+from croupier.net.channels import public_channel
 from croupier.operator.keys import free_addresses
 from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal

@@ -8,7 +8,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.net.transport import make_server, public_channel
+from croupier.net.channels import public_channel
+from croupier.net.transport import make_server
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

@@ -9,8 +9,6 @@ from pathlib import Path
 from croupier.operator.proposals import ProposalFile, approve, read_proposal, write_proposal
 from croupier.protocol.deployment import Deployment
 
-__all__ = ["approve_file"]
-
 
 def approve_file(
     directory: Path, file: Path, deployment: Deployment, *, now: Callable[[], float] = time.time

@@ -31,8 +31,6 @@ from croupier.runtime.setup import ServiceSetup
 from tests.support import InProcess, in_memory, in_process
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 
-__all__ = ["WAIT_S", "Arena", "Cast", "arena"]
-
 WAIT_S = 120.0
 _LONGEST_PAUSE_S = 10.0
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]

@@ -6,8 +6,6 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-__all__ = ["page_of"]
-
 
 async def page_of(app: ASGIApp, path: str) -> str:
     """Returns the body of the answer to GET `path`."""

@@ -20,18 +20,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.voprf import random_scalar
 from tests.support import encode_report
 
-__all__ = [
-    "crafted",
-    "forged_tickets",
-    "seal_all_of",
-    "seal_participants",
-    "seal_prepared",
-    "stranger",
-    "submissions_of",
-    "tickets_of",
-    "without_tickets",
-]
-
 
 def forged_tickets() -> tuple[bytes, bytes]:
     return os.urandom(TICKET_BYTES), os.urandom(TICKET_BYTES)

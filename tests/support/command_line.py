@@ -14,8 +14,6 @@ from typer.testing import CliRunner
 
 from croupier.cli import app
 
-__all__ = ["Said", "answer", "as_process", "croupier", "refused", "running", "stopped_with_us"]
-
 
 class Said(NamedTuple):
     """What a command has written."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["core_limit"]
-
 
 def core_limit(pid: int) -> tuple[str, str]:
     """Returns the soft and the hard limit of a running process, "0" where it may write no core file."""

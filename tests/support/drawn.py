@@ -6,8 +6,6 @@ import os
 
 from hypothesis import settings
 
-__all__ = ["drawn"]
-
 _FACTOR = float(os.environ.get("CROUPIER_HUNT", "0.15"))
 
 

@@ -13,8 +13,6 @@ from croupier.runtime.service_directory import load_secrets
 from tests.support.gateways import PassOn
 from tests.support.rounds import Table
 
-__all__ = ["forged_rounds", "shows"]
-
 
 def forged_rounds(
     at: Table, rounds: Sequence[RoundTerms], name: str, change: Callable[[pb.StudyWave], object] = lambda _: None

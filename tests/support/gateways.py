@@ -22,8 +22,6 @@ from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService
 
-__all__ = ["URL", "Tampering", "ask", "reached_at", "tickets_for_all"]
-
 URL = "https://gateway.example"
 PassOn = Callable[[bytes], Awaitable[bytes]]
 

@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import ServiceEntry
 
-__all__ = ["Caller", "calling"]
-
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _INITIAL_WINDOW = 4
 _PIECE = bytes(16384)

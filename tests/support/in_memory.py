@@ -25,8 +25,6 @@ from croupier.net.tls import ServerTls, TlsSecrets
 from croupier.net.transport import ListenAddresses, Transport
 from croupier.protocol.deployment import ServiceEntry
 
-__all__ = ["MemoryLink", "Network"]
-
 T = TypeVar("T")
 _WINDOW = 32
 """Messages of a stream that wait to be read before its writer has to wait, in place of HTTP/2's 64 KiB."""

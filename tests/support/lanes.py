@@ -10,8 +10,6 @@ from croupier.runtime.kinds import Direction
 from croupier.runtime.service import RoundService
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["chunks", "lane_in"]
-
 
 def chunks(tx: Transaction, round_id: str, direction: Direction, lane: int) -> list[bytes] | None:
     """Returns the chunks of a complete batch in order, or None while one is missing, and after it was forgotten."""

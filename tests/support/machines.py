@@ -19,8 +19,6 @@ from pathlib import Path
 
 from tests.support.command_line import Said
 
-__all__ = ["Machine", "machines", "steps"]
-
 _CHECKOUT = Path(__file__).parents[2]
 _FIRST_USER = 61_000
 """Users need no entry in /etc/passwd; distributions give such numbers to nobody."""

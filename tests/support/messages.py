@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["naming"]
-
 
 def naming(*values: object) -> str:
     """Returns a pattern of messages that name these values in this order, with any words around and between them.

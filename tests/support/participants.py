@@ -24,8 +24,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.gateways import Tampering
 from tests.support.rounds import Table, table
 
-__all__ = ["Place", "is_for_everybody", "place"]
-
 LOOKS = [
     ("light", 1200, None),
     ("dark", 390, {"runOnly": ["color-contrast"]}),  # the other rules do not depend on the theme

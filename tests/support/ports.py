@@ -7,8 +7,6 @@ from contextlib import suppress
 
 from croupier.operator.keys import free_addresses
 
-__all__ = ["four_ports"]
-
 
 def four_ports() -> int:
     """Returns the first of four neighbouring ports that are free."""

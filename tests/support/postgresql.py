@@ -25,8 +25,6 @@ import sqlalchemy as sa
 
 from croupier.operator.keys import free_addresses
 
-__all__ = ["Server", "postgresql_server"]
-
 _START_S = 60.0
 
 

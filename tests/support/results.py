@@ -12,8 +12,6 @@ from croupier.protocol.questions import Question
 from croupier.show.question import question_json
 from croupier.show.views.results import Precision, ResultView
 
-__all__ = ["result_of"]
-
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
 
 

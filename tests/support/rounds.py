@@ -39,8 +39,6 @@ from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.workers import WorkerPool
 from tests.support import BIT, InProcess, Threads, in_memory, in_process
 
-__all__ = ["QUESTIONS", "WAIT_S", "Table", "people", "table"]
-
 WAIT_S = 60.0
 QUESTIONS = [
     BIT,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from croupier.protocol.randomness import SystemRandom
 
-__all__ = ["Scripted"]
-
 
 class Scripted(SystemRandom):
     """Plays a list of 64-bit draws; what asks for more has a bug."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from openpyxl import Workbook
 
-__all__ = ["write_book"]
-
 
 def write_book(file: Path, rows: Iterable[Sequence[object]]) -> Path:
     """Writes an Excel workbook of one sheet, and returns its path; a row without cells is an empty line."""

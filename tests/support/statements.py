@@ -11,8 +11,6 @@ from croupier.protocol.codes import PARAMETERS, Code
 from croupier.protocol.statements import Statement, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["codes", "parameters", "statements"]
-
 
 def codes(statements: Iterable[Any]) -> list[str]:
     """Returns the codes, which compare equal to the members of `protocol.codes`."""

@@ -25,8 +25,6 @@ from tests.support import BIT, RoundKit, make_kit
 from tests.support.rounds import Table
 from tests.support.virtual_time import VirtualClock, virtual_loop
 
-__all__ = ["Played", "kit_of_wave", "study_file"]
-
 
 def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = None, **changes: object) -> StudyFile:
     """A study of two questions, weekly on Monday 08:00 in Berlin, three waves."""

@@ -12,8 +12,6 @@ from croupier.study.journal import StudyJournal
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file
 
-__all__ = ["FileClock"]
-
 
 @dataclass(frozen=True)
 class FileClock:

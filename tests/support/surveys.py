@@ -11,8 +11,6 @@ from croupier.operator.survey_plans import open_survey
 from croupier.protocol.surveys import Survey
 from tests.support.rounds import Table
 
-__all__ = ["CONSENT", "links_of", "opened_survey", "survey_file"]
-
 CONSENT = "I answer for myself, of my own free will."
 
 

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["NothingHappensError", "VirtualClock", "VirtualTimeLoop", "virtual_loop"]
-
 T = TypeVar("T")
 _EPOCH_S = 1_700_000_000.0
 _LONGEST_S = 24 * 3600.0

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["Walk", "walked"]
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["VERSIONS_FILE", "make_versions"]
-
 VERSIONS_FILE = Path(__file__).with_suffix(".json")
 NAMES = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----"

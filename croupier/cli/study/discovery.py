@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from croupier.deploy.local.discovering import Discovered
 
-__all__ = ["add_commands"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Adds `discover` to the command line."""

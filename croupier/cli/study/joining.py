@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from croupier.client.joined import JoinedStudy, WaveRecord
     from croupier.client.studies import ShownStudy
 
-__all__ = ["add_commands"]
-
 Study = Annotated[str, typer.Argument(help="The study's name.")]
 
 

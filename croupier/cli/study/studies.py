@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from croupier.study.plans import StudyPlan
     from croupier.study.versions import StudyVersion
 
-__all__ = ["add_commands"]
-
 File = Annotated[Path, typer.Argument(help="The study's file: 'croupier study new' writes one.")]
 
 
@@ -83,9 +81,10 @@ def study_show(
 def _version(study: str, directory: Path) -> StudyVersion:
     """Returns the newest version of a study that was begun, or what a file would begin."""
     from croupier.deploy.directory import read_deployment
+    from croupier.operator.studies import kept_studies
     from croupier.protocol.deployment import DEPLOYMENT_FILE
     from croupier.study.file import read_study_file
-    from croupier.study.versions import describe_study, kept_studies, kept_versions
+    from croupier.study.versions import describe_study, kept_versions
 
     if not study.endswith(".toml"):
         return kept_versions(directory, study)[-1]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from croupier.show.forecasts import SurveyForecastView
     from croupier.show.views.surveys import SurveyResultsView, SurveyView
 
-__all__ = ["add_commands", "ask_survey"]
-
 Id = Annotated[str, typer.Argument(help="The survey's name, as its file has it.")]
 
 

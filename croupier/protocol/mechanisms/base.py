@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Self
 
 from croupier.protocol.mechanisms.vector_task import VectorTask
 
-__all__ = ["Mechanism", "ScalarMechanism"]
-
 _INTEGER_BYTES = 8
 
 

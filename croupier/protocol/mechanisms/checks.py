@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["MAX_LOCAL_DELTA", "MIN_LOCAL_DELTA", "check_count", "check_number", "check_positive", "parse_number"]
-
 MAX_LOCAL_DELTA = 1e-3
 """The largest delta of a local budget: a randomizer may publish the answer itself with this probability, and still be
 (epsilon, delta)-differentially private, however small its epsilon. More than one person in a thousand is too many."""

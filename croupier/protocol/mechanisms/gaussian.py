@@ -9,8 +9,6 @@ from croupier.protocol.calibration import gaussian_sigma_steps
 from croupier.protocol.mechanisms.checks import MAX_LOCAL_DELTA, MIN_LOCAL_DELTA, check_count, check_number
 from croupier.protocol.mechanisms.interval import LatticeMechanism
 
-__all__ = ["Gaussian"]
-
 _MAX_LATTICE = 1000
 
 

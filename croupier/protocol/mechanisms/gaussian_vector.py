@@ -9,8 +9,6 @@ from croupier.protocol.calibration import ROUNDING, unit_sigma
 from croupier.protocol.mechanisms.checks import MAX_LOCAL_DELTA, MIN_LOCAL_DELTA, check_count, check_number
 from croupier.protocol.mechanisms.vector import VectorMechanism
 
-__all__ = ["MAX_RECORDS", "GaussianVector"]
-
 MAX_RECORDS = 1 << 30
 _CLIPPING_RANGE = (1e-20, 1e20)
 

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from croupier.protocol.mechanisms.vector import VectorMechanism
 
-__all__ = ["Hemisphere"]
-
 
 @dataclass(frozen=True)
 class Hemisphere(VectorMechanism):

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.checks import parse_number
 
-__all__ = ["IntervalMechanism", "LatticeMechanism"]
-
 _MAX_LATTICE_REPORT = 1 << 62
 
 

@@ -12,8 +12,6 @@ from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.checks import check_count, parse_number
 from croupier.protocol.shown import check_shown
 
-__all__ = ["OPEN", "OTHERS", "KaryResponse"]
-
 OTHERS = "others"
 """The name of a category that takes every text that is not the name of another one."""
 OPEN = "…"

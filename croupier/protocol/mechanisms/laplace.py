@@ -8,8 +8,6 @@ from typing import ClassVar
 from croupier.protocol.mechanisms.checks import check_count
 from croupier.protocol.mechanisms.interval import LatticeMechanism
 
-__all__ = ["Laplace"]
-
 _MAX_LATTICE = 1 << 31
 
 

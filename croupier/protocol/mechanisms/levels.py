@@ -8,8 +8,6 @@ from typing import ClassVar
 from croupier.protocol.mechanisms.checks import check_count
 from croupier.protocol.mechanisms.interval import IntervalMechanism
 
-__all__ = ["MAX_LEVELS", "Levels"]
-
 MAX_LEVELS = 1024
 """At a thousandth of the range, rounding adds less to any error than the randomizers of a million people do."""
 

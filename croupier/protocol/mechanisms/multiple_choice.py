@@ -11,8 +11,6 @@ from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.checks import check_count
 from croupier.protocol.shown import check_shown
 
-__all__ = ["NO_OPTION", "MultipleChoice"]
-
 NO_OPTION = "none"
 """How people write that they choose no option."""
 _SEPARATOR = ";"

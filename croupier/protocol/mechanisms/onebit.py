@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from croupier.protocol.mechanisms.interval import IntervalMechanism
 
-__all__ = ["OneBit"]
-
 
 @dataclass(frozen=True)
 class OneBit(IntervalMechanism):

@@ -9,8 +9,6 @@ from croupier.protocol.mechanisms.checks import check_count
 from croupier.protocol.mechanisms.kary_response import KaryResponse
 from croupier.protocol.projective import ProjectiveSpace, space_for
 
-__all__ = ["ProjectiveResponse"]
-
 
 @dataclass(frozen=True)
 class ProjectiveResponse(KaryResponse):

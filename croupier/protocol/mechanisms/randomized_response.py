@@ -8,8 +8,6 @@ from typing import ClassVar
 from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.checks import parse_number
 
-__all__ = ["RandomizedResponse"]
-
 
 @dataclass(frozen=True)
 class RandomizedResponse(ScalarMechanism):

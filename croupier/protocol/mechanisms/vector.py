@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Self
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES, SequentialOrder, VectorTask
 
-__all__ = ["VectorMechanism"]
-
 
 @dataclass(frozen=True)
 class VectorMechanism(Mechanism):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from croupier.protocol.mechanisms.checks import check_count, check_positive
 from croupier.protocol.shown import check_shown
 
-__all__ = ["FLOAT_BYTES", "MAX_DIMENSION", "SequentialOrder", "VectorTask"]
-
 MAX_DIMENSION = 1 << 18
 FLOAT_BYTES = 4
 _MAX_PERIOD_MS = 600_000

@@ -8,8 +8,6 @@ from croupier.protocol.names import RoundId
 from croupier.runtime.kinds import Direction
 from croupier.runtime.tables import CHUNKS, FORGETTING
 
-__all__ = ["TableRows", "chunks_of", "not_shredded"]
-
 
 class TableRows:
     """Reads and changes rows inside one transaction."""

@@ -13,8 +13,6 @@ from croupier.runtime.kinds import Direction
 from croupier.runtime.rows.base import TableRows, chunks_of, not_shredded
 from croupier.runtime.tables import CHUNKS, OPENED
 
-__all__ = ["BatchRows"]
-
 _OPEN_END = 0
 """The number of chunks of a lane that grows until it is closed."""
 

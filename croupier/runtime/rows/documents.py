@@ -11,8 +11,6 @@ from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import DOCUMENTS
 
-__all__ = ["DocumentRows"]
-
 
 class DocumentRows(TableRows):
     """Documents, by round, kind, and part where a kind has several documents."""

@@ -16,8 +16,6 @@ from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import KEYS
 
-__all__ = ["KeyRows"]
-
 
 class KeyRows(TableRows):
     """The key pairs of rounds, by purpose."""

@@ -12,8 +12,6 @@ from croupier.runtime.kinds import Direction
 from croupier.runtime.rows.base import TableRows, chunks_of, not_shredded
 from croupier.runtime.tables import CHUNKS, OPENED
 
-__all__ = ["PAGE_BYTES", "ROWS_PER_PAGE", "OpenedRows"]
-
 PAGE_BYTES, ROWS_PER_PAGE = 1024 * 1024, 2000
 
 

@@ -12,8 +12,6 @@ from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import ENDS, PREPARED, ROUNDS, SUBMISSIONS
 
-__all__ = ["RetentionRows"]
-
 ADMITTED_PER_PAGE = 10_000
 """The most clients that one transaction deletes: a larger one keeps every other transaction waiting for longer."""
 

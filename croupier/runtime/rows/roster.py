@@ -10,8 +10,6 @@ from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS
 
-__all__ = ["RosterRows"]
-
 _KEYS_AT_ONCE = 1000
 """How many keys one query names; SQLite takes 32,766 parameters, PostgreSQL 65,535."""
 

@@ -14,8 +14,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import COSTS, LEDGER_START, PROBE, ROUNDS
 
-__all__ = ["RoundRow", "RoundRows"]
-
 
 @dataclass(frozen=True)
 class RoundRow:

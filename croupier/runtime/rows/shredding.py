@@ -11,8 +11,6 @@ from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import CHUNKS, FORGETTING, OPENED
 
-__all__ = ["PAGE_BYTES", "ROWS_PER_PAGE", "ChunkPlace", "ShreddingRows"]
-
 PAGE_BYTES, ROWS_PER_PAGE = 4 * 1024 * 1024, 2000
 """How much one transaction deletes: others wait for it for a tenth of a second or less."""
 

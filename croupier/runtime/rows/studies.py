@@ -17,8 +17,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import ROUNDS, STUDIES, STUDY_ROUNDS
 
-__all__ = ["StudyRows"]
-
 
 class StudyRows(TableRows):
     """The rounds of studies that this service has signed: one for each wave and question.

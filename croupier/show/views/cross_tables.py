@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = ["CrossTableView", "IndependenceView", "RowDifferenceView", "ShareView", "SumView"]
-
 
 class ShareView(TypedDict):
     """A share, or a difference of two, computed from the shares of a result."""

@@ -8,8 +8,6 @@ from croupier.protocol.views import BoundView
 from croupier.show.views.results import ResultView
 from croupier.show.views.rounds import CostView
 
-__all__ = ["DemoQuestionView", "DemoView", "TogetherView"]
-
 
 class DemoQuestionView(ResultView):
     """A question of a demonstration: its result, the truth by the file's values, and what the round took.

@@ -6,8 +6,6 @@ from typing import TypedDict
 
 from croupier.protocol.views import StatementView
 
-__all__ = ["DiscoveredTextView", "DiscoveryView", "WaveView"]
-
 
 class DiscoveredTextView(TypedDict):
     """A text, and the estimated number of people who hold it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-__all__ = ["DistributionView", "NumberWithIntervalsView", "QuantileView", "SharesView"]
-
 
 class SharesView(TypedDict):
     """Shares of people by level, in the order of the levels; "projected" are possible and agree with each other."""

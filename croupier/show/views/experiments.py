@@ -6,8 +6,6 @@ from typing import TypedDict
 
 from croupier.protocol.views import JsonObject
 
-__all__ = ["FigureView", "FindingView", "FindingsView", "LineView", "PanelView"]
-
 
 class FigureView(TypedDict):
     """An experiment that can be run."""

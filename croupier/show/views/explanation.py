@@ -6,8 +6,6 @@ from typing import TypedDict
 
 from croupier.show.views.text import SectionView
 
-__all__ = ["ExplanationView", "PromiseView"]
-
 
 class PromiseView(TypedDict):
     """A guarantee of an explanation, and how often a guess about a person's answer can be right."""

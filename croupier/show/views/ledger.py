@@ -6,8 +6,6 @@ from typing import TypedDict
 
 from croupier.protocol.views import StatementView
 
-__all__ = ["BudgetsToldView", "LedgerView", "SpentView", "TierSpentView"]
-
 
 class BudgetsToldView(TypedDict):
     """What certificates tell of one person's budget: the sum of noised rounds, and how many rounds count exactly."""

@@ -6,8 +6,6 @@ from typing import TypedDict
 
 from croupier.protocol.views import CertificateView
 
-__all__ = ["ErrorPlanView", "HalvingView", "MarginsView", "MechanismCostView", "PlanView", "PlannedBudgetView"]
-
 
 class MarginsView(TypedDict):
     """Halves of 95 % intervals, in the unit of the question."""

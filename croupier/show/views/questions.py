@@ -8,8 +8,6 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.views import BudgetPrivacyView, JsonObject, StatementView
 from croupier.show.views.ledger import LedgerView
 
-__all__ = ["BudgetView", "HopNoiseView", "LimitView", "QuestionView", "TermsView", "WordingView"]
-
 
 class BudgetView(TypedDict):
     """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it.

@@ -12,8 +12,6 @@ from croupier.show.views.cross_tables import CrossTableView, SumView
 from croupier.show.views.distributions import DistributionView
 from croupier.show.views.questions import QuestionView
 
-__all__ = ["ClampingView", "NumberView", "Precision", "ResultView", "level_of", "numbers_of"]
-
 
 class ClampingView(TypedDict):
     """The interval that reports are clamped to, and what this does to an estimate."""

@@ -8,17 +8,6 @@ from croupier.protocol.names import RoundId
 from croupier.show.views.ledger import LedgerView
 from croupier.show.views.questions import TermsView
 
-__all__ = [
-    "CostView",
-    "KeysView",
-    "NoiseSpentView",
-    "OverviewView",
-    "RoundView",
-    "ServiceRoundView",
-    "ServiceView",
-    "StepView",
-]
-
 
 class CostView(TypedDict):
     """The time that a stage has taken."""

@@ -8,15 +8,6 @@ from croupier.protocol.views import GuaranteeView
 from croupier.show.views.questions import TermsView, WordingView
 from croupier.show.views.results import ResultView
 
-__all__ = [
-    "InvitationsView",
-    "OneHonestHopView",
-    "SurveyBudgetView",
-    "SurveyQuestionView",
-    "SurveyResultsView",
-    "SurveyView",
-]
-
 
 class SurveyBudgetView(TypedDict):
     """A budget of all answers together, the budgets of each answer, and how often a guess about them can be right."""

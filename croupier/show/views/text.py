@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-__all__ = ["SectionView"]
-
 
 class SectionView(TypedDict):
     """A part of a text: a title, paragraphs, a list of points, and lines that are not wrapped."""

@@ -7,8 +7,6 @@ from typing import NotRequired, TypedDict
 from croupier.protocol.names import RoundId
 from croupier.show.views.rounds import CostView
 
-__all__ = ["ConditionsView", "FleetOutcomeView", "FleetView", "ThroughputRowView", "ThroughputView"]
-
 
 class FleetView(TypedDict):
     """What a fleet of simulated clients did; the fields of `deploy.local.users.FleetReport`."""

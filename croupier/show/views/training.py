@@ -6,17 +6,6 @@ from typing import NotRequired, TypedDict
 
 from croupier.protocol.views import StatementView
 
-__all__ = [
-    "EpochView",
-    "TrainingBoundView",
-    "TrainingCertificateView",
-    "TrainingNoiseView",
-    "TrainingSettingView",
-    "TrainingSubjectView",
-    "TrainingTierView",
-    "TrainingView",
-]
-
 
 class EpochView(TypedDict):
     """An epoch of a training."""

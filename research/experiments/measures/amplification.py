@@ -15,8 +15,6 @@ from croupier.accountant.published import OutOfRangeError, gspa_mu, leftover_clo
 from croupier.protocol.statements import joined
 from research.experiments.figure import Point, Row
 
-__all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
-
 _DRAWN = 1000
 Floats = npt.NDArray[np.float64]
 

@@ -18,8 +18,6 @@ from croupier.operator.rounds import Operator
 from croupier.protocol.questions import Question
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["deployed_errors"]
-
 Floats = npt.NDArray[np.float64]
 
 

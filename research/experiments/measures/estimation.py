@@ -22,8 +22,6 @@ from croupier.protocol.mechanisms import (
 from croupier.protocol.questions import Question
 from research.experiments.figure import Point, Row
 
-__all__ = ["GROUPS", "measure_dependence", "measure_error", "measure_utility", "reports_of"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 GROUPS = (0.54, 0.37, 0.09)

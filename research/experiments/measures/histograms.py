@@ -21,8 +21,6 @@ from croupier.protocol.questions import Question
 from research.experiments.figure import Point, Row
 from research.experiments.measures.estimation import reports_of
 
-__all__ = ["BOXES", "measure_histogram", "measure_krr_delta", "read_checkins"]
-
 BOXES = {"San Francisco": (37.75, 37.81, -122.45, -122.39), "Paris": (48.84, 48.88, 2.29, 2.37)}
 """Least and largest latitude and longitude: the north of one city, a part of the other. The paper gives no numbers."""
 DELTA = 1e-6

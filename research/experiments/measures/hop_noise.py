@@ -15,8 +15,6 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms import MAX_LEVELS
 from research.experiments.figure import Point, Row
 
-__all__ = ["LOCAL_EPSILON", "measure_hop_noise"]
-
 LOCAL_EPSILON = 8.0
 """The local budget in rounds with both kinds of noise: the largest that a client agrees to unless its owner says so."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from research.experiments.figure import Point, Row
 
-__all__ = ["measure_round"]
-
 
 def measure_round(point: Point) -> Row:
     """Returns "users_per_s" of one round with point["users"], and of the bare cryptography, the "floor", here.

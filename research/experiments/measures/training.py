@@ -10,8 +10,6 @@ import numpy as np
 from research.experiments.figure import Point, Row
 from research.experiments.measures.amplification import DISTRIBUTIONS
 
-__all__ = ["measure_training"]
-
 
 def measure_training(point: Point) -> Row:
     """Returns the test "accuracy" after each of "epochs", under the name of the distribution of the local budgets.

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["batch_laws", "fakes_array", "hockey_stick", "truncated_laplace"]
-
 
 def truncated_laplace(scale: float, radius: int) -> dict[int, float]:
     """Returns the law of Z: proportional to exp(-|z| / scale) for |z| <= radius."""
