@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Self, TypedDict
 
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.drawable import Drawable
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
@@ -40,7 +41,7 @@ class TierRow(TypedDict):
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Drawable):
     """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
     epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
@@ -216,15 +217,6 @@ class Certificate:
         alone = round_up(self.everyone_else_colludes.epsilon)
         return f"{text}; if everyone else colludes ε = {alone} ({joined(self.method)})"
 
-    def plot(self, axes: Any = None) -> Any:
-        """Draws the local and the central epsilon of every tier on matplotlib axes (None: new ones); returns the axes.
-
-        Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
-        """
-        from croupier.show.certificates import plot_certificate
-
-        return plot_certificate(self, axes)
-
     def rows(self) -> list[TierRow]:
         """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
@@ -239,12 +231,6 @@ class Certificate:
             }
             for tier in self.tiers
         ]
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the tiers as a table, and what the numbers rest on."""
-        from croupier.show.certificates import certificate_html
-
-        return certificate_html(self)
 
     def to_json(self, *, steps: bool = False) -> CertificateView:
         """Returns the document that other programs read, of plain JSON values; `from_json` reads it back.

@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.drawable import Drawable
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
@@ -85,7 +86,7 @@ class CurveSpan:
 
 
 @dataclass(frozen=True)
-class CertifiedProfile:
+class CertifiedProfile(Drawable):
     """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it.
 
     `curve(epsilon)` is a delta, `curve.epsilon(delta)` an epsilon, both CERTIFIED under the assumptions of the points'
@@ -188,17 +189,6 @@ class CertifiedProfile:
             spans.append(CurveSpan(left, right, lower))
         return tuple(spans)
 
-    def plot(self, axes: Any = None) -> Any:
-        """Draws delta against epsilon with its attacks, on matplotlib axes (None: new ones), and returns the axes.
-
-        A curve at deltas that were given is drawn as points.
-
-        Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
-        """
-        from croupier.show.profiles import plot_profile
-
-        return plot_profile(self, axes)
-
     def rows(self) -> list[PointRow]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
@@ -210,12 +200,6 @@ class CertifiedProfile:
             }
             for point in self.points
         ]
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the plot, where matplotlib is there, the points as a table, and what they assume."""
-        from croupier.show.profiles import profile_html
-
-        return profile_html(self)
 
     @cached_property
     def _chords(self) -> Chords:

@@ -10,6 +10,7 @@ and needs no numeric library. Everything is loaded when it is first used. Its su
 deployment.
 """
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ if not (Path(__file__).parent / "accountant").is_dir():
     )
 
 from croupier import accountant
+from croupier.accountant.drawable import Drawable
 
 _ELSEWHERE = {
     "Assumption": "croupier.protocol.codes",
@@ -61,6 +63,8 @@ _ELSEWHERE = {
     "simulate": "croupier.deploy.local.simulation",
 }
 """Where a name that is not the accountant's is defined."""
+
+Drawable.drawing = staticmethod(partial(import_module, "croupier.show.certificate_drawing"))
 
 __all__ = sorted([*accountant.__all__, *_ELSEWHERE, "__version__"])
 

@@ -127,5 +127,5 @@ def test_a_curve_is_a_drawing_and_a_table(monkeypatch: pytest.MonkeyPatch) -> No
     def nothing(*_: Any) -> Any:
         raise ImportError("no matplotlib")
 
-    monkeypatch.setattr("croupier.show.profiles.draw_curve", nothing)
+    monkeypatch.setattr("croupier.show.certificate_drawing.draw_curve", nothing)
     assert curve._repr_html_().startswith("<table>")
