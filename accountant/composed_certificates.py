@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
+from croupier.accountant.basic_composition import WorstCases, all_together, weakest
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from croupier.accountant.mechanisms.table import TABLE_ROUNDING
-from croupier.accountant.numerics.decimals import as_decimal, sum_above
+from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
-from croupier.accountant.privacy_filter import delta_for_basic, last_cut, smallest_admitting_epsilon
+from croupier.accountant.privacy_filter import BASIC_SHARE, delta_for_basic, last_cut, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_target_delta, is_number, outside
 from croupier.accountant.recertification import at_other
 from croupier.accountant.results import Grade, Guarantee
@@ -56,7 +57,7 @@ class _WorstProfile:
         return tuple(line for curve in self.curves for line in curve.explain())
 
 
-def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: bool = False) -> Guarantee:
+def compose(certificates: Iterable[Certificate], *, delta: float | None = None, fixed_terms: bool = False) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a client that takes part in all releases.
 
     By default it is the total of the smallest privacy filter that admits the releases: everything is private to that
@@ -67,7 +68,8 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         certificates: what the releases were certified for, each with its rounds; the same one twice is two releases.
             Every release is a batch of its own. Where reports are kept for several waves (`Certificate.series`), each
             certificate is about all waves of its question, and those of one series count once.
-        delta: the total delta, 0 < delta < 1.
+        delta: the total delta, 0 < delta < 1; None: the sum of the releases' deltas with fixed terms, and without them
+            that at which a filter adds up the releases.
         fixed_terms: the caller knows that which releases there are, and who takes part in each with which budget, was
             fixed before the first result. Then privacy losses compose, to less; the guarantee says what it assumes.
 
@@ -83,8 +85,10 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     Raises:
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
     """
-    check_target_delta(delta)
     stated = _once_each_series(_checked(certificates))
+    if delta is None:
+        delta = sum_as_decimals(c.delta for c in stated for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE)))
+    check_target_delta(delta)
     each = delta / sum(certificate.rounds for certificate in stated)
     larger = {id(c): c for c in stated if c.delta > delta}
     renewed = {key: at_other(c, delta=each * c.rounds) for key, c in larger.items()}
@@ -147,6 +151,18 @@ def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms:
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
 
 
+def worst_cases(certificates: Iterable[Certificate]) -> WorstCases:
+    """Returns what all releases promise a person with the largest budgets whatever all other people do.
+
+    All waves of a series, in which the person sends one report, count once: each certificate is about all of them.
+
+    Raises:
+        ValueError: no certificate.
+    """
+    stated = _once_each_series(_checked(certificates))
+    return all_together([WorstCases(c.everyone_else_colludes, c.one_honest_hop) for c in stated])
+
+
 def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: int = 0) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a person who takes part in one of several releases only.
 
@@ -166,17 +182,13 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
         ValueError: no certificate, or one that is not CERTIFIED.
     """
     several = tuple(certificates)
-    if not several:
-        raise ValueError("certificates is empty; it must hold at least one")
-    for certificate in several:
-        if certificate.grade is not Grade.CERTIFIED:
-            raise outside("grade", str(certificate.grade), f"{Grade.CERTIFIED} in every certificate")
-    methods = dict.fromkeys(statement for certificate in several for statement in certificate.method)
-    assumptions = dict.fromkeys(line for certificate in several for line in certificate.assumptions)
-    assumptions[state(Assumption.DISJOINT_GROUPS, groups=groups or len(several))] = None
-    notes = dict.fromkeys(note for each in several for note in each.notes if note.code is not Note.TIERS_NOT_AMPLIFIED)
-    epsilon, delta = (max(getattr(each, field) for each in several) for field in ("epsilon", "delta"))
-    return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions), tuple(notes))
+    worst = weakest(
+        c if isinstance(c, Guarantee) else Guarantee(c.epsilon, c.delta, c.grade, c.method, c.assumptions, c.notes)
+        for c in several
+    )
+    notes = tuple(note for note in worst.notes if note.code is not Note.TIERS_NOT_AMPLIFIED)
+    disjoint = state(Assumption.DISJOINT_GROUPS, groups=groups or len(several))
+    return replace(worst, assumptions=(*worst.assumptions, disjoint), notes=notes)
 
 
 @dataclass(frozen=True, eq=False)

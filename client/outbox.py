@@ -19,13 +19,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.client.limits import Limits, SpentHere, in_full
 from croupier.client.submission import Prepared, Sealed
 from croupier.protocol.errors import LimitError, OtherPersonError
@@ -557,14 +557,9 @@ def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
         of_person.setdefault((row.series, row.person), []).append(row.local_epsilon)
     of_series: dict[str, float] = {}
     for (series, _), spent in of_person.items():
-        of_series[series] = max(of_series.get(series, 0.0), _sum(spent))
+        of_series[series] = max(of_series.get(series, 0.0), sum_as_decimals(spent))
     epsilons, deltas = zip(*by_round.values(), strict=True) if by_round else ((), ())
-    return SpentHere(_sum([*epsilons, *of_series.values()]), _sum(deltas), len(by_round))
-
-
-def _sum(values: Iterable[float]) -> float:
-    """Adds decimals: a float means its shortest decimal form, so that three times 0.1 is 0.3, and no more."""
-    return float(sum((Decimal(repr(value)) for value in values), Decimal()))
+    return SpentHere(sum_as_decimals([*epsilons, *of_series.values()]), sum_as_decimals(deltas), len(by_round))
 
 
 def _configure(connection: sqlite3.Connection, _record: Any) -> None:

@@ -15,7 +15,11 @@ def sum_above(values: Iterable[float]) -> float:
 
 def sum_as_decimals(values: Iterable[float]) -> float:
     """Returns the sum of finite numbers as the decimals that people wrote, rounded up: 5 times 0.8 is 4."""
-    exact = sum((as_decimal(value) for value in values), Fraction(0))
+    return decimal_above(sum((as_decimal(value) for value in values), Fraction(0)))
+
+
+def decimal_above(exact: Fraction) -> float:
+    """Returns the float of a sum of decimals, such that the decimal form of the float is not below the sum."""
     return float(exact) if as_decimal(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
 
 

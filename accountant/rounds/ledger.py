@@ -7,15 +7,13 @@ its certificate. What the entries come to, and whether a limit admits a round, i
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 
-from croupier.accountant.numerics.decimals import as_decimal
+from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.accountant.results import Guarantee
 from croupier.accountant.spending import (
     ANY_TIER,
@@ -161,9 +159,9 @@ class Ledger:
         """Returns what the certificates of all rounds, or of all but these, tell of one person's budget."""
         known = {round_id: cost for round_id, cost in self.budget_privacy().items() if round_id not in without}
         costs = [cost for cost in known.values() if any(cost)]
-        epsilon, delta = (sum((as_decimal(cost[at]) for cost in costs), Fraction(0)) for at in (0, 1))
+        epsilon, delta = (sum_as_decimals(cost[at] for cost in costs) for at in (0, 1))
         exact = len(self.disclosed_rounds() - known.keys() - {*without})
-        return BudgetsTold(_float_above(epsilon), _float_above(delta), len(costs), exact)
+        return BudgetsTold(epsilon, delta, len(costs), exact)
 
     def budget_privacy(self) -> dict[RoundId, tuple[float, float]]:
         """Returns the epsilon and delta of `tell_budgets`, of every round that has them."""
@@ -262,11 +260,6 @@ class Ledger:
         for row in self._rows(where):
             rounds.setdefault(row.round_id, []).append(_entry(row))
         return rounds
-
-
-def _float_above(value: Fraction) -> float:
-    near = float(value)
-    return near if Fraction(near) >= value or as_decimal(near) == value else math.nextafter(near, math.inf)
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from croupier.accountant.numerics.decimals import difference, sum_above
+from croupier.accountant.numerics.decimals import difference, sum_as_decimals
 from croupier.accountant.rounds.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
@@ -157,6 +158,12 @@ class SurveyForecast:
     delta: float
 
     @property
+    def epsilon(self) -> float | None:
+        """At most this is certified at `delta` for all questions together; None where one of them has no bound."""
+        most = [max(outcome.epsilon for outcome in response.outcomes) for response in self.questions.values()]
+        return sum_as_decimals(most) if all(map(math.isfinite, most)) else None
+
+    @property
     def refusal(self) -> str:
         """Why some question would be refused; empty if none would, whatever budgets people choose."""
         refusals = [
@@ -249,7 +256,7 @@ async def _forecast(
         questions[round_settings.question.name] = await forecast_opening(
             operator, round_settings, people, deployment, round_id=round_id, together_with=others
         )
-    return SurveyForecast(people, questions, sum_above(round_settings.delta for round_settings in alone.values()))
+    return SurveyForecast(people, questions, sum_as_decimals(round_settings.delta for round_settings in alone.values()))
 
 
 async def open_survey(

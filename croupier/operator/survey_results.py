@@ -8,7 +8,6 @@ from pathlib import Path
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
-from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
 from croupier.net.transport import TLS, Transport
 from croupier.operator.results import published_result
@@ -79,4 +78,4 @@ def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
     granted = [Certificate.from_message(certificate) for certificate in certificates if certificate.granted]
     if not granted:
         return None
-    return compose(granted, delta=sum_above([certificate.delta for certificate in granted]), fixed_terms=True)
+    return compose(granted, fixed_terms=True)

@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from rich.table import Table
 
-from croupier.accountant.numerics.decimals import sum_above
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down, round_up
@@ -112,26 +111,23 @@ class SurveyForecastView(TypedDict):
 def survey_forecast_json(
     people: int,
     questions: Mapping[str, rpc.ForecastResponse],
-    delta: float,
+    together: tuple[float | None, float],
     refusal: str,
     scales: Mapping[str, tuple[float, str]],
 ) -> SurveyForecastView:
     """Returns the forecast of a survey; see `operator.surveys.SurveyForecast`.
 
+    together: the (epsilon, delta) of all questions, as the view has them.
     scales: by question, the length of the range of a number and its unit; not of shares.
     """
     views = [forecast_json(question) for question in questions.values()]
-    reached = [
-        max(math.inf if (e := outcome["epsilon"]) is None else e for outcome in view["outcomes"]) for view in views
-    ]
     left = [outcome["remaining_epsilon"] for view in views for outcome in view["outcomes"]]
-    total = sum_above(reached)
     return {
         "people": people,
         "granted": not refusal,
         "refusal": refusal,
-        "epsilon": total if math.isfinite(total) else None,
-        "delta": delta,
+        "epsilon": together[0],
+        "delta": together[1],
         "remaining_epsilon": None if None in left else min(epsilon for epsilon in left if epsilon is not None),
         "ledger": views[0]["ledger"],
         "questions": [

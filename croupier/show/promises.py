@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guessing import right_at_most
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
@@ -52,18 +53,21 @@ class Promises:
 
 def promises_of(terms: RoundTerms, local_epsilon: float) -> Promises:
     """Returns what a round promises to a person that uses a budget of its grid."""
-    noise, alone = terms.hop_noise, right_at_most(local_epsilon, terms.local_delta)
-    honest = None if noise is None else min(alone, right_at_most(noise.epsilon, noise.delta))
-    return Promises(terms.num_hops, honest, alone)
+    return _promises(terms, WorstCases.of(terms, local_epsilon))
+
+
+def _promises(terms: RoundTerms, cases: WorstCases) -> Promises:
+    hop, alone = cases.one_honest_hop, cases.no_honest_hop
+    honest = None if hop is None else right_at_most(hop.epsilon, hop.delta)
+    return Promises(terms.num_hops, honest, right_at_most(alone.epsilon, alone.delta))
 
 
 def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str, ...]:
     """Returns what all waves of a version of a study may reveal of a person, in sentences; nothing for other rounds.
 
     An earlier version had other budgets, which these terms do not hold; it comes on top. The person is taken to spend
-    at most `wave_epsilon` on the answers to each wave together. Budgets and hop noise of all questions and waves are
-    added up, which holds however each wave is chosen; in a permanent study the budget of an answer that never changes
-    counts once.
+    at most `wave_epsilon` on the answers to each wave together. The accountant adds up budgets and hop noise
+    of all questions and waves; in a permanent study the budget of an answer that never changes counts once.
 
     Args:
         rounds: those of one wave.
@@ -73,15 +77,9 @@ def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str,
     if wave is None:
         return ()
     waves, permanent = wave.study.last_wave - wave.study.first_wave + 1, wave.study.permanent
-    chosen = budgets_within(rounds, wave_epsilon)
-    times = 1 if permanent else waves
-    alone = right_at_most(times * sum(chosen), min(1.0, waves * sum(terms.local_delta for terms in rounds)))
-    noises = [terms.hop_noise for terms in rounds if terms.hop_noise is not None]
-    honest = None
-    if len(noises) == len(rounds):
-        added = sum(noise.epsilon for noise in noises) * waves, min(1.0, sum(noise.delta for noise in noises) * waves)
-        honest = min(alone, right_at_most(*added))
-    lines = Promises(rounds[0].num_hops, honest, alone).lines
+    chosen = zip(rounds, budgets_within(rounds, wave_epsilon), strict=True)
+    cases = all_together([WorstCases.of(terms, epsilon, waves) for terms, epsilon in chosen])
+    lines = _promises(rounds[0], cases).lines
     about = f"All answers to all {waves} waves of this version together, taken as one of two: "
     told = [f"{about}{lines[0][0].lower()}{lines[0][1:]}", *lines[1:]]
     if wave.study.version > 1:

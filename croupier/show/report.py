@@ -15,15 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from croupier.accountant.basic_composition import weakest
 from croupier.accountant.certificate import Certificate
-from croupier.accountant.composed_certificates import compose
+from croupier.accountant.composed_certificates import compose, worst_cases
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.numerics.decimals import sum_above, sum_as_decimals
-from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.results import Guarantee
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
@@ -107,39 +105,32 @@ class _QuestionView(TypedDict):
     refusals: list[str]
 
 
-class _CostView(TypedDict):
-    """What a round cost a person, in a row of a table."""
+class _FiguresView(TypedDict):
+    """A guarantee, and how often a guess is right at most; "delta" is empty where it is 0."""
 
-    about: str
-    people: str
+    right: str
     epsilon: str
     delta: str
     grade: str
-    right: str
-    hop_epsilon: str
-    hop_delta: str
-    hop_grade: str
-    hop_right: str
-    alone_epsilon: str
-    alone_delta: str
-    alone_grade: str
-    alone_right: str
+
+
+class _CostView(TypedDict):
+    """What a round cost a person, in a row of a table; "hop" is None without hop noise."""
+
+    about: str
+    people: str
+    shuffled: _FiguresView
+    hop: _FiguresView | None
+    alone: _FiguresView
 
 
 class _TogetherView(TypedDict):
-    """What all rounds cost a person together; where no ε is proved, "epsilon" is empty, and only "rounds" is given."""
+    """What all rounds cost a person together; where no ε is proved, only "rounds" is given."""
 
     rounds: int
-    epsilon: str
-    delta: NotRequired[str]
-    grade: NotRequired[str]
-    right: NotRequired[str]
-    hop_right: NotRequired[str]
-    hop_epsilon: NotRequired[str]
-    hop_delta: NotRequired[str]
-    alone_epsilon: NotRequired[str]
-    alone_delta: NotRequired[str]
-    alone_right: NotRequired[str]
+    shuffled: NotRequired[_FiguresView]
+    hop: NotRequired[_FiguresView | None]
+    alone: NotRequired[_FiguresView]
     assumptions: NotRequired[list[str]]
 
 
@@ -442,79 +433,46 @@ def _device(result: ResultView) -> str:
 
 
 def _cost(report_round: ReportRound, summary: Statistic, certificate: Certificate) -> _CostView:
-    hop, alone = certificate.one_honest_hop, certificate.everyone_else_colludes
+    hop = certificate.one_honest_hop
     return {
         "about": " · ".join(part for part in (summary.title, report_round.group) if part),
         "people": f"{certificate.num_users:,}",
-        "epsilon": round_up(certificate.epsilon, 4),
-        "delta": round_up(certificate.delta, 3),
-        "grade": str(certificate.grade),
-        "right": percent(right_at_most(certificate.epsilon, certificate.delta)),
-        "hop_epsilon": "" if hop is None else round_up(hop.epsilon, 4),
-        "hop_delta": "" if hop is None else round_up(hop.delta, 3),
-        "hop_grade": "" if hop is None else str(hop.grade),
-        "hop_right": "" if hop is None else percent(right_at_most(hop.epsilon, hop.delta)),
-        "alone_epsilon": round_up(alone.epsilon, 4),
-        "alone_delta": round_up(alone.delta, 3) if alone.delta else "",
-        "alone_grade": str(alone.grade),
-        "alone_right": percent(right_at_most(alone.epsilon, alone.delta)),
+        "shuffled": _figures(certificate),
+        "hop": None if hop is None else _figures(hop),
+        "alone": _figures(certificate.everyone_else_colludes),
+    }
+
+
+def _figures(guarantee: Certificate | Guarantee) -> _FiguresView:
+    return {
+        "right": percent(right_at_most(guarantee.epsilon, guarantee.delta)),
+        "epsilon": round_up(guarantee.epsilon, 4),
+        "delta": round_up(guarantee.delta, 3) if guarantee.delta else "",
+        "grade": str(guarantee.grade),
     }
 
 
 def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> _TogetherView | None:
     """Returns what all rounds cost a person who is in one group and answered everything; None for one round each."""
     groups = sorted({group for group, _ in certified if group}) or [""]
-    composed: list[Guarantee] = []
-    of_groups: list[list[Certificate]] = []
-    for name in groups:
-        mine = [certificate for group, certificate in certified if group in ("", name)]
-        if len(mine) < 2:
-            continue
-        try:
-            # A filter, which results may have chosen the rounds of, admits them by basic composition at this delta.
-            deltas = [
-                certificate.delta for certificate in mine for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE))
-            ]
-            composed.append(compose(mine, delta=sum_above(deltas), fixed_terms=fixed_terms))
-        except ValueError:  # more is lost with certainty than this delta allows
-            return {"rounds": len(mine), "epsilon": ""}
-        of_groups.append(mine)
-    if not composed:
+    of_groups = [[certificate for group, certificate in certified if group in ("", name)] for name in groups]
+    of_groups = [mine for mine in of_groups if len(mine) > 1]
+    if not of_groups:
         return None
-    worst = max(composed, key=lambda guarantee: guarantee.epsilon)
-    alone, lost = max((_alone(mine) for mine in of_groups), key=itemgetter(0))
-    hop = max((_one_honest_hop(mine) for mine in of_groups), key=itemgetter(0))
-    has_hop_noise = any(certificate.one_honest_hop is not None for mine in of_groups for certificate in mine)
+    rounds = max(map(len, of_groups))
+    try:
+        composed = [compose(mine, fixed_terms=fixed_terms) for mine in of_groups]
+    except ValueError:  # more is lost with certainty than a delta allows
+        return {"rounds": rounds}
+    cases = [worst_cases(mine) for mine in of_groups]
+    has_hop_noise = any(case.one_honest_hop for case in cases)
     return {
-        "rounds": max(map(len, of_groups)),
-        "epsilon": round_up(worst.epsilon, 4),
-        "delta": round_up(worst.delta, 3),
-        "grade": str(worst.grade),
-        "right": percent(right_at_most(worst.epsilon, worst.delta)),
-        "hop_right": percent(right_at_most(*hop)) if has_hop_noise else "",
-        "hop_epsilon": round_up(hop[0], 4),
-        "hop_delta": round_up(hop[1], 3),
-        "alone_epsilon": round_up(alone, 4),
-        "alone_delta": round_up(lost, 3) if lost else "",
-        "alone_right": percent(right_at_most(alone, lost)),
-        "assumptions": [to_prose(line) for line in worst.assumptions[-1:]],
+        "rounds": rounds,
+        "shuffled": _figures(weakest(composed)),
+        "hop": _figures(weakest(c.one_honest_hop or c.no_honest_hop for c in cases)) if has_hop_noise else None,
+        "alone": _figures(weakest(case.no_honest_hop for case in cases)),
+        "assumptions": [to_prose(line) for line in composed[0].assumptions[-1:]],
     }
-
-
-def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
-    """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
-    alone = [certificate.everyone_else_colludes for certificate in certificates]
-    return sum_as_decimals([guarantee.epsilon for guarantee in alone]), sum_above(
-        [guarantee.delta for guarantee in alone]
-    )
-
-
-def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
-    """Returns the sums of what one honest server guarantees: without hop noise in a round, its local budget."""
-    each = [certificate.one_honest_hop or certificate.everyone_else_colludes for certificate in certificates]
-    return sum_as_decimals([guarantee.epsilon for guarantee in each]), sum_above(
-        [guarantee.delta for guarantee in each]
-    )
 
 
 def _round(report_round: ReportRound) -> _RoundView:

@@ -8,8 +8,9 @@ from typing import cast
 
 from rich.text import Text
 
+from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.numerics.decimals import sum_above, sum_as_decimals
+from croupier.accountant.results import Guarantee
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.surveys import Survey, rounds_together
@@ -53,9 +54,16 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
     questions: list[TermsView] = [{**terms_json(terms), "state": state} for terms, state in rounds]
     budgets: list[SurveyBudgetView] = []
     for choice in zip(*(terms.budget_grid for terms, _ in rounds), strict=True):
-        epsilon, delta = sum_as_decimals(choice), sum_above([terms.local_delta for terms, _ in rounds])
+        cases = all_together(
+            [WorstCases.of(terms, epsilon) for (terms, _), epsilon in zip(rounds, choice, strict=True)]
+        )
+        alone = cases.no_honest_hop
         budgets.append(
-            {"epsilon": epsilon, "of_each": list(choice), "alone_right_at_most": right_at_most(epsilon, delta)}
+            {
+                "epsilon": alone.epsilon,
+                "of_each": list(choice),
+                "alone_right_at_most": right_at_most(alone.epsilon, alone.delta),
+            }
         )
     return {
         "survey_id": survey.survey_id,
@@ -63,27 +71,16 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
         "wordings": survey_wordings_json(survey),
         "left_out": survey.left_out,
         "budgets": budgets,
-        "one_honest_hop": _one_honest_hop([terms for terms, _ in rounds]),
+        "one_honest_hop": _one_honest_hop(cases.one_honest_hop),
         "questions": questions,
     }
 
 
-def _one_honest_hop(rounds: Sequence[RoundTerms]) -> OneHonestHopView | None:
-    """Returns what all answers together show if one hop is honest; None without hop noise.
-
-    It holds whatever everybody else does. The hop noise of the rounds adds up; a round without it counts with its
-    largest local budget.
-    """
-    if not any(terms.hop_noise for terms in rounds):
+def _one_honest_hop(hop: Guarantee | None) -> OneHonestHopView | None:
+    """Returns what all answers with the largest budgets show if one hop is honest; None without hop noise."""
+    if hop is None:
         return None
-    costs = [
-        (terms.budget_grid[-1], terms.local_delta)
-        if terms.hop_noise is None
-        else (terms.hop_noise.epsilon, terms.hop_noise.delta)
-        for terms in rounds
-    ]
-    epsilon, delta = (sum_as_decimals(parts) for parts in zip(*costs, strict=True))
-    return {"epsilon": epsilon, "delta": delta, "right_at_most": right_at_most(epsilon, delta)}
+    return {"epsilon": hop.epsilon, "delta": hop.delta, "right_at_most": right_at_most(hop.epsilon, hop.delta)}
 
 
 def survey_text(document: SurveyView, now: float) -> Text:

@@ -24,6 +24,7 @@ from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import Release, compose, compose_releases
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.accountant.results import Guarantee
 from croupier.operator.survey_plans import survey_terms
 from croupier.protocol.deployment import Deployment
@@ -184,7 +185,9 @@ class _Planner:
     @property
     def budgets(self) -> tuple[float, ...]:
         """The budgets of the file, for all answers of a wave together."""
-        return tuple(sum(terms.budget_grid[place] for terms in self._terms) for place in range(self._places))
+        return tuple(
+            sum_as_decimals(terms.budget_grid[place] for terms in self._terms) for place in range(self._places)
+        )
 
     @property
     def _places(self) -> int:

@@ -18,7 +18,7 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
-from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.numerics.decimals import sum_above, sum_as_decimals
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Proof
@@ -193,7 +193,7 @@ class UserSpending(TrainingCost):
             grade=self.conditions.grade,
             method=(state(Method.TRAINING_HEMISPHERE, dimension=self._randomizer.dimension),),
             tiers=tiers,
-            everyone_else_colludes=sum_above([locals_[-1]] * (len(epochs) + unreleased)),
+            everyone_else_colludes=sum_as_decimals([locals_[-1]] * (len(epochs) + unreleased)),
             assumptions=self._assumptions(max(batch.dishonest for batch in batches)),
             asymptotic=self._asymptotic(alike),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from croupier.operator.forecasts import fit, largest_budget
 from croupier.operator.overview import overview
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.rounds import Operator
+from croupier.operator.survey_plans import SurveyForecast
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
 from croupier.protocol.names import RoundId
@@ -31,6 +33,7 @@ from croupier.show.forecasts import (
     forecast_json,
     ledger_line,
     survey_forecast_json,
+    survey_forecast_lines,
     survey_forecast_table,
 )
 from croupier.show.ledger import MOST_FORECAST, left_lines
@@ -236,7 +239,19 @@ def test_errors_of_a_survey_have_the_unit_of_their_question() -> None:
     outcome = rpc.ForecastOutcome(epsilon=0.5, standard_error=0.02)
     response = rpc.ForecastResponse(num_reports=100, num_tickets=100, outcomes=[outcome])
     scales = {"waiting": (480.0, "minutes"), "pain": (10.0, "")}
-    view = survey_forecast_json(100, dict.fromkeys(("waiting", "pain", "smokes"), response), 1e-6, "", scales)
+    view = survey_forecast_json(100, dict.fromkeys(("waiting", "pain", "smokes"), response), (1.5, 3e-6), "", scales)
     table = survey_forecast_table([view])
     (errors,) = [column.cells for column in table.columns if column.header == "error"]
     assert [*errors] == ["9.6 to 9.6 minutes", "0.2 to 0.2", "2 to 2 points"]
+
+
+def test_a_survey_of_which_a_question_has_no_bound_has_none_itself() -> None:
+    """Reproduction: OverflowError: cannot convert Infinity to integer ratio."""
+    bounded, unbounded = (
+        rpc.ForecastResponse(outcomes=[rpc.ForecastOutcome(epsilon=epsilon)]) for epsilon in (0.1, math.inf)
+    )
+    assert SurveyForecast(9, {"a": bounded, "b": bounded, "c": bounded}, 1e-6).epsilon == 0.3
+    survey = SurveyForecast(9, {"a": bounded, "b": unbounded}, 1e-6)
+    view = survey_forecast_json(9, survey.questions, (survey.epsilon, survey.delta), survey.refusal, {})
+    assert view["epsilon"] is None
+    assert "no bound" in survey_forecast_lines([view])[0]

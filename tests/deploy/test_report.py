@@ -184,6 +184,18 @@ def test_groups_that_were_asked_the_same_are_compared() -> None:
     assert "All 2 questions together" in page.words
 
 
+def test_what_groups_cost_holds_for_the_people_of_each() -> None:
+    """Reproduction: the largest ε was given at the δ of its own group, which had fewer rounds than the other one."""
+    few = [ReportRound(result_of(MOOD, SHARES, 100, f"n{place}"), "North") for place in range(2)]
+    many = [ReportRound(result_of(MOOD, SHARES, 10_000, f"s{place}"), "South") for place in range(3)]
+    of_few, page = page_of(*few, fixed_terms=True).words, page_of(*few, *many, fixed_terms=True).words
+    said = re.compile(r"right at most [\d.]+ % if the assumptions below hold \(ε = ([\d.]+), δ = (\S+), CERTIFIED\)")
+    (small,), (large,) = said.findall(of_few), said.findall(page)
+    assert (small[1], large[1]) == ("2e-06", "3e-06")
+    assert large[0] == small[0]
+    assert "ε = 3, CERTIFIED" in page
+
+
 def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
     noisy = result_of(SMOKES, [(0.5, (0.1, 0.9), (0.0, 1.0))]) | {"precision": Precision.COVERS_RANGE}
     refused_one, sealed = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.cli.console import (
     HERE,
     NOT_ACCEPTED,
@@ -142,7 +142,7 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
     )
     if before is not None and before.covers(shown.survey, shown.wave) and epsilon is None and not link:
         return name
-    smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
+    smallest = sum_as_decimals(terms.budget_grid[0] for terms in shown.rounds)
     most = epsilon or (before.wave_epsilon if before else smallest)
     if before is not None and not yes and not sys.stdin.isatty():  # a service asks nobody; `follow` waits for consent
         note(f"study {name!r} has a new description: 'croupier join {name}' shows it and asks")

@@ -157,7 +157,9 @@ def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> l
         if question.low is not None and question.high is not None
     }
     return [
-        survey_forecast_json(forecast.people, forecast.questions, forecast.delta, forecast.refusal, scales)
+        survey_forecast_json(
+            forecast.people, forecast.questions, (forecast.epsilon, forecast.delta), forecast.refusal, scales
+        )
         for forecast in forecasts
     ]
 
