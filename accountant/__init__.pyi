@@ -14,6 +14,12 @@ from .certified_profile import privacy_profile as privacy_profile
 from .composed_certificates import compose as compose
 from .composed_certificates import of_disjoint_groups as of_disjoint_groups
 from .composed_certificates import privacy_loss_distribution as privacy_loss_distribution
+from .guarantees import Comparison as Comparison
+from .guarantees import Grade as Grade
+from .guarantees import Guarantee as Guarantee
+from .guarantees import LowerBound as LowerBound
+from .guarantees import Status as Status
+from .guarantees import TierCertificate as TierCertificate
 from .guessing import right_at_most as right_at_most
 from .mechanisms.base import Randomizer as Randomizer
 from .mechanisms.binary import BinaryRandomizedResponse as BinaryRandomizedResponse
@@ -30,9 +36,3 @@ from .published import OutOfRangeError as OutOfRangeError
 from .published import compare as compare
 from .release import Conditions as Conditions
 from .release import RoundConditions as RoundConditions
-from .results import Comparison as Comparison
-from .results import Grade as Grade
-from .results import Guarantee as Guarantee
-from .results import LowerBound as LowerBound
-from .results import Status as Status
-from .results import TierCertificate as TierCertificate

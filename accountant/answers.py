@@ -16,11 +16,11 @@ import numpy as np
 
 from croupier.accountant.bounds.least import least_of
 from croupier.accountant.bounds.profile import BoundKind, Curve, NoAmplification, Victim
+from croupier.accountant.guarantees import TierCertificate
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
-from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import Group
 from croupier.accountant.waves import WavesProfile
 from croupier.protocol.codes import NOT_AMPLIFIED, Method, Step

@@ -13,11 +13,11 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
-from croupier.accountant.results import LowerBound
+from croupier.protocol.certificate_views import BoundView, LowerBoundView
 from croupier.protocol.statements import written_json
-from croupier.protocol.views import BoundView, LowerBoundView
 
 
 class AuditView(TypedDict):

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.numerics.decimals import as_decimal, decimal_above
 from croupier.accountant.ranges import outside
-from croupier.accountant.results import Grade, Guarantee
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import state

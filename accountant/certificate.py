@@ -14,18 +14,18 @@ from typing import Any, Self, TypedDict
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.drawable import Drawable
+from croupier.accountant.guarantees import Comparison, Grade, Guarantee, LowerBound, Status, TierCertificate
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
-from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound, Status, TierCertificate
 from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
+from croupier.protocol.certificate_views import CertificateView
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import CertificateView
 
 
 class TierRow(TypedDict):

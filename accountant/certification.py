@@ -26,12 +26,12 @@ from croupier.accountant.bounds.profile import Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.evidence import attack_on_one_hop, attack_on_shuffle, published_bounds
+from croupier.accountant.guarantees import Grade, Guarantee, LowerBound, TierCertificate
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import is_number, outside
 from croupier.accountant.release import Release, RoundConditions, SettledConditions, check_order
-from croupier.accountant.results import Grade, Guarantee, LowerBound, TierCertificate
 from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.codes import Assumption, Method, Step
 from croupier.protocol.permanent import PermanentSeries

@@ -16,6 +16,7 @@ from croupier.accountant.budgets import AnyBudgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.drawable import Drawable
+from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
@@ -23,7 +24,6 @@ from croupier.accountant.numerics.chords import Chords, crossing
 from croupier.accountant.ranges import check_delta, check_epsilon, outside
 from croupier.accountant.recertification import at_other, can_be_repeated
 from croupier.accountant.release import Conditions, RoundConditions, SettledConditions
-from croupier.accountant.results import LowerBound
 from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PermanentSeries

@@ -17,6 +17,7 @@ from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
 from croupier.accountant.basic_composition import WorstCases, all_together, weakest
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.accountant.mechanisms.table import TABLE_ROUNDING
 from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals
 from croupier.accountant.numerics.inversion import smallest_epsilon
@@ -24,7 +25,6 @@ from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.privacy_filter import BASIC_SHARE, delta_for_basic, last_cut, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_target_delta, is_number, outside
 from croupier.accountant.recertification import at_other
-from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.round_cost import RoundCost, curve_points
 from croupier.protocol.codes import Assumption, Method, Note, Step
 from croupier.protocol.notes import large_delta_notes

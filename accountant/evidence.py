@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.guarantees import Comparison, Grade, LowerBound
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.release import Release
-from croupier.accountant.results import Comparison, Grade, LowerBound
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import state
 

@@ -22,6 +22,7 @@ from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.category_choice import best_of_categories, categories_in, first_of_categories
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.guarantees import TierCertificate
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open, with_best
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
@@ -33,7 +34,6 @@ from croupier.accountant.numerics.largest_point import Objective, largest_point
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, check_count, check_target_delta, is_number, outside
 from croupier.accountant.release import Conditions, SettledConditions
-from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from croupier.accountant.guarantees import Grade, Guarantee, TierCertificate
 from croupier.accountant.numerics.decimals import as_decimal, difference, sum_above
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_filter import PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.recorded_profile import Profile, RecordedProfile
-from croupier.accountant.results import Grade, Guarantee, TierCertificate
 from croupier.accountant.round_cost import RoundCost
 from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.statements import Statement, state

@@ -36,9 +36,9 @@ from croupier.client.one_answer import (
 )
 from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.own_key import read_or_make_key
-from croupier.client.results import Inclusion, Receipt, RoundResult
-from croupier.client.rounds import fetch_publication, fetch_round
-from croupier.client.studies import (
+from croupier.client.round_checks import fetch_publication, fetch_round
+from croupier.client.round_result import Inclusion, Receipt, RoundResult
+from croupier.client.study_participation import (
     Accept,
     Answers,
     Follower,

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from croupier.client.limits import Limits
 from croupier.client.outbox import KEPT_DAYS, Outbox, WantedReport, other_person
-from croupier.client.rounds import fetch_publication
+from croupier.client.round_checks import fetch_publication
 from croupier.client.submission import Participant, draw_report, prepare_one, send, value_key
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop

@@ -19,8 +19,8 @@ from typing import Any, Self, TypeVar
 from croupier.client.async_client import AsyncClient, AsyncClientRound, VerifiedRound
 from croupier.client.joined import JoinedStudy, WaveRecord
 from croupier.client.limits import Limits, SpentHere
-from croupier.client.results import Inclusion, Receipt, RoundResult
-from croupier.client.studies import Accept, Answers, ShownStudy
+from croupier.client.round_result import Inclusion, Receipt, RoundResult
+from croupier.client.study_participation import Accept, Answers, ShownStudy
 from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
 

@@ -27,10 +27,10 @@ from croupier.study.discovery import DiscoverySettings as DiscoverySettings
 
 from .client.async_client import AsyncClient as AsyncClient
 from .client.async_client import AsyncClientRound as AsyncClientRound
-from .client.results import Inclusion as Inclusion
-from .client.results import Receipt as Receipt
-from .client.results import ResultValue as ResultValue
-from .client.results import RoundResult as RoundResult
+from .client.round_result import Inclusion as Inclusion
+from .client.round_result import Receipt as Receipt
+from .client.round_result import ResultValue as ResultValue
+from .client.round_result import RoundResult as RoundResult
 from .client.sync_client import Client as Client
 from .client.sync_client import ClientRound as ClientRound
 from .client.sync_client import connect as connect

@@ -21,8 +21,8 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.database_tables import ROUNDS
 from croupier.runtime.service_directory import NoiseLimit
-from croupier.runtime.tables import ROUNDS
 
 _metadata = sa.MetaData()
 _entries = sa.Table(

@@ -54,10 +54,10 @@ def test_files_of_tests_that_pages_name_exist() -> None:
 def test_a_client_and_an_organisation_that_approves_load_no_numeric_library() -> None:
     program = (
         "import sys, croupier.client.one_answer, croupier.client.submission, croupier.client.verification;"
-        "import croupier.client.rounds, croupier.client.randomizers;"
+        "import croupier.client.round_checks, croupier.client.randomizers;"
         "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
         "import croupier.cli, croupier.operator.carry_out, croupier.operator.invitations;"
-        "import croupier.show.documents, croupier.show.rounds;"
+        "import croupier.show.documents, croupier.show.round_text;"
         "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,10 +14,10 @@ import pytest
 from croupier.accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attackable, lower_bound
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
+from croupier.accountant.guarantees import Grade
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
 from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of, stated_randomizer
-from croupier.accountant.results import Grade
 from croupier.analyzer.estimators import ESTIMATORS, decoder, estimate
 from croupier.cli.rounds import round_open
 from croupier.client.randomizers import RANDOMIZERS, randomize

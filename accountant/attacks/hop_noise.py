@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from croupier.accountant.attacks.event_tests import Target
+from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.numerics.binomial import Floats, binomial_pmf
-from croupier.accountant.results import LowerBound
 from croupier.protocol.hop_noise import FakeLaw
 
 _MARGIN = 1e-9

@@ -22,6 +22,7 @@ from croupier.accountant.attacks.interval_probabilities import GaussianIntervals
 from croupier.accountant.attacks.kary import KaryAttacks
 from croupier.accountant.attacks.projective import ProjectiveAttacks
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.gaussian import GaussianMechanism
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
@@ -30,7 +31,6 @@ from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.ranges import Linkage, check_count, check_linkage, outside
-from croupier.accountant.results import LowerBound
 
 Progress = Callable[[LowerBound, int], None]
 """Called with the best attack so far and how many were tried."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.guarantees import Comparison, Grade, Status
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.published.blankets import optimal_decomposition, shuffle_index_limit
@@ -21,7 +22,6 @@ from croupier.accountant.published.likelihood_tests import likelihood_test_clone
 from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
 from croupier.accountant.published.validity import OutOfRangeError, need
 from croupier.accountant.ranges import check_target_delta
-from croupier.accountant.results import Comparison, Grade, Status
 from croupier.protocol.codes import Note
 from croupier.protocol.statements import state
 

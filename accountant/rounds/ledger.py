@@ -13,8 +13,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.numerics.decimals import sum_as_decimals
-from croupier.accountant.results import Guarantee
 from croupier.accountant.spending import (
     ANY_TIER,
     BudgetsTold,

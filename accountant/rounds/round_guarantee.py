@@ -13,12 +13,12 @@ from croupier.accountant.bounds.exact_binary import shown_alone
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import Profile
-from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.rounds.round_entries import entries_of, keeps_profiles
 from croupier.accountant.spending import Entry
 from croupier.protocol.budget_privacy import privacy_message

@@ -20,8 +20,8 @@ from croupier.cli.mechanism_options import (
 )
 from croupier.cli.option_groups import with_option_groups
 from croupier.cli.planning import ErrorOptions, planned_for_error
+from croupier.protocol.certificate_views import CertificateView
 from croupier.protocol.rounding import round_down, round_up
-from croupier.protocol.views import CertificateView
 from croupier.show.text import note_lines
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def certify(
 def _certificate_tables(result: Certificate, document: CertificateView, compare: bool, explain: bool) -> list[Any]:
     from croupier.accountant.mechanism_choice import REMARKS
     from croupier.protocol.codes import NOT_AMPLIFIED, Method
-    from croupier.show.tables import certificate_table, comparison_notes, steps_table
+    from croupier.show.certificate_tables import certificate_table, comparison_notes, steps_table
 
     said = REMARKS | NOT_AMPLIFIED if result.method[0].code is Method.LOCAL_BUDGET else REMARKS
     tables: list[Any] = [certificate_table(document), *note_lines(document["notes"])]
@@ -215,8 +215,8 @@ def curve(
         from croupier import accountant
         from croupier.accountant.certified_profile import certified_line
         from croupier.protocol.statements import written_json
+        from croupier.show.certificate_tables import curve_assumptions, privacy_curve_table
         from croupier.show.plots import check_plot_file, plot_privacy_curve
-        from croupier.show.tables import curve_assumptions, privacy_curve_table
 
         check_plot_file(out)
         family = randomizer.build()
@@ -257,7 +257,7 @@ def audit(
     with plain_errors():
         from croupier.accountant.audit import audit as run_audit
         from croupier.protocol.statements import joined
-        from croupier.show.tables import assumptions_line
+        from croupier.show.certificate_tables import assumptions_line
 
         family = randomizer.build()
         multiset = _read_budgets(budgets, family)
@@ -309,9 +309,9 @@ def plan(
         from croupier import accountant
         from croupier.accountant.hop_fakes import HopFakes
         from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
+        from croupier.show.certificate_tables import certificate_table
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line
-        from croupier.show.tables import certificate_table
 
         accuracy.check()
         is_open = accuracy.error is None and randomizer.is_open

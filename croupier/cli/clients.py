@@ -270,7 +270,7 @@ def limits(
 
         from croupier.client.limits import Limits, SpentHere, in_full, local_budget
         from croupier.deploy.local.clients import client_of
-        from croupier.show.tables import counted
+        from croupier.show.certificate_tables import counted
 
         async def change() -> tuple[Limits, SpentHere]:
             async with client_of(directory) as client:

@@ -115,11 +115,11 @@ def demo(
         from croupier.deploy.local.demo_questions import ask_about
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.operator.keys import check_hops
+        from croupier.show.certificate_tables import counted
         from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
         from croupier.show.statistics import halving_remarks
-        from croupier.show.tables import counted
 
         if open_page:
             import croupier.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)

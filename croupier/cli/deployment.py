@@ -27,7 +27,7 @@ from croupier.cli.console import (
 from croupier.cli.web import serve_page
 
 if TYPE_CHECKING:
-    from croupier.show.views.rounds import OverviewView
+    from croupier.show.views.overview import OverviewView
 
 ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
@@ -197,7 +197,7 @@ def enrol(
         from croupier.deploy.directory import read_deployment
         from croupier.operator.canaries import enrol_with_canaries
         from croupier.operator.roster import enrolled, read_keys
-        from croupier.show.tables import counted
+        from croupier.show.certificate_tables import counted
 
         if listed:
             if files or label or canaries:
@@ -293,8 +293,8 @@ def status(
         import asyncio
         import contextlib
 
+        from croupier.operator.operator import Operator
         from croupier.operator.overview import overview
-        from croupier.operator.rounds import Operator
 
         if watch:
             with contextlib.suppress(KeyboardInterrupt):
@@ -313,7 +313,7 @@ def status(
 
 def _state(seen: OverviewView) -> tuple[Any, ...]:
     """The services, and the newest rounds."""
-    from croupier.show.rounds import rounds_text, services_text
+    from croupier.show.round_text import rounds_text, services_text
 
     rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
     return services_text(seen["services"]), "", rounds
@@ -324,8 +324,8 @@ async def _watch(directory: Path, as_json: bool) -> None:
     from rich.console import Group
     from rich.live import Live
 
+    from croupier.operator.operator import Operator
     from croupier.operator.overview import watch
-    from croupier.operator.rounds import Operator
 
     async with Operator(directory, only_reads=True) as operator:
         if as_json:
@@ -412,9 +412,9 @@ def ledger(
             rounds_left,
             spent,
         )
+        from croupier.show.certificate_tables import counted
         from croupier.show.documents import spent_json
         from croupier.show.forecasts import budgets_line
-        from croupier.show.tables import counted
 
         if backup is not None:
             rounds = backup_ledger(directory, backup)

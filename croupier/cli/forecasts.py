@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from croupier.cli.console import note
-from croupier.protocol.views import JsonObject
+from croupier.protocol.certificate_views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.operator.forecasts import Fitted
+    from croupier.operator.operator import Operator
     from croupier.operator.round_settings import RoundSettings
-    from croupier.operator.rounds import Operator
     from croupier.protocol.deployment import Deployment
     from croupier.show.forecasts import ForecastView
 

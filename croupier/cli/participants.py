@@ -26,7 +26,7 @@ from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
     from croupier.operator.invitations import People
-    from croupier.show.views.surveys import InvitationsView
+    from croupier.show.views.survey_documents import InvitationsView
 
 Id = Annotated[str, typer.Argument(metavar="SURVEY", help="A survey that is open, or a study that was begun.")]
 Labels = Annotated[list[str], typer.Argument(help="The labels of the people.")]
@@ -163,7 +163,7 @@ def invite_revoke(survey_id: Id, labels: Labels, directory: Directory = HERE, as
         import asyncio
 
         from croupier.operator.invitations import revoke_invitations
-        from croupier.show.tables import counted
+        from croupier.show.certificate_tables import counted
 
         gone = asyncio.run(revoke_invitations(directory, survey_id, labels))
         show(as_json, {"revoked": gone}, f"{counted(gone, 'invitation')} revoked")
@@ -209,14 +209,14 @@ def invite_restore(survey_id: Id, directory: Directory = HERE, as_json: Json = F
         import asyncio
 
         from croupier.operator.invitations import register_again
-        from croupier.show.tables import counted
+        from croupier.show.certificate_tables import counted
 
         good = asyncio.run(register_again(directory, survey_id))
         show(as_json, {"good": good}, f"{counted(good, 'invitation')} registered")
 
 
 def _show_made(as_json: bool, made: int, folder: Path, qr_codes: bool) -> None:
-    from croupier.show.tables import counted
+    from croupier.show.certificate_tables import counted
 
     cards = "; cards.html there is for printing" if qr_codes else ""
     show(
@@ -245,7 +245,7 @@ def invite_rounds(
         import asyncio
 
         from croupier.operator.invitations import invite as make
-        from croupier.show.tables import counted
+        from croupier.show.certificate_tables import counted
 
         made = asyncio.run(make(directory, _people(people, count), file, gateway, RoundId(round_id)))
         show(

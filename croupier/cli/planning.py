@@ -82,7 +82,7 @@ def planned_for_error(
     """
     from croupier.accountant import certify, margins, plan_for_error
     from croupier.accountant.accuracy import halving
-    from croupier.show.tables import certificate_table
+    from croupier.show.certificate_tables import certificate_table
 
     if asked.error is None or not (math.isfinite(asked.error) and 0 < asked.error < asked.width / 2):
         raise ValueError(f"error is {asked.error}; it must be above 0 and below {asked.width / 2:g}, half of the range")

@@ -139,7 +139,7 @@ def _show(proposal: ProposalFile, deployment: Deployment, as_json: bool) -> None
         texts += [action.line, *([] if as_json else action.details)]
         if action.terms is not None and not as_json:
             from croupier.show.documents import terms_json
-            from croupier.show.rounds import proposed_text
+            from croupier.show.round_text import proposed_text
 
             texts.append(proposed_text(terms_json(action.terms), time.time()))
     show(as_json, document, *texts, state)

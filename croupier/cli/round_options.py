@@ -12,8 +12,8 @@ import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.cli.mechanism_options import randomizer_of
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.names import PublicKey
-from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from croupier.operator.round_settings import RoundSettings
     from croupier.protocol.v1 import messages_pb2 as pb
     from croupier.show.forecasts import ForecastView
+    from croupier.show.views.overview import OverviewView
+    from croupier.show.views.published_results import ResultView
     from croupier.show.views.questions import TermsView
-    from croupier.show.views.results import ResultView
-    from croupier.show.views.rounds import OverviewView
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -101,7 +101,7 @@ def round_open(
     with plain_errors():
         import asyncio
 
-        from croupier.operator.rounds import Operator
+        from croupier.operator.operator import Operator
         from croupier.show.forecasts import forecast_table
 
         settings = options.settings(name)
@@ -170,7 +170,7 @@ def round_forecast(
     with plain_errors():
         import asyncio
 
-        from croupier.operator.rounds import Operator, is_operators
+        from croupier.operator.operator import Operator, is_operators
         from croupier.show.forecasts import forecast_table
 
         settings = settings_of(
@@ -195,9 +195,9 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
     with plain_errors():
         import asyncio
 
+        from croupier.operator.operator import Operator
         from croupier.operator.overview import overview
-        from croupier.operator.rounds import Operator
-        from croupier.show.rounds import rounds_text
+        from croupier.show.round_text import rounds_text
 
         async def ask() -> OverviewView:
             async with Operator(directory, only_reads=True) as operator:
@@ -222,10 +222,10 @@ def round_show(
         import asyncio
 
         from croupier.deploy.local.clients import client_of, terms_of
+        from croupier.operator.operator import Operator, sees_rounds
         from croupier.operator.overview import approvals_of, ledger_left
-        from croupier.operator.rounds import Operator, sees_rounds
         from croupier.protocol.errors import Refusal
-        from croupier.show.rounds import terms_text
+        from croupier.show.round_text import terms_text
 
         async def look() -> TermsView:
             async with client_of(directory, gateway) as client:
@@ -269,11 +269,11 @@ def round_close(
         import asyncio
 
         from croupier.operator.forecasts import forecast_now
-        from croupier.operator.rounds import Operator
+        from croupier.operator.operator import Operator
         from croupier.protocol.manifest import state_name
         from croupier.protocol.v1 import services_pb2 as rpc
+        from croupier.show.certificate_tables import counted
         from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
-        from croupier.show.tables import counted
 
         async def close_it() -> rpc.CloseResponse:
             async with Operator(directory) as operator:
@@ -314,7 +314,7 @@ def round_withdraw(
     with plain_errors():
         import asyncio
 
-        from croupier.operator.rounds import Operator
+        from croupier.operator.operator import Operator
 
         async def withdraw() -> dict[str, str]:
             async with Operator(directory) as operator:
@@ -365,14 +365,14 @@ def round_result(
         import asyncio
 
         from croupier.deploy.directory import client_transport
-        from croupier.operator.results import kept_result, open_published, published_result
+        from croupier.operator.published_result import kept_result, open_published, published_result
         from croupier.protocol.certificates import refusals_of
         from croupier.protocol.statements import joined
+        from croupier.show.certificate_tables import certificate_table
         from croupier.show.distribution import with_quantiles
         from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
         from croupier.show.published import publication_json
         from croupier.show.statistics import halving_lines
-        from croupier.show.tables import certificate_table
 
         if document is not None:
             publication, certificate = kept_result(directory, RoundId(round_id), document)

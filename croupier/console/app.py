@@ -37,11 +37,12 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.operator.invitations import new_invitations
 from croupier.operator.ledger import budgets_told, spent
-from croupier.operator.studies import kept_studies
+from croupier.operator.study_folders import kept_studies
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.views import JsonObject
+from croupier.show.certificate_tables import counted
 from croupier.show.cross_tables import (
     cross_table,
     cross_table_lines,
@@ -60,13 +61,12 @@ from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.plots import plot_study
 from croupier.show.promises import certificate_lines
-from croupier.show.rounds import describe_device_step, terms_sections, values_of
+from croupier.show.round_text import describe_device_step, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.study_results import StudyResultsView, study_csv
-from croupier.show.tables import counted
+from croupier.show.views.overview import OverviewView
 from croupier.show.views.questions import TermsView
-from croupier.show.views.rounds import OverviewView
-from croupier.study.results import study_state, study_view
+from croupier.study.wave_results import study_state, study_view
 
 _NOT_FOUND = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _ENDED = ("PUBLISHED", "REFUSED")

@@ -12,14 +12,14 @@ from typing import NotRequired, TypedDict
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
+from croupier.protocol.certificate_views import CertificateFields
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import written_json
-from croupier.protocol.views import CertificateFields
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.estimates import precision_line
 from croupier.show.text import note_lines, tier_budget
+from croupier.show.views.published_results import NumberView, ResultView, numbers_of
 from croupier.show.views.questions import TermsView
-from croupier.show.views.results import NumberView, ResultView, numbers_of
 
 _SHARES = ("rr", "krr", "pgr", "choices")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from croupier.show.rounds import deadline, duration
-from croupier.show.tables import counted
-from croupier.show.views.rounds import OverviewView, RoundView, StepView
+from croupier.show.certificate_tables import counted
+from croupier.show.round_text import deadline, duration
+from croupier.show.views.overview import OverviewView, RoundView, StepView
 
 Counts = dict[str, int]
 """The number of answers, by round, where it is known."""

@@ -17,21 +17,21 @@ from typing import Any
 from cryptography import x509
 
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import fetch_signed_result, read_publication
+from croupier.client.round_checks import fetch_signed_result, read_publication
 from croupier.console.progress import Counts, counts_of, with_progress
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.clients import client_of, terms_of
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import VALID_BEFORE
+from croupier.operator.operator import Operator, is_operators
 from croupier.operator.overview import TermsCache, overview
-from croupier.operator.rounds import Operator, is_operators
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
+from croupier.show.views.overview import KeysView, OverviewView, RoundView
+from croupier.show.views.published_results import ResultView
 from croupier.show.views.questions import TermsView
-from croupier.show.views.results import ResultView
-from croupier.show.views.rounds import KeysView, OverviewView, RoundView
 
 EVERY_S = 1.0
 """Seconds between two looks at the services: shorter is fresher and calls the services more often."""

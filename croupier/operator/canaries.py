@@ -29,14 +29,14 @@ from sqlalchemy.exc import IntegrityError
 
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
-from croupier.client.rounds import fetch_round, fetch_terms
+from croupier.client.round_checks import fetch_round, fetch_terms
 from croupier.client.submission import Participant, Prepared, draw_report, new_client_key, prepare_one, send
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
+from croupier.operator.operator import Operator
 from croupier.operator.roster import Enrolled, enrol, enrolled
-from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of

@@ -12,11 +12,11 @@ from google.protobuf.message import DecodeError
 
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitations import note_revoked_invitations
+from croupier.operator.opened_surveys import open_rounds
+from croupier.operator.operator import Operator
 from croupier.operator.proposals import ProposalFile, read_proposal
 from croupier.operator.roster import Enrolled, note_enrolled, note_revoked
 from croupier.operator.round_settings import with_drawn_keys
-from croupier.operator.rounds import Operator
-from croupier.operator.surveys import open_rounds
 from croupier.protocol.approvals import proposal_to_open
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal

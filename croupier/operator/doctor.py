@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 import grpc.aio
 from cryptography import x509
 
-from croupier.client.rounds import accept_manifest
+from croupier.client.round_checks import accept_manifest
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.deploy.render.layout import called_by
@@ -30,7 +30,7 @@ from croupier.net.http_channel import HttpChannel
 from croupier.net.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
 from croupier.net.transport import TLS, Transport
 from croupier.operator.init import MACHINES
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from croupier.protocol.errors import Code, CroupierError, refusal_of
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -40,7 +40,7 @@ from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
 from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
-from croupier.show.views.rounds import NoiseSpentView
+from croupier.show.views.overview import NoiseSpentView
 
 _CLOCK_S = 10.0
 """Seconds by which the clock of a service may differ."""

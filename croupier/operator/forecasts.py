@@ -14,8 +14,8 @@ from types import MappingProxyType
 from croupier.accountant.rounds.account import Account, answer
 from croupier.accountant.rounds.forecast import always_granted, could_be_granted, forecast
 from croupier.net.retrying import retrying
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
-from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId

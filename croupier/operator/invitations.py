@@ -29,10 +29,10 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, write_links
 from croupier.operator.keys import alone, replace_secret, write_secret
+from croupier.operator.opened_surveys import kept_rounds, kept_survey, round_of, survey_folder
+from croupier.operator.operator import Operator, registrations, revocations
 from croupier.operator.roster import Enrolled, check_label, enrol, enrolled
-from croupier.operator.rounds import Operator, registrations, revocations
-from croupier.operator.studies import described_versions, title_of
-from croupier.operator.surveys import kept_rounds, kept_survey, round_of, survey_folder
+from croupier.operator.study_folders import described_versions, title_of
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from croupier.accountant.results import Guarantee
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.rounds.account import PENDING, Account
 from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.rounds.ledger import Ledger
@@ -23,19 +23,19 @@ from croupier.accountant.spending import BudgetsTold, Entry, Spent
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.net.transport import TLS, Transport
 from croupier.operator.ledger_stores import give_store_to_owner, open_store
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.database_tables import STUDIES
 from croupier.runtime.ledger_start import missing_rounds
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.rows.studies import StudyRows
 from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
-from croupier.runtime.tables import STUDIES
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
 

@@ -19,7 +19,7 @@ from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
 from croupier.show.documents import noise_json
-from croupier.show.views.rounds import NoiseSpentView
+from croupier.show.views.overview import NoiseSpentView
 from croupier.shuffler.noise_ledger import NoiseLedger, kept_noise
 
 _ERASE_PATIENCE_S = 1.0

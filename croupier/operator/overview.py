@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 
-from croupier.client.rounds import fetch_terms
-from croupier.operator.rounds import Operator
+from croupier.client.round_checks import fetch_terms
+from croupier.operator.operator import Operator
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
@@ -18,7 +18,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.documents import round_json, services_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.views.ledger import LedgerView
-from croupier.show.views.rounds import OverviewView
+from croupier.show.views.overview import OverviewView
 
 TermsCache = dict[RoundId, RoundTerms | str]
 """The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""

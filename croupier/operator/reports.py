@@ -13,8 +13,8 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import Transport
-from croupier.operator.results import open_published, signed_result
-from croupier.operator.surveys import round_of
+from croupier.operator.opened_surveys import round_of
+from croupier.operator.published_result import open_published, signed_result
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
@@ -22,8 +22,8 @@ from croupier.protocol.surveys import Survey, SurveyWording, rounds_together
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
-from croupier.show.surveys import LEFT_OUT_TEXTS
-from croupier.show.views.results import ResultView
+from croupier.show.survey_description import LEFT_OUT_TEXTS
+from croupier.show.views.published_results import ResultView
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0

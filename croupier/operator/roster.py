@@ -16,7 +16,7 @@ from pathlib import Path
 from croupier.client.key_file import PRIVATE, PUBLIC
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import has_small_order

@@ -51,7 +51,7 @@ class RoundSettings:
             round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
-        survey: the survey that the round is a question of; see `operator.surveys`.
+        survey: the survey that the round is a question of; see `operator.opened_surveys`.
         hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
         hop_noise_delta: its delta; None: `delta`.
         budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where

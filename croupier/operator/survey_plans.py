@@ -12,10 +12,10 @@ from croupier.accountant.rounds.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
+from croupier.operator.opened_surveys import Tell, kept_rounds, open_rounds, round_of, survey_folder
+from croupier.operator.operator import Operator, is_operators
 from croupier.operator.round_settings import RoundSettings, check_settings, terms_of
-from croupier.operator.rounds import Operator, is_operators
 from croupier.operator.survey_file import SurveyFile
-from croupier.operator.surveys import Tell, kept_rounds, open_rounds, round_of, survey_folder
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.protocol.manifest import RoundTerms

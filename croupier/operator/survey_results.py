@@ -8,10 +8,10 @@ from pathlib import Path
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
-from croupier.accountant.results import Guarantee
+from croupier.accountant.guarantees import Guarantee
 from croupier.net.transport import TLS, Transport
-from croupier.operator.results import published_result
-from croupier.operator.surveys import Tell, round_of
+from croupier.operator.opened_surveys import Tell, round_of
+from croupier.operator.published_result import published_result
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.surveys import Survey, rounds_together
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -16,6 +16,14 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic.json_schema import models_json_schema
 
+from croupier.protocol.certificate_views import (
+    BudgetPrivacyView,
+    CertificateFields,
+    CertificateView,
+    JsonObject,
+    PartView,
+    RoundCertificateView,
+)
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
 from croupier.protocol.names import RoundId
 from croupier.protocol.notes import certificate_notes
@@ -29,14 +37,6 @@ from croupier.protocol.statements import (
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import (
-    BudgetPrivacyView,
-    CertificateFields,
-    CertificateView,
-    JsonObject,
-    PartView,
-    RoundCertificateView,
-)
 
 READABLE = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
 """What an error says of a document that is not a certificate."""

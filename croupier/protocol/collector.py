@@ -110,7 +110,7 @@ def open_result(publication: pb.Publication, suite: str, key: KeyPair) -> pb.Pub
     """Returns the publication as it would stand there without a collector.
 
     Args:
-        publication: verified: `client.rounds.read_publication`.
+        publication: verified: `client.round_checks.read_publication`.
         suite: of the collector's key.
         key: the collector's; see `read_collector_key`.
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from croupier.protocol import texts
+from croupier.protocol.certificate_views import JsonObject, StatementView
 from croupier.protocol.codes import PARAMETERS, Assumption, Code
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import JsonObject, StatementView
 
 C = TypeVar("C", bound=Code)
 C_co = TypeVar("C_co", bound=Code, covariant=True)

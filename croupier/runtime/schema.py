@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from croupier.runtime.tables import METADATA
+from croupier.runtime.database_tables import METADATA
 
 STORE_VERSION = 1
 """The version of the stores that this croupier writes."""

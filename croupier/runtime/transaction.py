@@ -1,7 +1,7 @@
 """One transaction of a service: the rows of every subject, and the changes that concern several subjects at once.
 
-The subjects are in `runtime.rows`, in SQL through SQLAlchemy, on `runtime.tables`. What the bytes mean is the business
-of the roles; how transactions run is that of `runtime.store`.
+The subjects are in `runtime.rows`, in SQL through SQLAlchemy, on `runtime.database_tables`. What the bytes mean is the
+business of the roles; how transactions run is that of `runtime.store`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from croupier.protocol.envelope import KeyPair
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.database_tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.rows.batches import BatchRows
 from croupier.runtime.rows.documents import DocumentRows
@@ -22,7 +23,6 @@ from croupier.runtime.rows.roster import RosterRows
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.rows.shredding import ShreddingRows
 from croupier.runtime.rows.studies import StudyRows
-from croupier.runtime.tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS
 
 
 class Transaction(

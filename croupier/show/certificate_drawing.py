@@ -10,8 +10,8 @@ from typing import Any
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
+from croupier.accountant.guarantees import Grade
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.results import Grade
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import written_json
 from croupier.show.drawing import draw_curve, draw_tiers

@@ -1,6 +1,6 @@
 """Cross tables and sums of categories as JSON documents, in the terminal and in words, from a published result.
 
-The numbers are computed by `analyzer.tables` from the shares, the budgets and the noise that the result states.
+The numbers are computed by `analyzer.tabulation` from the shares, the budgets and the noise that the result states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.table import Table
 from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Fakes, Noised, Value
 from croupier.analyzer.noised_tiers import TierErrors
-from croupier.analyzer.tables import CrossTable, ShareModel
+from croupier.analyzer.tabulation import CrossTable, ShareModel
 from croupier.protocol.crossed import factor_names, factors
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
@@ -21,7 +21,7 @@ from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.views.cross_tables import CrossTableView, ShareView, SumView
-from croupier.show.views.results import NumberView, ResultView
+from croupier.show.views.published_results import NumberView, ResultView
 
 _MOST_CELLS = 400
 """More cells take minutes: every pair of them has a covariance."""

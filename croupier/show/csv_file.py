@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.views.results import ResultView, numbers_of
+from croupier.show.views.published_results import ResultView, numbers_of
 
 # A spreadsheet may also end a cell at a semicolon or a tab, and it passes over spaces and quotes before a formula.
 # Apostrophes are passed over here as well: so each such text gets one more in front, and `plain_text` takes it away.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from croupier.protocol.certificate_views import BoundView, proved_epsilon
 from croupier.protocol.rounding import round_up
-from croupier.protocol.views import BoundView, proved_epsilon
-from croupier.show.tables import assumptions_line, counted, epsilon_of
+from croupier.show.certificate_tables import assumptions_line, counted, epsilon_of
 from croupier.show.views.demonstration import DemoView
 
 PLANNED = "All rounds were planned before the first result."

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from croupier.show.views.distributions import DistributionView, QuantileView
-from croupier.show.views.results import NumberView, ResultView
+from croupier.show.views.published_results import NumberView, ResultView
 
 MEDIAN = 0.5
 QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)

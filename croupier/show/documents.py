@@ -11,6 +11,7 @@ import grpc.aio
 
 from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
+from croupier.protocol.certificate_views import BudgetPrivacyView
 from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
@@ -19,13 +20,12 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.views import BudgetPrivacyView
 from croupier.show.promises import promises_of
 from croupier.show.question import question_json
 from croupier.show.views.ledger import SpentView, TierSpentView
+from croupier.show.views.overview import NoiseSpentView, RoundView, ServiceView
 from croupier.show.views.plans import PlannedBudgetView, PlanView
 from croupier.show.views.questions import BudgetView, HopNoiseView, LimitView, TermsView
-from croupier.show.views.rounds import NoiseSpentView, RoundView, ServiceView
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan

@@ -13,7 +13,7 @@ from croupier.protocol.rounding import round_up
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.text import note_lines
 from croupier.show.views.demonstration import DemoView
-from croupier.show.views.results import Precision, ResultView, level_of, numbers_of
+from croupier.show.views.published_results import Precision, ResultView, level_of, numbers_of
 
 _MOST_LEVELS = 40
 """Levels of a histogram that are printed."""

@@ -14,13 +14,13 @@ from typing import Any, cast
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
+from croupier.accountant.guarantees import Grade, TierCertificate
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.recertification import certify_again, conditions_of, hop_noise_of, why_not_again
-from croupier.accountant.results import Grade, TierCertificate
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
@@ -31,7 +31,7 @@ from croupier.show.notebook import html_sections
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import note_lines, tier_budget
 from croupier.show.views.explanation import ExplanationView, PromiseView
-from croupier.show.views.results import ResultView
+from croupier.show.views.published_results import ResultView
 
 SECONDS = 5.0
 """For each change that is computed: after this many seconds no slower bound is begun."""

@@ -8,13 +8,13 @@ from typing import TypedDict
 
 from rich.table import Table
 
+from croupier.protocol.certificate_views import StatementView
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.views import StatementView
-from croupier.show.tables import counted
+from croupier.show.certificate_tables import counted
 from croupier.show.views.ledger import BudgetsToldView, LedgerView
 
 _ASSUMED = (
@@ -115,7 +115,7 @@ def survey_forecast_json(
     refusal: str,
     scales: Mapping[str, tuple[float, str]],
 ) -> SurveyForecastView:
-    """Returns the forecast of a survey; see `operator.surveys.SurveyForecast`.
+    """Returns the forecast of a survey; see `operator.opened_surveys.SurveyForecast`.
 
     together: the (epsilon, delta) of all questions, as the view has them.
     scales: by question, the length of the range of a number and its unit; not of shares.

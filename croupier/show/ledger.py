@@ -7,10 +7,10 @@ from typing import TypedDict
 from rich.table import Table
 
 from croupier.protocol.rounding import round_down, round_up
+from croupier.show.certificate_tables import counted
 from croupier.show.forecasts import budgets_line, ledger_line
-from croupier.show.tables import counted
 from croupier.show.views.ledger import LedgerView, SpentView
-from croupier.show.views.rounds import NoiseSpentView
+from croupier.show.views.overview import NoiseSpentView
 
 MOST_FORECAST = 1000
 """No more further rounds are counted: by then the plans have changed."""

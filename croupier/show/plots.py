@@ -18,13 +18,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from croupier.protocol.certificate_views import CertificateView, proved_epsilon
 from croupier.protocol.rounding import round_up
-from croupier.protocol.views import CertificateView, proved_epsilon
 from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.show.study_results import StudyRowView
 from croupier.show.views.demonstration import DemoQuestionView, DemoView
 from croupier.show.views.experiments import FindingsView, PanelView
-from croupier.show.views.results import level_of, numbers_of
+from croupier.show.views.published_results import level_of, numbers_of
 from croupier.show.views.throughput import ThroughputRowView
 from croupier.show.views.training import EpochView, TrainingView
 

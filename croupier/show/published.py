@@ -1,7 +1,7 @@
 """A published result as a JSON document: what the command line prints, and what applications get.
 
-The messages come from `client.rounds`, which has verified them. Their words are those of accountant and analyzer: what
-a terminal would not show as it is, is replaced.
+The messages come from `client.round_checks`, which has verified them. Their words are those of accountant and analyzer:
+what a terminal would not show as it is, is replaced.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.question import question_json
 from croupier.show.views.distributions import DistributionView, SharesView
+from croupier.show.views.published_results import ClampingView, Precision, ResultView
 from croupier.show.views.questions import QuestionView
-from croupier.show.views.results import ClampingView, Precision, ResultView
 
 _PRECISIONS = {
     pb.PRECISION_USABLE: Precision.USABLE,
     pb.PRECISION_COVERS_RANGE: Precision.COVERS_RANGE,
     pb.PRECISION_HIDES_SHARES: Precision.HIDES_SHARES,
 }
-"""Whether a result can be used, in its JSON document; `show.tables` says it in a sentence."""
+"""Whether a result can be used, in its JSON document; `show.certificate_tables` says it in a sentence."""
 
 
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> ResultView:

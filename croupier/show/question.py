@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import cast
 
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.questions import Question
-from croupier.protocol.views import JsonObject
 from croupier.show.views.questions import QuestionView, WordingView
 
 _TOO_LARGE = ("vector", "parameters")

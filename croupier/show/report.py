@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from croupier.accountant.basic_composition import weakest
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose, worst_cases
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.results import Guarantee
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import to_prose
@@ -31,7 +31,7 @@ from croupier.show.cross_tables import cross_table_lines, sum_numbers, within_nu
 from croupier.show.csv_file import result_csv
 from croupier.show.estimates import hop_line, precision_line, result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
-from croupier.show.views.results import NumberView, ResultView
+from croupier.show.views.published_results import NumberView, ResultView
 
 if TYPE_CHECKING:
     from jinja2 import Template

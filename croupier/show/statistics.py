@@ -26,8 +26,8 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
+from croupier.show.views.published_results import NumberView, Precision, ResultView, numbers_of
 from croupier.show.views.questions import QuestionView, WordingView
-from croupier.show.views.results import NumberView, Precision, ResultView, numbers_of
 
 _SHARES = ("rr", "krr", "pgr", "choices")
 _MOST_DIGITS = 6

@@ -13,12 +13,12 @@ from rich.table import Table
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.analyzer.differences import Interval, Reach, apart, reach
+from croupier.protocol.certificate_views import GuaranteeView
 from croupier.protocol.rounding import round_up
-from croupier.protocol.views import GuaranteeView
 from croupier.show.csv_file import csv_text
 from croupier.show.text import note_lines
+from croupier.show.views.published_results import ResultView, level_of, numbers_of
 from croupier.show.views.questions import QuestionView
-from croupier.show.views.results import ResultView, level_of, numbers_of
 
 _DIGITS = 4
 _LATE_S = 60.0

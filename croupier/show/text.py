@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
+from croupier.protocol.certificate_views import StatementView
 from croupier.protocol.rounding import round_up
-from croupier.protocol.views import StatementView
 from croupier.show.views.text import SectionView
 
 GLUE = "\0"

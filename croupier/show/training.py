@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from croupier.protocol.rounding import round_up
-from croupier.show.tables import counted
+from croupier.show.certificate_tables import counted
 from croupier.show.text import tier_budget
 from croupier.show.views.training import TrainingView
 

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from croupier.client.rounds import accept_manifest, fetch_signed_result, read_publication
+from croupier.client.round_checks import accept_manifest, fetch_signed_result, read_publication
 from croupier.operator.keys import replace_secret
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id
-from croupier.operator.rounds import Operator
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import JsonObject
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.study.journal import Step, StudyJournal
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from croupier.accountant.spending import Limit
-from croupier.operator.surveys import round_of
-from croupier.study.results import StudyState, study_state
+from croupier.operator.opened_surveys import round_of
+from croupier.study.wave_results import StudyState, study_state
 
 _MOST_WAVES = 1000
 GAUGES = (

@@ -22,10 +22,10 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import Release, compose, compose_releases
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import sum_as_decimals
-from croupier.accountant.results import Guarantee
 from croupier.operator.survey_plans import survey_terms
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms

@@ -1,7 +1,7 @@
 """The process that runs a study: it opens, closes and publishes every wave in time, and survives its own end.
 
-What is due follows from the calendar, the clock and the journal alone, so a process that starts again goes on where
-the last one was killed. Opening a wave is idempotent (`surveys.open_survey`): the manifests that services have signed
+What is due follows from the calendar, the clock and the journal alone, so a process that starts again goes on where the
+last one was killed. Opening a wave is idempotent (`survey_plans.open_survey`): the manifests that services have signed
 are kept before the first round opens, and a round id is never used twice. A wave whose time has passed is recorded as
 missed, with the reason; it is neither made up for nor left out.
 """
@@ -16,13 +16,14 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.client.rounds import fetch_signed_result, read_publication
+from croupier.client.round_checks import fetch_signed_result, read_publication
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
-from croupier.operator.rounds import Operator
-from croupier.operator.studies import studies_folder
+from croupier.operator.opened_surveys import close_survey, kept_survey, withdraw_survey
+from croupier.operator.operator import Operator
+from croupier.operator.study_folders import studies_folder
 from croupier.operator.survey_plans import LimitReachedError, open_survey
-from croupier.operator.surveys import close_survey, kept_survey, withdraw_survey
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
 from croupier.protocol.manifest import state_name
@@ -31,7 +32,6 @@ from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.studies import StudyWave
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.views import JsonObject
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.study.journal import StudyJournal, WaveRecord
 from croupier.study.versions import StudyVersion, kept_versions, version_of_wave
@@ -73,7 +73,7 @@ class StudyRun:
 
     Args:
         directory: of the deployment, with the operator's keys.
-        study_id: of a study that was begun (`studies.start_study`).
+        study_id: of a study that was begun (`versions.start_study`).
         journal: of the study, which this process alone writes.
         transport: how the services are reached.
         clock: wall-clock time.

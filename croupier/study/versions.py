@@ -12,7 +12,7 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import alone, make_collector_key, write_secret
-from croupier.operator.studies import described_versions, kept_studies, studies_folder
+from croupier.operator.study_folders import described_versions, kept_studies, studies_folder
 from croupier.operator.survey_plans import OfStudy, survey_terms, with_budgets
 from croupier.protocol.collector import read_collector_key
 from croupier.protocol.deployment import Deployment

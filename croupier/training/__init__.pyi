@@ -13,7 +13,7 @@ from .privacy import Spending as Spending
 from .runner import Reports as Reports
 from .runner import run_training as run_training
 from .runner import train as train
-from .tables import load_table as load_table
+from .table_files import load_table as load_table
 
 __all__ = [
     "Dataset",

@@ -1,8 +1,8 @@
 """Data sets for training: scikit-learn's digits (offline), MNIST from IDX files or downloaded; and their features.
 
-Files of one's own are read by `tables`. `dct` and `scattering` are transforms that do not depend on the data, so they
-cost no privacy. `pca` is fitted to the training data, as GSPA does it, and what it shows is not accounted for: results
-with it say so.
+Files of one's own are read by `table_files`. `dct` and `scattering` are transforms that do not depend on the data, so
+they cost no privacy. `pca` is fitted to the training data, as GSPA does it, and what it shows is not accounted for:
+results with it say so.
 """
 
 from __future__ import annotations

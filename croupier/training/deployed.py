@@ -21,14 +21,14 @@ import torch
 
 from croupier.client.gradients import FlatModel
 from croupier.client.outbox import Outbox
-from croupier.client.rounds import fetch_terms
+from croupier.client.round_checks import fetch_terms
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.net.transport import TLS, Transport
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.guarantees import Grade
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.numerics.decimals import sum_above, sum_as_decimals
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
@@ -24,7 +25,6 @@ from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.published import OutOfRangeError, gspa_mu
 from croupier.accountant.recorded_profile import Profile, RecordedProfile, profile_of
-from croupier.accountant.results import Grade
 from croupier.protocol.calibration import unit_epsilon, unit_sigma
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.statements import Statement, state

@@ -31,7 +31,7 @@ from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
-from croupier.show.tables import counted
+from croupier.show.certificate_tables import counted
 from croupier.show.views.training import TrainingSettingView
 from croupier.training.checkpoint import Progress, SimulationCheckpoint
 from croupier.training.config import NUMBER_LEARNING_RATES, TrainingConfig, TrainingSettings

@@ -20,7 +20,7 @@ from croupier.training.config import TrainingConfig, TrainingSettings
 from croupier.training.datasets import Dataset, Examples, load_dataset, with_features
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent
 from croupier.training.models import load_model, squared_error
-from croupier.training.tables import load_table
+from croupier.training.table_files import load_table
 
 _READ_AT_ONCE = 1024
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from croupier.deploy.local.demo_plan import DemoPlan, PlannedRound
 from croupier.deploy.local.demo_results import ComparedQuestion, demo_json
 from croupier.deploy.local.fleet import count_up_to
-from croupier.deploy.local.rounds import Play, players
-from croupier.operator.rounds import Operator
+from croupier.deploy.local.whole_round import Play, players
+from croupier.operator.operator import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.statements import joined
 from croupier.runtime.workers import WorkerPool

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.numerics.decimals import sum_above
-from croupier.accountant.results import Guarantee
 from croupier.deploy.local.demo_plan import PlannedRound
 from croupier.deploy.local.population import Participants, Rows
-from croupier.deploy.local.rounds import RoundOutcome
+from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.operator.ledger import spent_in
+from croupier.protocol.certificate_views import BoundView
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import IntervalMechanism
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.views import BoundView
 from croupier.show.published import publication_json
 from croupier.show.views.demonstration import DemoView, TogetherView
-from croupier.show.views.results import ResultView
+from croupier.show.views.published_results import ResultView
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,17 @@ from pathlib import Path
 from croupier.client.submission import Participant
 from croupier.deploy.local.demo_questions import SURVEY
 from croupier.deploy.local.fleet import Fleet, fleet_of
-from croupier.operator.rounds import Operator
-from croupier.operator.surveys import kept_rounds
+from croupier.operator.opened_surveys import kept_rounds
+from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, OneBit
 from croupier.runtime.workers import WorkerPool
 from croupier.show.study_results import StudyResultsView
 from croupier.study.file import StudyFile
 from croupier.study.journal import StudyJournal
-from croupier.study.results import study_state, study_view
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file, start_study
+from croupier.study.wave_results import study_state, study_view
 
 STUDY = "marriage"
 WAVES = 4

@@ -18,17 +18,17 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import compose, of_disjoint_groups
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.accountant.results import Guarantee
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
 from croupier.client.submission import Participant
-from croupier.deploy.local.rounds import Play
+from croupier.deploy.local.whole_round import Play
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.histograms import values_of
 from croupier.protocol.hop_noise import HopNoise
@@ -210,7 +210,7 @@ async def discover_deployed(
     """Finds the frequent texts of people who are played here and answer a deployment's rounds, one for each wave.
 
     Args:
-        play: plays a round; see `deploy.local.rounds.players`.
+        play: plays a round; see `deploy.local.whole_round.players`.
         texts: one for each person.
         settings: what is looked for.
         terms: of every wave.

@@ -12,7 +12,7 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.clients import FLEET
 from croupier.deploy.local.population import PopulationFile, read_population
 from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.runtime.workers import WorkerPool

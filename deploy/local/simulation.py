@@ -32,7 +32,7 @@ from croupier.show.published import publication_json
 from croupier.show.question import question_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.statistics import statistic
-from croupier.show.views.results import ResultView
+from croupier.show.views.published_results import ResultView
 
 
 @dataclass(frozen=True)

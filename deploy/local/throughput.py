@@ -26,9 +26,9 @@ from nacl.signing import SigningKey, VerifyKey
 
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.local.rounds import RoundOutcome, players
+from croupier.deploy.local.whole_round import RoundOutcome, players
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.envelope import overhead
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms import RandomizedResponse

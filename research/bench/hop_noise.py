@@ -17,10 +17,10 @@ import grpc.aio
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.local.rounds import Play, players
 from croupier.deploy.local.throughput import processor_s
+from croupier.deploy.local.whole_round import Play, players
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypedDict
 import grpc.aio
 
 from croupier.client.one_answer import missing_by_hop
-from croupier.client.rounds import accept_manifest
+from croupier.client.round_checks import accept_manifest
 from croupier.client.submission import Participant, Sealed, prepare_all, seal_all
 from croupier.client.tickets import get_tickets
 from croupier.deploy.directory import read_deployment
@@ -33,8 +33,8 @@ from croupier.deploy.local.processes import LocalDeployment, temporary_deploymen
 from croupier.deploy.local.throughput import processor_s
 from croupier.net.channels import public_channel
 from croupier.net.retrying import retrying
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TypedDict
 
 from croupier.client.async_client import AsyncClient
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.invitations import People, invite_people, num_answered
+from croupier.operator.opened_surveys import close_survey
 from croupier.operator.survey_file import SurveyFile
 from croupier.operator.survey_plans import open_survey
 from croupier.operator.survey_results import survey_results
-from croupier.operator.surveys import close_survey
 
 _CHOICES = ("very", "quite", "a little", "hardly", "not at all")
 _TRUE_SHARES = (0.3, 0.4, 0.15, 0.1, 0.05)

@@ -10,7 +10,7 @@ import pytest
 from croupier.accountant.basic_composition import WorstCases, all_together, basic_composition, weakest
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import compose, worst_cases
-from croupier.accountant.results import Grade, Guarantee
+from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.statements import state

@@ -22,6 +22,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer, stated_randomizer
 from croupier.accountant.rounds.round_certificate import after_sequential
+from croupier.protocol.certificate_views import RoundCertificateView
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
@@ -30,7 +31,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import messages_of, state, to_prose, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import RoundCertificateView
 from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
 from tests.support.accounting import draw_points_only

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from croupier import Budgets, certify
+from croupier.accountant.guarantees import Grade
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
-from croupier.accountant.results import Grade
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.statements import state

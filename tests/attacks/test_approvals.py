@@ -14,6 +14,7 @@ from croupier.client.submission import new_client_key
 from croupier.operator.canaries import enrol_with_canaries, take_keys
 from croupier.operator.carry_out import carry_out, described_actions
 from croupier.operator.keys import make_deployment
+from croupier.operator.operator import Operator
 from croupier.operator.overview import approvals_of
 from croupier.operator.proposals import (
     VALID_S,
@@ -25,7 +26,6 @@ from croupier.operator.proposals import (
     write_proposal,
 )
 from croupier.operator.roster import Enrolled, enrol, enrolled
-from croupier.operator.rounds import Operator
 from croupier.protocol.approvals import (
     MOST_VALID_S,
     approving_organisations,

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from croupier.client.async_client import AsyncClient
 from croupier.client.submission import new_client_key
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.gateway.app import make_app
 from croupier.operator.canaries import send_canaries
 from croupier.operator.invitations import (

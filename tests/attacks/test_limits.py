@@ -12,7 +12,7 @@ import pytest
 
 import croupier
 from croupier.client.limits import Limits, SpentHere, write_limits
-from croupier.client.rounds import accept_manifest
+from croupier.client.round_checks import accept_manifest
 from croupier.deploy.gateway.app import make_app
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, Route, expect
 
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.page.participants import deployment_document, versions_document
 from croupier.operator.keys import make_deployment, signed_here
 from croupier.operator.survey_plans import plan_survey

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from croupier.client.rounds import accept_manifest, fetch_terms
+from croupier.client.round_checks import accept_manifest, fetch_terms
 from croupier.client.submission import Participant
 from croupier.protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of

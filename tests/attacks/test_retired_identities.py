@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.client.rounds import accept_manifest, read_publication
+from croupier.client.round_checks import accept_manifest, read_publication
+from croupier.operator.operator import Operator
 from croupier.operator.rotation import activate, mark_compromised, rotate
-from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, Deployment
 from croupier.protocol.errors import Code, Refusal, RetiredIdentityError, SignatureError
 from croupier.protocol.identity import Identity, Kind

@@ -11,8 +11,8 @@ import pytest
 from croupier.accountant import privacy_profile
 from croupier.console import drawing
 from croupier.console.drawing import bars, curve, strips
+from croupier.show.views.published_results import Precision
 from croupier.show.views.questions import TermsView
-from croupier.show.views.results import Precision
 from tests.support.messages import naming
 
 

@@ -26,9 +26,9 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from croupier.client.submission import Participant
-from croupier.operator.results import kept_result
+from croupier.operator.opened_surveys import withdraw_survey
+from croupier.operator.published_result import kept_result
 from croupier.operator.roster import enrolled
-from croupier.operator.surveys import withdraw_survey
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import OneBit

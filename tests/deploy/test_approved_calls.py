@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.canaries import check_canaries, send_canaries
 from croupier.operator.carry_out import carry_out
 from croupier.operator.invitations import (
@@ -22,10 +22,10 @@ from croupier.operator.invitations import (
     reissue,
     revoke_invitations,
 )
+from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.proposals import read_proposal
 from croupier.operator.roster import enrolled
 from croupier.operator.survey_plans import open_survey
-from croupier.operator.surveys import kept_rounds
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.study.versions import start_study

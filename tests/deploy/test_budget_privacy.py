@@ -13,7 +13,7 @@ from croupier.operator.round_settings import RoundSettings, budget_privacy_of, c
 from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.show.documents import terms_json
-from croupier.show.rounds import terms_text
+from croupier.show.round_text import terms_text
 from tests.support import BIT
 from tests.support.messages import naming
 

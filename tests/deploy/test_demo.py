@@ -18,8 +18,8 @@ from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo import ask_planned
 from croupier.deploy.local.demo_plan import PlannedRound, plan_demo
 from croupier.deploy.local.demo_questions import ask_about
-from croupier.deploy.local.rounds import play_round
 from croupier.deploy.local.users import FleetReport
+from croupier.deploy.local.whole_round import play_round
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.messages import naming

@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 from wordfreq import top_n_list, word_frequency
 
 import croupier
-from croupier.accountant.results import Grade
+from croupier.accountant.guarantees import Grade
 from croupier.analyzer.estimates import Fakes
 from croupier.cli import app
-from croupier.client.rounds import accept_manifest
+from croupier.client.round_checks import accept_manifest
 from croupier.client.submission import Participant
 from croupier.deploy.local import discovering
 from croupier.deploy.local.discovering import Discovered, WaveTerms, discover_among_participants, discover_deployed
-from croupier.deploy.local.rounds import players
-from croupier.operator.rounds import Operator
+from croupier.deploy.local.whole_round import players
+from croupier.operator.operator import Operator
 from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms

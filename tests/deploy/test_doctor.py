@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.client.rounds import fetch_terms
+from croupier.client.round_checks import fetch_terms
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.page.participants import page_hash

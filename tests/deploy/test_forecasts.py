@@ -17,9 +17,9 @@ from croupier.console.app import make_app
 from croupier.console.guard import Listening
 from croupier.console.source import Source
 from croupier.operator.forecasts import fit, largest_budget
+from croupier.operator.operator import Operator
 from croupier.operator.overview import overview
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.operator.survey_plans import SurveyForecast
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
@@ -181,7 +181,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
 
 
 async def _terms(operator: Operator, round_id: str) -> RoundTerms:
-    from croupier.client.rounds import fetch_terms
+    from croupier.client.round_checks import fetch_terms
 
     async with operator.client_channel() as channel:
         return await fetch_terms(channel, operator.deployment, RoundId(round_id))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.invitation_cards import write_links
 from croupier.operator.invitations import (
     People,

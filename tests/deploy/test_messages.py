@@ -22,7 +22,7 @@ from croupier.cli.round_options import QuestionOptions
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
 from croupier.operator.keys import make_deployment
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.mechanisms import KaryResponse, Laplace
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -15,10 +15,10 @@ import pytest
 
 from croupier.accountant.guessing import right_at_most
 from croupier.cli import deployment
-from croupier.client.rounds import fetch_signed_result, fetch_terms
+from croupier.client.round_checks import fetch_signed_result, fetch_terms
 from croupier.client.submission import Participant, send
-from croupier.operator.results import open_published
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
+from croupier.operator.published_result import open_published
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.names import PublicKey, RoundId

@@ -19,12 +19,12 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
 
 from croupier.accountant.guessing import right_at_most
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
+from croupier.operator.opened_surveys import close_survey
+from croupier.operator.published_result import kept_result
 from croupier.operator.reports import check_report_file, collect
-from croupier.operator.results import kept_result
 from croupier.operator.survey_file import read_survey_file
 from croupier.operator.survey_plans import open_survey
-from croupier.operator.surveys import close_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
@@ -35,7 +35,7 @@ from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
 from croupier.show.promises import certificate_lines
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views.results import Precision
+from croupier.show.views.published_results import Precision
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming

@@ -23,11 +23,12 @@ from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.round_certificate import after_sequential, certify_round
 from croupier.accountant.spending import Entry, Limit
 from croupier.cli import app
-from croupier.client.rounds import fetch_signed_result
+from croupier.client.round_checks import fetch_signed_result
 from croupier.deploy.local.demo_results import published_at_random
-from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
+from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.protocol import texts
+from croupier.protocol.certificate_views import CertificateView, RoundCertificateView
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal, refusal_of
@@ -37,9 +38,8 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import CertificateView, RoundCertificateView
+from croupier.show.certificate_tables import assumptions_line, certificate_table, steps_table
 from croupier.show.explanation import explain, profile_around
-from croupier.show.tables import assumptions_line, certificate_table, steps_table
 from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 from tests.support import BIT, make_kit
 from tests.support import settings as round_settings

@@ -37,8 +37,8 @@ from croupier.protocol.statements import written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import round_json, terms_json
 from croupier.show.promises import promises_of
-from croupier.show.rounds import deadline, rounds_text, services_text, terms_text
-from croupier.show.views.rounds import OverviewView, ServiceView
+from croupier.show.round_text import deadline, rounds_text, services_text, terms_text
+from croupier.show.views.overview import OverviewView, ServiceView
 from tests.support import make_kit, settings
 from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, table

@@ -19,7 +19,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.question import question_json
 from croupier.show.statistics import Number, differences, halving_lines, statistic
-from croupier.show.views.results import Precision, numbers_of
+from croupier.show.views.published_results import Precision, numbers_of
 from tests.support.messages import naming
 from tests.support.results import result_of
 

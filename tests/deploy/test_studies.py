@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.operator.studies import kept_studies
+from croupier.operator.study_folders import kept_studies
 from croupier.operator.survey_plans import plan_survey
 from croupier.study.file import read_study_file
 from croupier.study.versions import describe_study, kept_versions, start_study

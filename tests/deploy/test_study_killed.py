@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from croupier.client.submission import Participant
-from croupier.operator.surveys import kept_rounds
+from croupier.operator.opened_surveys import kept_rounds
 from croupier.study.file import StudyFile
 from croupier.study.journal import WaveRecord, read_journal, wave_records
-from croupier.study.results import study_state
 from croupier.study.versions import journal_file, kept_versions, start_study
+from croupier.study.wave_results import study_state
 from tests.support.rounds import Table, table
 from tests.support.studies import study_file
 from tests.support.study_process import FileClock

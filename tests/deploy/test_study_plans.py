@@ -12,7 +12,7 @@ from croupier.accountant.accuracy import margins
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import Release, compose, compose_releases
-from croupier.accountant.results import Grade
+from croupier.accountant.guarantees import Grade
 from croupier.show.study_results import StudyRowView, differences_between, study_csv
 from croupier.study.file import StudyFile
 from croupier.study.plans import plan_study

@@ -17,12 +17,12 @@ from typing import Any
 import polars
 import pytest
 
-from croupier.accountant.results import Grade
+from croupier.accountant.guarantees import Grade
 from croupier.client.submission import Participant
 from croupier.net.retrying import retrying
 from croupier.operator.keys import free_addresses
+from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.survey_plans import plan_survey
-from croupier.operator.surveys import kept_rounds
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms
@@ -31,9 +31,9 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.study.journal import StudyJournal, read_journal, wave_records
 from croupier.study.metrics import GAUGES, StudyMetrics, waves_borne
-from croupier.study.results import study_state, study_view
 from croupier.study.runs import StudyRun, StudyStoppedError
 from croupier.study.versions import change_study, describe_study, journal_file, kept_versions, start_study
+from croupier.study.wave_results import study_state, study_view
 from tests.support.command_line import croupier
 from tests.support.console import served
 from tests.support.messages import naming
@@ -209,7 +209,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | Non
 
     monkeypatch.setattr(StudyRun, "step", step)
     monkeypatch.setattr(StudyJournal, "write", write)
-    monkeypatch.setattr("croupier.operator.rounds.retrying", call)
+    monkeypatch.setattr("croupier.operator.operator.retrying", call)
 
     def die_after(moments: int | None) -> None:
         left[0] = moments

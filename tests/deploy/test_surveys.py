@@ -20,8 +20,9 @@ from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import Entry
 from croupier.client.submission import Participant
-from croupier.client.surveys import fetch_survey
-from croupier.operator.rounds import Operator
+from croupier.client.survey_rounds import fetch_survey
+from croupier.operator.opened_surveys import close_survey, kept_rounds, kept_survey, withdraw_survey
+from croupier.operator.operator import Operator
 from croupier.operator.survey_file import SurveyFile, read_survey_file
 from croupier.operator.survey_plans import (
     forecast_closing,
@@ -31,7 +32,6 @@ from croupier.operator.survey_plans import (
     with_budgets,
 )
 from croupier.operator.survey_results import survey_results
-from croupier.operator.surveys import close_survey, kept_rounds, kept_survey, withdraw_survey
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
@@ -40,7 +40,7 @@ from croupier.protocol.mechanisms import KaryResponse, MultipleChoice, OneBit, R
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.show.surveys import survey_json, survey_text
+from croupier.show.survey_description import survey_json, survey_text
 from tests.support import in_process, settings
 from tests.support.command_line import answer, croupier
 from tests.support.messages import naming

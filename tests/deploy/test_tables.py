@@ -11,29 +11,29 @@ import pytest
 from rich.console import Console
 
 from croupier import Budgets, certify
+from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.spending import BudgetsTold, Spent
 from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
-from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
+from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, joined, messages_of, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.certificate_tables import certificate_table, counted
 from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
 from croupier.show.documents import spent_json
 from croupier.show.estimates import answers_table, estimates_table, remarks, result_remarks
 from croupier.show.ledger import spent_table
 from croupier.show.published import publication_json
-from croupier.show.tables import certificate_table, counted
 from tests.support.messages import naming
 from tests.support.statements import codes
 

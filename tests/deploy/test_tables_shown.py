@@ -20,7 +20,7 @@ from croupier.protocol.questions import Question
 from croupier.show.cross_tables import add_sums, add_table, within_numbers
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views.results import ResultView
+from croupier.show.views.published_results import ResultView
 from tests.support.console import served
 from tests.support.messages import naming
 from tests.support.rounds import Table, table

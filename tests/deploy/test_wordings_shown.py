@@ -13,7 +13,7 @@ from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, Random
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
-from croupier.show.rounds import terms_text
+from croupier.show.round_text import terms_text
 from tests.support import make_kit
 from tests.support.messages import naming
 

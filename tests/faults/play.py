@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import grpc.aio
 
-from croupier.client.rounds import read_publication
+from croupier.client.round_checks import read_publication
 from croupier.client.submission import new_client_key
 from croupier.net.retrying import retrying
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse

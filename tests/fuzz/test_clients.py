@@ -21,8 +21,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from croupier.client.outbox import Outbox
-from croupier.client.results import RoundResult
-from croupier.client.rounds import fetch_round, read_publication
+from croupier.client.round_checks import fetch_round, read_publication
+from croupier.client.round_result import RoundResult
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, Sealed, new_client_key, send
 from croupier.client.verification import missing_at_hop

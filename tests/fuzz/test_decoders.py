@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from croupier.analyzer.estimators import decoder
 from croupier.analyzer.vectors import decode_gaussian_vector
-from croupier.client.rounds import accept_manifest, read_publication
+from croupier.client.round_checks import accept_manifest, read_publication
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.population import PopulationFile, guess_question, read_population

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from croupier.operator.forecasts import forecast_now, forecast_opening, is_granted
-from croupier.operator.results import signed_result
+from croupier.operator.published_result import signed_result
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from croupier.accountant.service.tickets import TicketDesk
-from croupier.client.results import RoundResult
+from croupier.client.round_result import RoundResult
 from croupier.client.submission import Participant
 from croupier.console.drawing import histogram, strips
 from croupier.operator.doctor import examine
@@ -33,7 +33,7 @@ from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views.results import numbers_of
+from croupier.show.views.published_results import numbers_of
 from tests.support import BIT
 from tests.support.command_line import answer
 from tests.support.messages import naming

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.client.results import RoundResult
+from croupier.client.round_result import RoundResult
 from croupier.client.submission import Participant
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.operator.round_settings import RoundSettings

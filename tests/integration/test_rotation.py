@@ -19,15 +19,15 @@ from typing import NoReturn
 import grpc.aio
 import pytest
 
-from croupier.client.rounds import fetch_publication, fetch_signed_result, fetch_terms
+from croupier.client.round_checks import fetch_publication, fetch_signed_result, fetch_terms
 from croupier.client.verification import certified_chain
 from croupier.net.channels import public_channel
 from croupier.operator import storage_key
 from croupier.operator.keys import make_deployment
+from croupier.operator.operator import Operator
 from croupier.operator.overview import overview
-from croupier.operator.results import kept_result
+from croupier.operator.published_result import kept_result
 from croupier.operator.rotation import activate, mark_compromised, rotate
-from croupier.operator.rounds import Operator
 from croupier.operator.storage_key import NEXT_STORAGE_KEY
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of

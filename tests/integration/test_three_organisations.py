@@ -15,7 +15,7 @@ from croupier.client.async_client import AsyncClient
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.version_files import write_deployment
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.manifest import RoundTerms

@@ -27,7 +27,7 @@ STOPS = (
     "croupier/runtime/lane_receiver.py",
     "accountant/service/ticket_keys.py",
     "analyzer/held_reports.py",
-    "client/rounds.py",
+    "client/round_checks.py",
 )
 """Files that a report or a budget comes through."""
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from croupier.accountant.results import Grade
+from croupier.accountant.guarantees import Grade
 from croupier.client.submission import Participant
 from croupier.operator.ledger import spent_in
 from croupier.protocol.manifest import RoundTerms
-from croupier.study.results import study_state, study_view
 from croupier.study.versions import kept_versions, start_study
+from croupier.study.wave_results import study_state, study_view
 from tests.support.rounds import Table, table
 from tests.support.studies import Played, study_file
 from tests.support.virtual_time import VirtualTimeLoop

@@ -28,8 +28,8 @@ from croupier.net.channels import public_channel
 from croupier.net.retrying import retrying
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.operator.keys import free_addresses
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission

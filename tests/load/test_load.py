@@ -13,13 +13,13 @@ import grpc.aio
 import pytest
 
 from croupier.client.one_answer import missing_by_hop
-from croupier.client.rounds import fetch_terms
+from croupier.client.round_checks import fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.net.channels import public_channel
 from croupier.net.limits import BUDGET_BYTES, MAX_FIELDS
 from croupier.net.sizes import MESSAGE_BYTES
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 
 
 @pytest.fixture(scope="package")

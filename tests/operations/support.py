@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.net.channels import public_channel
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -15,11 +15,11 @@ import typer.main
 import croupier.cli
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
+from croupier.accountant.guarantees import Grade, Status
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from croupier.accountant.planner import resized
-from croupier.accountant.results import Grade, Status
 from croupier.cli import app
 from croupier.cli.help_pages import EXAMPLES
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups

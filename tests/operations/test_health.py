@@ -21,7 +21,7 @@ from croupier.client.submission import send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.net.channels import public_channel
 from croupier.operator.keys import free_addresses
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey

@@ -21,7 +21,7 @@ import pytest
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
 from croupier.operator.keys import make_deployment
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey

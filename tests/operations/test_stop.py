@@ -21,7 +21,7 @@ from croupier.client.submission import send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node import serve
 from croupier.operator.keys import free_addresses
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.operations.support import PATIENCE_S, admin_health, deployed, health, seal, settings_of, submit, until
@@ -35,7 +35,7 @@ STARTS_AND_IS_KILLED = """
 import os, signal, sys
 from pathlib import Path
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 LocalDeployment(Path(sys.argv[1]), 1, stays=sys.argv[2] == "stays").up(["analyzer"], 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from croupier.client.rounds import fetch_terms
+from croupier.client.round_checks import fetch_terms
+from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.survey_plans import open_survey
-from croupier.operator.surveys import kept_rounds
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.study.versions import StudyVersion, describe_study, start_study

@@ -15,10 +15,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
-from croupier.client.surveys import fetch_survey
+from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.invitations import revoke_invitations
+from croupier.operator.opened_surveys import close_survey, withdraw_survey
 from croupier.operator.survey_results import survey_results
-from croupier.operator.surveys import close_survey, withdraw_survey
 from croupier.protocol.surveys import Survey
 from tests.support.command_line import answer, croupier
 from tests.support.gateways import PassOn

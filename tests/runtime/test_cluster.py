@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from croupier.deploy.node.cluster import run_scheduler, run_workers
 from croupier.deploy.node.extras import missing_library
 from croupier.operator.keys import make_cluster_keys
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.cluster import KEPT_IN_MEMORY, Cluster, Job, Sources

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from croupier.client.rounds import fetch_publication
+from croupier.client.round_checks import fetch_publication
 from croupier.client.submission import new_client_key
 from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal

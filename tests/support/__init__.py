@@ -25,8 +25,8 @@ from croupier.deploy.node.serve import RunningService
 from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import make_deployment, signed_here
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms

@@ -18,7 +18,7 @@ import pytest
 
 import croupier.deploy.node.serve
 from croupier.client.submission import Participant, send
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms

@@ -10,7 +10,7 @@ import grpc.aio
 from croupier.client import tickets as client_tickets
 from croupier.client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
 from croupier.client.tickets import SealedUsers, get_tickets
-from croupier.operator.rounds import Operator
+from croupier.operator.operator import Operator
 from croupier.protocol.identity import key_pair_of
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PrivateKey

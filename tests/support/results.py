@@ -10,7 +10,7 @@ from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.question import question_json
-from croupier.show.views.results import Precision, ResultView
+from croupier.show.views.published_results import Precision, ResultView
 
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
 

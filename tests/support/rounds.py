@@ -17,8 +17,8 @@ import grpc.aio
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant
 from croupier.deploy.local.users import FleetReport, run_fleet
-from croupier.operator.rounds import Operator
-from croupier.operator.surveys import survey_folder
+from croupier.operator.opened_surveys import survey_folder
+from croupier.operator.operator import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import (

@@ -16,8 +16,8 @@ from croupier.client.outbox import Outbox
 from croupier.client.sequential import Attendee, SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import FleetReport, run_fleet
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.identity import sign_answer
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from croupier.operator.surveys import kept_rounds
+from croupier.operator.opened_surveys import kept_rounds
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.questions import Question
 from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash

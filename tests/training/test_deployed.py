@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import Digest, PublicKey, RoundId

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from croupier import certify
+from croupier.accountant.guarantees import Grade
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.results import Grade
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption
 from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending

@@ -25,8 +25,8 @@ from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model, new_module
 from croupier.training.outcome import NoiseComparison, TrainingOutcome
 from croupier.training.privacy import SiloSpending
-from croupier.training.results import PARTS, Setting, run_setting
 from croupier.training.runner import Reports, run_training, train
+from croupier.training.sgd_results import PARTS, Setting, run_setting
 from croupier.training.simulation import Simulated, silo_epochs, user_epochs
 from croupier.training.subject import subject_of_module
 from tests.support.messages import naming

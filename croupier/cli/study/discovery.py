@@ -99,9 +99,9 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         discover_deployed,
     )
     from croupier.deploy.local.processes import temporary_deployment
-    from croupier.deploy.local.rounds import players
     from croupier.deploy.local.sheets import open_table
-    from croupier.operator.rounds import Operator
+    from croupier.deploy.local.whole_round import players
+    from croupier.operator.operator import Operator
     from croupier.runtime.workers import WorkerPool
     from croupier.study.discovery import DiscoverySettings
 

@@ -26,7 +26,7 @@ from croupier.cli.console import (
 if TYPE_CHECKING:
     from croupier.client.async_client import AsyncClient
     from croupier.client.joined import JoinedStudy, WaveRecord
-    from croupier.client.studies import ShownStudy
+    from croupier.client.study_participation import ShownStudy
 
 Study = Annotated[str, typer.Argument(help="The study's name.")]
 

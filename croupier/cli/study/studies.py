@@ -12,7 +12,7 @@ from croupier.cli.console import ASK, HERE, Directory, Json, note, plain_errors,
 
 if TYPE_CHECKING:
     from croupier.operator.survey_file import Value
-    from croupier.show.studies import StudyPlanView, StudyView
+    from croupier.show.study_description import StudyPlanView, StudyView
     from croupier.show.study_results import StudyResultsView
     from croupier.study.plans import StudyPlan
     from croupier.study.versions import StudyVersion
@@ -72,7 +72,7 @@ def study_show(
 ) -> None:
     """Show what a study promises, and when its waves open; of a study that was begun, its newest version."""
     with plain_errors():
-        from croupier.show.studies import study_text
+        from croupier.show.study_description import study_text
 
         document = _view(_version(study, directory))
     show(as_json, document, study_text(document))
@@ -81,7 +81,7 @@ def study_show(
 def _version(study: str, directory: Path) -> StudyVersion:
     """Returns the newest version of a study that was begun, or what a file would begin."""
     from croupier.deploy.directory import read_deployment
-    from croupier.operator.studies import kept_studies
+    from croupier.operator.study_folders import kept_studies
     from croupier.protocol.deployment import DEPLOYMENT_FILE
     from croupier.study.file import read_study_file
     from croupier.study.versions import describe_study, kept_versions
@@ -97,7 +97,7 @@ def _version(study: str, directory: Path) -> StudyVersion:
 
 
 def _view(version: StudyVersion) -> StudyView:
-    from croupier.show.studies import study_json
+    from croupier.show.study_description import study_json
 
     file = version.file
     questions = [question.wordings[0].question for question in file.asked()]
@@ -124,7 +124,7 @@ def study_plan(
     with plain_errors():
         from croupier.deploy.directory import read_deployment
         from croupier.protocol.deployment import DEPLOYMENT_FILE
-        from croupier.show.studies import plan_lines, plan_tables
+        from croupier.show.study_description import plan_lines, plan_tables
         from croupier.study.file import read_study_file
         from croupier.study.plans import plan_study
 
@@ -223,7 +223,7 @@ def study_change(
     with plain_errors():
         import time
 
-        from croupier.show.studies import study_text
+        from croupier.show.study_description import study_text
         from croupier.study.file import read_study_file
         from croupier.study.versions import change_study
 
@@ -248,7 +248,7 @@ def study_results(
     with plain_errors(extra="plots"):
         from croupier.show.plots import check_plot_file, plot_study
         from croupier.show.study_results import differences_table, results_lines, study_results_table
-        from croupier.study.results import study_state, study_view
+        from croupier.study.wave_results import study_state, study_view
 
         if against not in ("previous", "first"):
             raise ValueError(f"against is {against!r}; it must be previous or first")

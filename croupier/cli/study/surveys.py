@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from croupier.operator.survey_results import SurveyResults
     from croupier.protocol.surveys import Survey
     from croupier.show.forecasts import SurveyForecastView
-    from croupier.show.views.surveys import SurveyResultsView, SurveyView
+    from croupier.show.views.survey_documents import SurveyResultsView, SurveyView
 
 Id = Annotated[str, typer.Argument(help="The survey's name, as its file has it.")]
 
@@ -176,9 +176,9 @@ def survey_open(
     with plain_errors():
         import asyncio
 
+        from croupier.operator.opened_surveys import survey_folder
         from croupier.operator.survey_file import read_survey_file
         from croupier.operator.survey_plans import open_survey
-        from croupier.operator.surveys import survey_folder
         from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         asked = read_survey_file(file)
@@ -212,11 +212,11 @@ def survey_show(
     with plain_errors():
         import asyncio
 
-        from croupier.client.surveys import fetch_survey
+        from croupier.client.survey_rounds import fetch_survey
         from croupier.deploy.local.clients import client_of
-        from croupier.operator.surveys import round_of
+        from croupier.operator.opened_surveys import round_of
         from croupier.protocol.names import NO_ROUND
-        from croupier.show.surveys import survey_json, survey_text
+        from croupier.show.survey_description import survey_json, survey_text
 
         async def look() -> SurveyView:
             async with client_of(directory, gateway) as client:
@@ -248,7 +248,7 @@ def survey_close(
     and the exit code is 3.
     """
     with plain_errors():
-        from croupier.operator.surveys import kept_survey
+        from croupier.operator.opened_surveys import kept_survey
 
         if forecast and (at_risk or withdraw):
             raise ValueError("--forecast closes nothing: give it without --at-risk and --withdraw")
@@ -267,7 +267,7 @@ def _withdraw(directory: Path, survey: Survey, as_json: bool) -> bool:
     """Withdraws all rounds; returns whether one of them is not deleted everywhere."""
     import asyncio
 
-    from croupier.operator.surveys import withdraw_survey
+    from croupier.operator.opened_surveys import withdraw_survey
 
     said = asyncio.run(withdraw_survey(directory, survey))
     lines = [f"{round_id}: {', '.join(sorted(set(states.values())))}" for round_id, states in said.items()]
@@ -299,10 +299,10 @@ def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> boo
     """Closes all rounds; returns whether one of them is held because it is at risk."""
     import asyncio
 
-    from croupier.operator.surveys import close_survey
+    from croupier.operator.opened_surveys import close_survey
     from croupier.protocol.manifest import state_name
+    from croupier.show.certificate_tables import counted
     from croupier.show.forecasts import closing_lines, forecast_json
-    from croupier.show.tables import counted
 
     closed = asyncio.run(close_survey(directory, survey, hold_at_risk=not at_risk))
     why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
@@ -351,7 +351,7 @@ def survey_results(
 
 def _results_json(results: SurveyResults) -> SurveyResultsView:
     from croupier.show.published import publication_json
-    from croupier.show.surveys import survey_wordings_json, wording_json
+    from croupier.show.survey_description import survey_wordings_json, wording_json
 
     together = results.together
     return {
@@ -373,10 +373,10 @@ def _results_json(results: SurveyResults) -> SurveyResultsView:
 
 def _show_results(document: SurveyResultsView) -> None:
     from croupier.protocol.rounding import round_up
+    from croupier.show.certificate_tables import counted
     from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
     from croupier.show.statistics import halving_lines
-    from croupier.show.surveys import LEFT_OUT_TEXTS
-    from croupier.show.tables import counted
+    from croupier.show.survey_description import LEFT_OUT_TEXTS
     from croupier.show.text import note_lines
 
     show(False, {}, document["wordings"][0]["title"])

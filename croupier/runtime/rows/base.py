@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from croupier.protocol.names import RoundId
+from croupier.runtime.database_tables import CHUNKS, FORGETTING
 from croupier.runtime.kinds import Direction
-from croupier.runtime.tables import CHUNKS, FORGETTING
 
 
 class TableRows:

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.database_tables import CHUNKS, OPENED
 from croupier.runtime.kinds import Direction
 from croupier.runtime.rows.base import TableRows, chunks_of, not_shredded
-from croupier.runtime.tables import CHUNKS, OPENED
 
 _OPEN_END = 0
 """The number of chunks of a lane that grows until it is closed."""

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.database_tables import DOCUMENTS
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import DOCUMENTS
 
 
 class DocumentRows(TableRows):

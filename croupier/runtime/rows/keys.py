@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.database_tables import KEYS
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import KEYS
 
 
 class KeyRows(TableRows):

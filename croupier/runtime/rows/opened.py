@@ -8,9 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from croupier.protocol.names import RoundId
+from croupier.runtime.database_tables import CHUNKS, OPENED
 from croupier.runtime.kinds import Direction
 from croupier.runtime.rows.base import TableRows, chunks_of, not_shredded
-from croupier.runtime.tables import CHUNKS, OPENED
 
 PAGE_BYTES, ROWS_PER_PAGE = 1024 * 1024, 2000
 

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.database_tables import ENDS, PREPARED, ROUNDS, SUBMISSIONS
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import ENDS, PREPARED, ROUNDS, SUBMISSIONS
 
 ADMITTED_PER_PAGE = 10_000
 """The most clients that one transaction deletes: a larger one keeps every other transaction waiting for longer."""

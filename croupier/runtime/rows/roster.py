@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from croupier.protocol.names import Digest, PublicKey, RoundId
+from croupier.runtime.database_tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS
 
 _KEYS_AT_ONCE = 1000
 """How many keys one query names; SQLite takes 32,766 parameters, PostgreSQL 65,535."""

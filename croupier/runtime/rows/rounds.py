@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.database_tables import COSTS, LEDGER_START, PROBE, ROUNDS
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import COSTS, LEDGER_START, PROBE, ROUNDS
 
 
 @dataclass(frozen=True)

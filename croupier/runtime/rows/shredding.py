@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from croupier.protocol.names import RoundId
 from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.database_tables import CHUNKS, FORGETTING, OPENED
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import CHUNKS, FORGETTING, OPENED
 
 PAGE_BYTES, ROWS_PER_PAGE = 4 * 1024 * 1024, 2000
 """How much one transaction deletes: others wait for it for a tenth of a second or less."""

@@ -14,8 +14,8 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.studies import StudyPromises, StudyWave
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.database_tables import ROUNDS, STUDIES, STUDY_ROUNDS
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import ROUNDS, STUDIES, STUDY_ROUNDS
 
 
 class StudyRows(TableRows):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.protocol.views import BoundView
-from croupier.show.views.results import ResultView
-from croupier.show.views.rounds import CostView
+from croupier.protocol.certificate_views import BoundView
+from croupier.show.views.overview import CostView
+from croupier.show.views.published_results import ResultView
 
 
 class DemoQuestionView(ResultView):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.protocol.views import StatementView
+from croupier.protocol.certificate_views import StatementView
 
 
 class DiscoveredTextView(TypedDict):

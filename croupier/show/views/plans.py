@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.protocol.views import CertificateView
+from croupier.protocol.certificate_views import CertificateView
 
 
 class MarginsView(TypedDict):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
+from croupier.protocol.certificate_views import BudgetPrivacyView, JsonObject, StatementView
 from croupier.protocol.names import RoundId
-from croupier.protocol.views import BudgetPrivacyView, JsonObject, StatementView
 from croupier.show.views.ledger import LedgerView
 
 

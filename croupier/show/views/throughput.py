@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from croupier.protocol.names import RoundId
-from croupier.show.views.rounds import CostView
+from croupier.show.views.overview import CostView
 
 
 class FleetView(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from croupier.protocol.views import StatementView
+from croupier.protocol.certificate_views import StatementView
 
 
 class EpochView(TypedDict):

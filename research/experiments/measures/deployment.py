@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.local.rounds import players
+from croupier.deploy.local.whole_round import players
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.questions import Question
 from croupier.runtime.workers import WorkerPool
 

@@ -1,7 +1,8 @@
 """The operator: opens and closes rounds, enrols clients, reads the state of all services.
 
 The operator is trusted for availability only: it cannot change a manifest that services have signed, open a report, or
-release a round. Manifests are assembled in `round_settings`, and signed by the services; results are read in `results`.
+release a round. Manifests are assembled in `round_settings`, and signed by the services; results are read in
+`published_result`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import grpc.aio
 
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import accept_manifest, fetch_publication
+from croupier.client.round_checks import accept_manifest, fetch_publication
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport

@@ -12,10 +12,10 @@ from enum import StrEnum
 
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
+from croupier.protocol.certificate_views import GuaranteeView
 from croupier.protocol.codes import Assumption, Code, Method, Note, Step
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement, joined, written_json
-from croupier.protocol.views import GuaranteeView
 
 
 class Grade(StrEnum):

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from croupier.analyzer.estimates import Estimate, Fakes, Value
 from croupier.analyzer.estimators import estimate
-from croupier.analyzer.tables import CrossTable, ShareModel
+from croupier.analyzer.tabulation import CrossTable, ShareModel
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse
 from croupier.protocol.questions import Question

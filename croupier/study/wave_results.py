@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Literal
 
 from croupier.accountant.certificate import Certificate
-from croupier.accountant.results import Guarantee
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.spending import Entry, total_of_rounds
-from croupier.client.rounds import read_publication
+from croupier.client.round_checks import read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import replace_secret
-from croupier.operator.results import open_published
-from croupier.operator.surveys import round_of
+from croupier.operator.opened_surveys import round_of
+from croupier.operator.published_result import open_published
+from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.statements import Statement
 from croupier.protocol.studies import StudyWave
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import JsonObject
 from croupier.show.published import publication_json
 from croupier.show.study_results import (
     StudyResultsView,

@@ -8,10 +8,10 @@ from typing import TypedDict
 from rich.table import Table
 from rich.text import Text
 
+from croupier.protocol.certificate_views import GuaranteeView
 from croupier.protocol.rounding import round_up
 from croupier.protocol.studies import RESULTS_TEXTS, Study
-from croupier.protocol.views import GuaranteeView
-from croupier.show.tables import counted
+from croupier.show.certificate_tables import counted
 from croupier.show.text import note_lines, sections_text
 
 _EVERY = {"once": "once", "day": "every day", "week": "every week"}

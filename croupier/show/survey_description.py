@@ -9,17 +9,17 @@ from typing import cast
 from rich.text import Text
 
 from croupier.accountant.basic_composition import WorstCases, all_together
+from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.results import Guarantee
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.surveys import Survey, rounds_together
 from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
-from croupier.show.rounds import deadline, values_of
+from croupier.show.round_text import deadline, values_of
 from croupier.show.text import sections_text
 from croupier.show.views.questions import TermsView, WordingView
-from croupier.show.views.surveys import OneHonestHopView, SurveyBudgetView, SurveyView
+from croupier.show.views.survey_documents import OneHonestHopView, SurveyBudgetView, SurveyView
 from croupier.show.views.text import SectionView
 
 LEFT_OUT_TEXTS = {

@@ -6,8 +6,8 @@ import math
 from enum import StrEnum
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from croupier.protocol.certificate_views import RoundCertificateView, StatementView
 from croupier.protocol.names import RoundId
-from croupier.protocol.views import RoundCertificateView, StatementView
 from croupier.show.views.cross_tables import CrossTableView, SumView
 from croupier.show.views.distributions import DistributionView
 from croupier.show.views.questions import QuestionView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self, TypedDict
 
-from croupier.accountant.results import Grade, Guarantee
+from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.histograms import values_of
@@ -19,7 +19,7 @@ from croupier.show.notebook import folded_list, html_table, paragraph
 from croupier.show.promises import Promises
 from croupier.show.published import publication_json
 from croupier.show.views.distributions import DistributionView, QuantileView
-from croupier.show.views.results import ResultView
+from croupier.show.views.published_results import ResultView
 
 
 @dataclass(frozen=True)

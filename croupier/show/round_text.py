@@ -13,11 +13,11 @@ from rich.text import Text
 from croupier.accountant.guessing import right_at_most
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import describe_device_step as describe_mechanism
+from croupier.show.certificate_tables import counted
 from croupier.show.forecasts import budgets_line, ledger_line
-from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
+from croupier.show.views.overview import OverviewView, RoundView, ServiceView
 from croupier.show.views.questions import BudgetView, TermsView, WordingView
-from croupier.show.views.rounds import OverviewView, RoundView, ServiceView
 from croupier.show.views.text import SectionView
 
 _MOST_BUDGETS = 20

@@ -10,9 +10,9 @@ import polars
 import pytest
 import torch
 
-from croupier.training import tables
+from croupier.training import table_files
 from croupier.training.datasets import Dataset, Examples
-from croupier.training.tables import load_table
+from croupier.training.table_files import load_table
 from tests.support.messages import naming
 
 COLUMNS: dict[str, list[Any]] = {
@@ -152,6 +152,6 @@ def test_a_file_that_is_missing_or_broken_is_said(tmp_path: Path, ending: str) -
 def test_a_large_parquet_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two million equal rows are some kilobytes, and took gigabytes as texts."""
     polars.DataFrame({"y": [0] * 1000, "x": [1] * 1000}).write_parquet(file := tmp_path / "people.parquet")
-    monkeypatch.setattr(tables, "MOST_CELLS", 1999)
+    monkeypatch.setattr(table_files, "MOST_CELLS", 1999)
     with pytest.raises(ValueError, match=naming(file, "2,000 cells", "1,999")):
         load_table(file, "y")

@@ -18,13 +18,13 @@ import grpc.aio
 from croupier.client.submission import Participant
 from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.deploy.local.users import Enrol, FleetReport, Progress
+from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.rounds import Operator
 from croupier.protocol.manifest import state_name
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
-from croupier.show.views.rounds import ServiceView
+from croupier.show.views.overview import ServiceView
 
 
 class Play(Protocol):

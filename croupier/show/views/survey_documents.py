@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from croupier.protocol.views import GuaranteeView
+from croupier.protocol.certificate_views import GuaranteeView
+from croupier.show.views.published_results import ResultView
 from croupier.show.views.questions import TermsView, WordingView
-from croupier.show.views.results import ResultView
 
 
 class SurveyBudgetView(TypedDict):

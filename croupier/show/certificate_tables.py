@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from croupier.protocol.certificate_views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon
 from croupier.protocol.codes import Assumption
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined
-from croupier.protocol.views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon
 from croupier.show.text import tier_budget
 
 if TYPE_CHECKING:

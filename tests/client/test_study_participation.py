@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from croupier import AsyncClient, Limits
 from croupier.client.joined import WaveRecord, read_joined
-from croupier.client.studies import Answers, Follower, answer_open_waves, find_study, follow, join
+from croupier.client.study_participation import Answers, Follower, answer_open_waves, find_study, follow, join
 from croupier.client.submission import Participant, prepare_one
+from croupier.operator.opened_surveys import close_survey, kept_survey
 from croupier.operator.survey_plans import open_survey
-from croupier.operator.surveys import close_survey, kept_survey
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of

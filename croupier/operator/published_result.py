@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from croupier.client.rounds import fetch_round, fetch_signed_result, read_publication
+from croupier.client.round_checks import fetch_round, fetch_signed_result, read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.collector import open_result, read_collector_key

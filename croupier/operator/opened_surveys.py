@@ -14,7 +14,7 @@ import grpc.aio
 
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import replace_secret
-from croupier.operator.rounds import Operator, kept_manifest
+from croupier.operator.operator import Operator, kept_manifest
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import CroupierError
 from croupier.protocol.manifest import RoundTerms, parse_terms

@@ -21,8 +21,8 @@ from croupier.client.joined import AnswerRecord, AnswerState, JoinedStudy, WaveR
 from croupier.client.one_answer import is_of_person
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
-from croupier.client.results import Receipt
-from croupier.client.surveys import fetch_survey
+from croupier.client.round_result import Receipt
+from croupier.client.survey_rounds import fetch_survey
 from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Mechanism
