@@ -373,7 +373,7 @@ class Stage:
 
         The derivative of log |phi| is -c k sin(ku)/(1 - 4c sin^2(ku/2)). Where k' <= k and c' k'^2 >= c k^2, concavity
         of the sine on [0, pi] gives c k sin(ku) <= c' k' sin(k'u) and c sin^2(ku/2) <= c' sin^2(k'u/2): up to u =
-        pi/k the other kind falls faster, and exceeds this one by no more than at u = 0. Elsewhere both are compared on cells.
+        pi/k the other kind falls faster, and exceeds this one by no more than at u = 0. Elsewhere cells compare both.
         """
         more, until = arb(0), end
         for count, agree, differ in self.tiers:
