@@ -2,7 +2,6 @@ from .accuracy import ErrorPlan as ErrorPlan
 from .accuracy import Margins as Margins
 from .accuracy import margins as margins
 from .accuracy import plan_for_error as plan_for_error
-from .attacks.lower_bound import lower_bound as lower_bound
 from .budgets import Budgets as Budgets
 from .budgets import Tier as Tier
 from .budgets import read_budgets_csv as read_budgets_csv
@@ -21,14 +20,15 @@ from .guarantees import LowerBound as LowerBound
 from .guarantees import Status as Status
 from .guarantees import TierCertificate as TierCertificate
 from .guessing import right_at_most as right_at_most
+from .lower_bound import lower_bound as lower_bound
 from .mechanisms.base import Randomizer as Randomizer
-from .mechanisms.binary import BinaryRandomizedResponse as BinaryRandomizedResponse
-from .mechanisms.binary import OneBitMean as OneBitMean
 from .mechanisms.gaussian import GaussianMechanism as GaussianMechanism
 from .mechanisms.hemisphere import HemisphereMechanism as HemisphereMechanism
-from .mechanisms.kary import KaryRandomizedResponse as KaryRandomizedResponse
+from .mechanisms.krr import KaryRandomizedResponse as KaryRandomizedResponse
 from .mechanisms.laplace import LaplaceMechanism as LaplaceMechanism
+from .mechanisms.onebit import OneBitMean as OneBitMean
 from .mechanisms.registry import randomizer_from_name as randomizer_from_name
+from .mechanisms.rr import BinaryRandomizedResponse as BinaryRandomizedResponse
 from .mechanisms.table import TableMechanism as TableMechanism
 from .planner import Plan as Plan
 from .planner import plan as plan

@@ -18,12 +18,6 @@ from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
-from croupier.accountant.mechanisms.choices import MultipleChoice
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
-from croupier.accountant.mechanisms.levels import LevelsMean
-from croupier.accountant.mechanisms.noisy_value import NoisyValue
-from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
@@ -35,8 +29,6 @@ _Certified = Callable[[Budgets], float]
 _Z = NormalDist().inv_cdf(0.975)
 _WHOLE_REPORTS = 0.5 + (_Z**2 - 1) / 6
 """What the analyzer's intervals add to both sides, in reports: sums are whole numbers, and may be skewed."""
-_SHARES = 101
-"""The largest variance is looked for among this many shares from 0 to 1: to a hundredth of a per cent."""
 _STEPS = 12
 """Halvings of the range of the logarithm of the factor on budgets: to 0.3 %, below what a person would notice."""
 _SAFE = 0.999
@@ -114,35 +106,13 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     The first is for given values, the second also over the values of a population; both are the largest for any values.
     """
     count, epsilon = budgets.count.astype(np.float64), budgets.local_epsilon
-    gain, variance = randomizer.signal(epsilon, budgets.local_delta)
-    signal = float(gain @ count)
-    # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.scalars).
-    uneven = float(np.square(gain - signal / count.sum()) @ count)
-    if isinstance(randomizer, LevelsMean):
-        widest = (1 - gain) * randomizer.uniform_variance + gain / 4  # of a population at both ends of the range
-        return signal, float(variance @ count) + uneven / 4, float(widest @ count)
-    if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse | ProjectiveResponse):
-        if isinstance(randomizer, ProjectiveResponse):
-            other = randomizer.absent(epsilon)
-        else:
-            other = 1 / (np.expm1(epsilon) + (randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2))
-        held = gain + other
-        share = np.linspace(0.0, 1.0, _SHARES)
-        own = share * float(held * (1 - held) @ count) + (1 - share) * float(other * (1 - other) @ count)
-        hits = other + np.outer(share, gain)
-        return signal, float((own + uneven * share * (1 - share)).max()), float((hits * (1 - hits) @ count).max())
-    if isinstance(randomizer, MultipleChoice):
-        drawn = float(count.sum()) / randomizer.k  # the people who drew an option, of whom each one's bit is reported
-        return signal, drawn / 4 - signal**2 / (4 * float(count.sum())), drawn / 4
-    if isinstance(randomizer, OneBitMean):
-        return signal, float(count.sum()) / 4, float(count.sum()) / 4  # a bit's variance, however it came about
-    if isinstance(randomizer, NoisyValue):
-        noise = float(variance @ count)
-        return signal, noise, noise + float(count.sum()) / 4
-    raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, pgr, choices, onebit, levels, laplace or gaussian, "
-        "which give margins"
-    )
+    gain, _ = randomizer.signal(epsilon, budgets.local_delta)
+    found = randomizer.variances(epsilon, budgets.local_delta, count)
+    if found is None:
+        raise ValueError(
+            f"randomizer is {randomizer.name}; it must be one for a share or a number, which gives margins"
+        )
+    return float(gain @ count), *found
 
 
 def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes: float = 0.0) -> Halving:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypedDict
 
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.guarantees import LowerBound
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
 from croupier.protocol.certificate_views import BoundView, LowerBoundView

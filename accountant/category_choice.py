@@ -1,19 +1,20 @@
-"""Which mechanism for one of many categories: `krr`, or `pgr` with which field (docs/which-mechanism.md).
+"""Which mechanism for one of many categories, with which parameters (docs/which-mechanism.md).
 
 What the choice is certified is left to `planner`.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
-from croupier.accountant.mechanisms.projective import ProjectiveResponse
-from croupier.protocol.projective import FIELDS, MAX_VECTORS, ProjectiveSpace
+from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Form
 
 _NAME = re.compile(r"categories\(\s*k\s*=\s*(\d+)\s*\)")
 
@@ -26,11 +27,11 @@ def categories_in(randomizer: Randomizer | str) -> int | None:
 
 def first_of_categories(k: int) -> tuple[Randomizer, ...]:
     """Returns the candidates that a search begins with: their budgets for the same target lie far apart."""
-    return KaryRandomizedResponse(k), *_projective(k)[:1]
+    return tuple(members[0] for members in _candidates(k) if members)
 
 
 def best_of_categories(k: int, budgets: Budgets, hop_noise: AnyHopNoise = None, hops: int = 2) -> Randomizer:
-    """Returns what has the least standard error of a share for these budgets: `krr`, or `pgr` over any field.
+    """Returns the candidate with the least standard error of a share for these budgets.
 
     Raises:
         ValueError: hop noise or hops outside their ranges.
@@ -40,16 +41,11 @@ def best_of_categories(k: int, budgets: Budgets, hop_noise: AnyHopNoise = None, 
         fakes = HopFakes.of(hop_noise, hops, randomizer, "separate", adaptive_order=False)
         return standard_error(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
 
-    return min((KaryRandomizedResponse(k), *_projective(k)), key=error)
+    return min(itertools.chain(*_candidates(k)), key=error)
 
 
-def _projective(k: int) -> list[ProjectiveResponse]:
-    """Returns `pgr` over every field whose space is not too large, and whose hyperplanes are more than points."""
-    return [ProjectiveResponse(k, q) for q in FIELDS if k > q + 1 and _vectors(k, q) <= MAX_VECTORS]
-
-
-def _vectors(k: int, q: int) -> int:
-    t = 2
-    while ProjectiveSpace(q, t).num_points < k:
-        t += 1
-    return int(q**t)
+def _candidates(k: int) -> list[tuple[Randomizer, ...]]:
+    """Returns the members for k categories of every kind for one choice of several."""
+    return [
+        randomizer.candidates(k) for kind, randomizer in RANDOMIZERS.items() if MECHANISMS[kind].form is Form.ONE_CHOICE
+    ]

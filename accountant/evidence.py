@@ -17,7 +17,7 @@ def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | Non
 
     delta: the certified delta; a local delta can make it larger than the requested one. None where epsilon is given.
     """
-    from croupier.accountant.attacks.lower_bound import is_attackable, lower_bound
+    from croupier.accountant.lower_bound import is_attackable, lower_bound
 
     if not is_attackable(release.randomizer) or (delta is not None and delta >= 1):
         return None

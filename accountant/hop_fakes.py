@@ -14,7 +14,8 @@ from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage, check_count, is_number, outside
 from croupier.protocol.codes import Assumption, Step
-from croupier.protocol.hop_noise import KINDS_WITH_FAKES, FakeLaw, HopNoise
+from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from croupier.protocol.mechanisms import KINDS_WITH_FAKES
 from croupier.protocol.statements import Statement, state
 
 AnyHopNoise = HopNoise | tuple[float, float] | None

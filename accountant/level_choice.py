@@ -16,7 +16,7 @@ from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
-from croupier.protocol.mechanisms import MAX_LEVELS
+from croupier.protocol.mechanisms.levels import MAX_LEVELS
 
 LEVELS = "levels"
 """The name of the randomizer without its number of levels, which is then chosen."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.binary import OneBitMean
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.mechanisms.onebit import OneBitMean
 from croupier.protocol.codes import Step
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state

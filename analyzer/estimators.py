@@ -1,6 +1,7 @@
 """Estimators: from the shuffled multiset of reports and the public multiset of budgets to numbers with their errors.
 
-`ESTIMATORS` has an estimator for each kind of mechanism: of shares, means or vectors (docs/estimators.md).
+`ESTIMATORS` has one for each kind of mechanism (`analyzer.mechanisms`): of shares, means or vectors
+(docs/estimators.md).
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ from typing import Any
 
 from croupier.analyzer.base import Estimator, Tiers
 from croupier.analyzer.estimates import Fakes, Noised
-from croupier.analyzer.means import MEANS
-from croupier.analyzer.shares import SHARES
-from croupier.analyzer.vector_means import VECTOR_MEANS
-from croupier.protocol.hop_noise import num_report_values
+from croupier.protocol.kinds import of_every_kind
 from croupier.protocol.questions import Question
 
-ESTIMATORS: dict[str, Estimator[Any]] = {**SHARES, **MEANS, **VECTOR_MEANS}
+ESTIMATORS: dict[str, Estimator[Any]] = of_every_kind("croupier.analyzer.mechanisms", "ESTIMATOR")
 """How reports are read and counted, for every kind of mechanism."""
 
 
@@ -56,7 +54,7 @@ def estimate(
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
-    num_values = num_report_values(question.mechanism)
+    num_values = question.mechanism.num_report_values
     if fakes is not None and fakes.law.num_values != num_values:
         raise ValueError(f"fakes have {fakes.law.num_values} values; {question.mechanism.kind} has {num_values}")
     least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)

@@ -25,7 +25,8 @@ from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.protocol.codes import Note
-from croupier.protocol.mechanisms import ScalarMechanism
+from croupier.protocol.mechanisms.base import ScalarMechanism
+from croupier.protocol.mechanisms.interval import IntervalMechanism
 from croupier.protocol.statements import Statement, state
 
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
@@ -50,6 +51,19 @@ def project_on_simplex(shares: Floats) -> Floats:
     excess = (np.cumsum(descending) - 1) / np.arange(1, len(shares) + 1)
     last = int(np.nonzero(descending > excess)[0][-1])
     return np.asarray(np.maximum(shares - excess[last], 0.0), dtype=np.float64)
+
+
+def fakes_in_sum(fakes: Fakes, weights: npt.ArrayLike) -> tuple[float, float, float]:
+    """Returns mean, variance and fourth cumulant of the sum of the weights of all fakes, whose total is known.
+
+    weights: of each value of a report, (k,).
+    """
+    given = np.asarray(weights, dtype=np.float64)
+    mean = fakes.total * float(given.mean())
+    # Of two values one has more where the other one has less.
+    apart = np.array([given[1] - given[0]]) if fakes.law.is_paired else given - given.mean()
+    variance = fakes.hops * fakes.law.variance * float((apart**2).sum())
+    return mean, variance, fakes.hops * fakes.law.fourth_cumulant * float((apart**4).sum())
 
 
 class ScalarEstimator(Estimator[Scalar]):
@@ -137,7 +151,7 @@ class ScalarEstimator(Estimator[Scalar]):
 
     def domain(self, mechanism: Scalar) -> tuple[float, float]:
         """Returns the range of what is asked for: of shares, unless it is that of a number."""
-        return 0.0, 1.0
+        return (mechanism.low, mechanism.high) if isinstance(mechanism, IntervalMechanism) else (0.0, 1.0)
 
     def clamped(
         self,

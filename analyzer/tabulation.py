@@ -12,17 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from croupier.analyzer.differences import Interval, Reach, apart
 from croupier.analyzer.estimates import Fakes, Value
+from croupier.analyzer.estimators import ESTIMATORS
 from croupier.analyzer.intervals import SumLaw
-from croupier.analyzer.laws import uneven, weights_of
+from croupier.analyzer.laws import uneven
+from croupier.analyzer.mechanisms.krr import CategoryEstimator
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
-from croupier.analyzer.projective import on_hyperplanes, point_weights
-from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,7 +40,7 @@ class ShareModel:
     """The shares of a round's categories, and how exact weighted sums of them are.
 
     Attributes:
-        mechanism: krr or pgr.
+        mechanism: of a question about one choice of several.
         shares: unbiased estimates, (k,).
         possible: the nearest point of the simplex, (k,).
         epsilons, counts: the tiers, (T,); the counts add up to the clients' reports.
@@ -59,9 +61,11 @@ class ShareModel:
     @cached_property
     def hit(self) -> tuple[Floats, Floats]:
         """How likely a report hits a category that is not the person's, and how much likelier the own one. (T,)."""
-        if isinstance(self.mechanism, ProjectiveResponse):
-            return point_weights(self.mechanism.space, self.epsilons)
-        return weights_of(self.mechanism.k, self.epsilons)
+        return self._estimator.hit(self.mechanism, self.epsilons)
+
+    @property
+    def _estimator(self) -> CategoryEstimator[KaryResponse]:
+        return cast("CategoryEstimator[KaryResponse]", ESTIMATORS[self.mechanism.kind])
 
     @property
     def weight(self) -> float:
@@ -73,35 +77,19 @@ class ShareModel:
 
         a, b: weights of the categories, (k,). The second has shape (k,).
         """
-        if not isinstance(self.mechanism, ProjectiveResponse):
-            return np.asarray(a @ b / a.size), a * b
-        space = self.mechanism.space
-        product = self._on_points(a) * self._on_points(b)
-        return np.asarray(product.mean()), on_hyperplanes(space, product, a.size) / space.block
+        product = self._on_reports(a) * self._on_reports(b)
+        return np.asarray(product.mean()), self._estimator.of_categories(self.mechanism, product)
 
-    def _on_points(self, a: Floats) -> Floats:
-        """Returns the sum of the weights of the categories whose hyperplane a point is on, (K,)."""
-        if not isinstance(self.mechanism, ProjectiveResponse):
-            return a
-        space = self.mechanism.space
-        placed = np.zeros(space.num_points)
-        placed[: a.size] = a
-        return on_hyperplanes(space, placed, space.num_points)
-
-    def _kept(self) -> Floats:
-        """Returns how often a report of each tier shows the person's category and is not uniform. (T,)."""
-        weights = self.hit[1]
-        if not isinstance(self.mechanism, ProjectiveResponse):
-            return weights
-        space = self.mechanism.space
-        return np.asarray(weights * (space.num_points - 1) / (space.num_points - space.block))
+    def _on_reports(self, a: Floats) -> Floats:
+        return self._estimator.on_reports(self.mechanism, a)
 
     def given(self, a: Floats, b: Floats) -> Floats:
         """Returns the covariance of two sums over all reports if everybody had category j, for every j. Shape (k,)."""
         anywhere, own = self._squares(a, b)
         other, weights = self.hit
+        often = self._estimator.kept(self.mechanism, self.epsilons)
         covariance = np.zeros(a.size)
-        for q, w, kept, count in zip(other, weights, self._kept(), self.counts, strict=True):
+        for q, w, kept, count in zip(other, weights, often, self.counts, strict=True):
             means = (q * a.sum() + w * a) * (q * b.sum() + w * b)
             covariance += count * ((1 - kept) * anywhere + kept * own - means)
         return covariance
@@ -128,7 +116,7 @@ class ShareModel:
         """Returns the covariances that hops and noised tier counts add, (r, r)."""
         added = np.zeros((len(rows), len(rows)))
         if self.fakes is not None:
-            points = np.array([self._on_points(row) for row in rows])
+            points = np.array([self._on_reports(row) for row in rows])
             if self.fakes.law.is_paired:
                 apart = points[:, 1] - points[:, 0]
                 added += self.fakes.hops * self.fakes.law.variance * np.outer(apart, apart)
@@ -161,7 +149,7 @@ class ShareModel:
         given = self.given(a, a)
         inside, outside = (_mean(given, c * part) for part in (a, 1 - a))
         weights = self.hit[1]
-        points = self._on_points(a)
+        points = self._on_reports(a)
         law = SumLaw(
             offset=0.0,
             weight=self.weight,
@@ -193,7 +181,7 @@ class ShareModel:
         """Returns the fourth cumulant of what the fakes add to a sum of hits."""
         if self.fakes is None:
             return 0.0
-        points = self._on_points(a)
+        points = self._on_reports(a)
         apart = np.array([points[1] - points[0]]) if self.fakes.law.is_paired else points - points.mean()
         return self.fakes.hops * self.fakes.law.fourth_cumulant * float((apart**4).sum())
 

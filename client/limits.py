@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from croupier.protocol.errors import LimitError
 from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import MAX_LOCAL_DELTA
+from croupier.protocol.mechanisms.checks import MAX_LOCAL_DELTA
 from croupier.protocol.toml_file import read_toml
 
 LIMITS_FILE = "limits.toml"

@@ -22,7 +22,8 @@ from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import Mechanism, MultipleChoice, ScalarMechanism
+from croupier.protocol.mechanisms.base import Mechanism, ScalarMechanism
+from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import choose_budget

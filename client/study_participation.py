@@ -25,7 +25,7 @@ from croupier.client.round_result import Receipt
 from croupier.client.survey_rounds import fetch_survey
 from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import Mechanism
+from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import NO_ROUND, Digest, RoundId
 from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
 from croupier.protocol.surveys import Survey, budgets_within

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from croupier.client.thresholds import flip_threshold
 from croupier.protocol.calibration import ROUNDING
-from croupier.protocol.mechanisms import MAX_RECORDS, GaussianVector
+from croupier.protocol.mechanisms.gaussian_vector import MAX_RECORDS, GaussianVector
 from croupier.protocol.randomness import RandomSource
 
 Vector = NDArray[np.float64]

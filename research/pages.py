@@ -20,6 +20,7 @@ from research.reference import (
     exit_codes_table,
     fakes_table,
     functions_table,
+    mechanisms_table,
     metrics_table,
     rooms_table,
     settings_table,
@@ -93,6 +94,7 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "classes": classes_table,
     "fakes": fakes_table,
     "functions": functions_table,
+    "mechanisms": mechanisms_table,
     "exit codes": exit_codes_table,
 }
 """What writes a part, by its name; what follows a colon are arguments, separated by blanks."""

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import typer.main
 
+from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.analyzer.estimators import ESTIMATORS
 from croupier.cli import app
 from croupier.cli.console import ExitCode
 from croupier.cli.help_pages import EXAMPLES
@@ -27,6 +29,8 @@ from croupier.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.kinds import FIELDS
+from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.texts import TEXTS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 
@@ -123,6 +127,31 @@ def fakes_table() -> str:
         rows.append(f"| {epsilon:g} | {counts} | {math.sqrt(more.variance):.1f} |")
     head = ("ε at δ = 10⁻⁶", "two values: c, fakes a hop", "standard deviation of Z", "more values: c")
     return "\n".join([f"| {' | '.join([*head, head[2]])} |", "|---|---|---|---|---|", *rows])
+
+
+def mechanisms_table() -> str:
+    """Returns the table of the kinds of mechanisms, from the docstrings of the modules that roles have for them."""
+    rows = []
+    for kind, mechanism in MECHANISMS.items():
+        message: Any = FIELDS[kind].message_type
+        parameters = ", ".join(f"`{field.name}`" for field in message.fields) or "none"
+        randomizer = RANDOMIZERS[kind]
+        proved = " ".join((inspect.getdoc(randomizer) or "").split())
+        certificate, attack = (re.search(rf"{name}: (.*?)\.(?= |$)", proved) for name in ("Certificate", "Attack"))
+        if certificate is None or (attack is None) == (randomizer.no_attack is None):
+            raise ValueError(f"{randomizer.__name__} does not describe its certificate, or its attack")
+        estimate = (inspect.getdoc(inspect.getmodule(ESTIMATORS[kind])) or "").partition(": ")[2]
+        cells = (
+            f"`{kind}`",
+            parameters,
+            (inspect.getdoc(mechanism) or "").partition("\n\n")[0],
+            certificate[1],
+            f"none: {randomizer.no_attack}" if attack is None else attack[1],
+            estimate.partition("\n\n")[0].removesuffix("."),
+        )
+        rows.append(f"| {' | '.join(with_links(' '.join(cell.split())) for cell in cells)} |")
+    head = ("kind", "parameters", "a client's value and its report", "certificate", "attack", "estimate")
+    return "\n".join([f"| {' | '.join(head)} |", "|---|---|---|---|---|---|", *rows])
 
 
 def functions_table(path: str) -> str:

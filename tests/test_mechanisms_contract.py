@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from croupier.accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attackable, lower_bound
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.guarantees import Grade
+from croupier.accountant.lower_bound import is_attackable, lower_bound
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
 from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of, stated_randomizer
 from croupier.analyzer.estimators import ESTIMATORS, decoder, estimate
 from croupier.cli.rounds import round_open
 from croupier.client.randomizers import RANDOMIZERS, randomize
-from croupier.protocol.mechanisms import (
-    MECHANISMS,
-    MultipleChoice,
-    ScalarMechanism,
-)
+from croupier.protocol.kinds import of_every_kind
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Form, ScalarMechanism
+from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.texts import describe_device_step
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.mechanisms import EXAMPLES, TASK, Example
 
-TABLE = Path(__file__).parents[1] / "docs" / "mechanisms.md"
 KINDS = sorted(MECHANISMS)
 
 
@@ -43,11 +39,18 @@ def example(request: pytest.FixtureRequest) -> Example:
 
 @pytest.mark.parametrize(
     "registry",
-    [EXAMPLES, RANDOMIZERS, ESTIMATORS, ACCOUNTED, ATTACKS],
-    ids=["examples", "client", "analyzer", "accountant", "attacks"],
+    [EXAMPLES, RANDOMIZERS, ESTIMATORS, ACCOUNTED],
+    ids=["examples", "client", "analyzer", "accountant"],
 )
 def test_every_role_knows_every_kind(registry: dict[str, object]) -> None:
     assert sorted(registry) == KINDS
+
+
+def test_a_role_without_a_module_for_a_kind_is_named() -> None:
+    with pytest.raises(ImportError, match=r"croupier\.protocol\.rr has no MECHANISM; each role has a module"):
+        of_every_kind("croupier.protocol", "MECHANISM")
+    with pytest.raises(ImportError, match=r"croupier\.client\.mechanisms\.rr has no ESTIMATOR"):
+        of_every_kind("croupier.client.mechanisms", "ESTIMATOR")
 
 
 def test_the_kinds_are_the_fields_of_the_oneof_and_mirror_their_messages() -> None:
@@ -141,6 +144,7 @@ def test_the_accountant_describes_what_the_clients_run(example: Example) -> None
     mechanism, randomizer = example.mechanism, randomizer_of(example.mechanism)
     assert randomizer.kind == mechanism.kind
     assert randomizer.statement
+    assert randomizer.num_report_values == mechanism.num_report_values
     assert randomizer.spends_local_delta == (mechanism.budget_delta > 0)
     # The name that a certificate prints is one that `certify` takes; a lattice is left out of it.
     named = randomizer_from_name(randomizer.name)
@@ -158,22 +162,16 @@ def test_an_attack_is_there_and_stays_below_the_certificate(example: Example) ->
     if is_attackable(randomizer):
         assert 0 < lower_bound(budgets, randomizer, delta=1e-4).epsilon <= certified
     else:
-        reason = ATTACKS[randomizer.kind]
-        assert isinstance(reason, NoAttack)
-        with pytest.raises(ValueError, match=reason.reason):
+        assert randomizer.no_attack
+        with pytest.raises(ValueError, match=randomizer.no_attack):
             lower_bound(budgets, randomizer, delta=1e-4)
 
 
-def test_the_documentation_has_a_row_with_its_parameters(example: Example) -> None:
-    rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| `")]
-    (row,) = [row for row in rows if row[0] == f"`{example.mechanism.kind}`"]
-    assert set(re.findall(r"`(\w+)`", row[2])) == {field.name for field in fields(example.mechanism)}
-    assert len(row) == 7
-
-
 def test_the_command_line_has_an_option_for_every_writable_parameter(example: Example) -> None:
-    if example.mechanism.values_are_text:
-        assert {field.name for field in fields(example.mechanism)} <= set(inspect.signature(round_open).parameters)
+    if example.mechanism.form is not Form.VECTOR:
+        parameters = {field.name for field in fields(example.mechanism)}
+        assert parameters <= set(inspect.signature(round_open).parameters)
+        assert all(map(example.mechanism.describe, parameters))
         assert example.mechanism.parse_value(example.text) == example.values[-1]
     else:
         with pytest.raises(ValueError, match="croupier train"):

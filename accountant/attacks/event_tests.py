@@ -20,6 +20,8 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.poisson_binomial import PoissonBinomial, Window
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 
+AlikeReports = tuple[tuple[int, float, float], ...]
+"""Groups of report values: how many there are, and the probability of each at one answer and at another one."""
 LEAST = 1e-290
 """A Pr1 below this is taken as this, a Pr0 below it as 0: that is sound, and nothing underflows unseen."""
 MAX_POINTS = 128

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from croupier.accountant.attacks.event_tests import Target
+from croupier.accountant.attacks.event_tests import AlikeReports, Target
 from croupier.accountant.guarantees import LowerBound
-from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.numerics.binomial import Floats, binomial_pmf
 from croupier.protocol.hop_noise import FakeLaw
 

@@ -1,1 +1,1 @@
-"""The local randomizers that the accountant knows: the blanket of each, and which bound applies."""
+"""The local randomizers that the accountant knows: the blanket of each, which bound applies, and the attacks on it."""

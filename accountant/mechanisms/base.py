@@ -1,7 +1,7 @@
 """What the accountant has to know of a local randomizer; the mechanisms, one in a file, say it.
 
 A randomizer states its blanket, everything else follows; see docs/accounting.md, section 2. The classes describe
-mechanisms for accounting; sampling from them is the client's business.
+mechanisms for accounting, and name the attacks on them; sampling from them is the client's business.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import Floats
-from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.codes import PARAMETERS, Assumption, Step
+from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.statements import Statement, state
 
-AlikeReports = tuple[tuple[int, float, float], ...]
-"""Groups of report values: how many there are, and the probability of each at one answer and at another one."""
+SHORT = {"dimension": "d"}
+"""Parameters that `Randomizer.name` abbreviates."""
+_SHARES = 101
+"""The largest variance is looked for among this many shares from 0 to 1: to a hundredth of a per cent."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,32 @@ class Randomizer(ABC):
     smaller_budgets_mix: ClassVar[bool] = False
     """Whether a report at a smaller local epsilon is one at a larger one, mixed with the blanket."""
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The short name with its parameters, as printed in certificates."""
+    no_attack: ClassVar[str | None] = "no attack on it is known"
+    """Why there is no attack; None where `attacks` has some."""
 
     @property
-    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that a certificate states: all that have a value."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def name(self) -> str:
+        """The short name with its parameters, as printed in certificates; a lattice is left out."""
+        values = {SHORT.get(name, name): value for name, value in self.parameters.items() if name != "lattice"}
+        written = [
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
+        ]
+        return f"{self.kind}({', '.join(written)})" if written else self.kind
+
+    @property
     def statement(self) -> Statement[Assumption]:
-        """What every client is assumed to run."""
+        """What every client is assumed to run: of the kind's sentences the one that names these parameters."""
+        for runs in MECHANISMS[self.kind].runs if self.kind in MECHANISMS else ():
+            code = Assumption(runs.code)
+            if set(PARAMETERS.get(code, ())) == set(self.parameters):
+                return state(code, **self.parameters)
+        raise ValueError(f"no sentence of {self.kind} names {sorted(self.parameters)}; its class must have a statement")
 
     @property
     def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
@@ -88,6 +111,11 @@ class Randomizer(ABC):
         return ()
 
     @classmethod
+    def candidates(cls, k: int) -> tuple[Self, ...]:
+        """Returns the members for one of k categories, of which the first begins a search for the best."""
+        return ()
+
+    @classmethod
     def of(cls, mechanism: Any) -> Self:
         """Returns the description of what the clients of a question run, from their mechanism's parameters."""
         return cls(**{field.name: getattr(mechanism, field.name) for field in fields(cls)})
@@ -99,6 +127,17 @@ class Randomizer(ABC):
         The mean of a report moves by `gain` when the value moves by the whole range (1), and has that variance at most.
         The estimate of a mean or a share from all reports has the standard error sqrt(sum variance) / sum gain.
         """
+
+    def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float] | None:
+        """The largest variances of the sum of reports: for given values, and also over the values of a population.
+
+        count: users of each budget, (T,). None where reports are read neither for a share nor for a mean of numbers.
+        """
+        return None
+
+    def attacks(self, population: Population, target: Target) -> Attacks:
+        """Returns the attacks on a victim among others. Raises ValueError where there are none."""
+        raise ValueError(f"randomizer is {self.name!r}; {self.no_attack}")
 
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """How much a report shows for each local budget, increasing with it. Shape (T,): the local epsilon, if pure."""
@@ -126,3 +165,22 @@ class Randomizer(ABC):
         As `profile`, and slower. It does not hold where an answer may depend on earlier answers.
         """
         return NoAmplification(state(Step.NO_EXCHANGE_BOUND, randomizer=self.name))
+
+
+def uneven(gain: Floats, count: Floats) -> float:
+    """Returns what uneven gains add to the variance of a sum, per unit of variance between values.
+
+    Reports of larger budgets weigh more, and whose values these are is not known (analyzer.scalars).
+    """
+    return float(np.square(gain - float(gain @ count) / count.sum()) @ count)
+
+
+def variances_of_hits(gain: Floats, other: Floats, count: Floats) -> tuple[float, float]:
+    """Returns `Randomizer.variances` for reports that hit a category that is not the person's with probability `other`.
+
+    gain: how much likelier a report hits the person's own category. Shapes (T,).
+    """
+    held, share = gain + other, np.linspace(0.0, 1.0, _SHARES)
+    own = share * float(held * (1 - held) @ count) + (1 - share) * float(other * (1 - other) @ count)
+    hits = other + np.outer(share, gain)
+    return float((own + uneven(gain, count) * share * (1 - share)).max()), float((hits * (1 - hits) @ count).max())

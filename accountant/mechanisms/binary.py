@@ -1,4 +1,4 @@
-"""Binary randomised response: of a bit, and of a number that is rounded at random to a bit first."""
+"""What kinds share whose reports are a bit, or one of two halves of a space."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from croupier.accountant.attacks.binary import BinaryAttacks
+from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
 from croupier.accountant.bounds.closed_forms import binary_delta
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.mechanisms.base import AlikeReports
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
-from croupier.protocol.codes import Assumption, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import state
 
 LEAST_BLANKET = 30.0
 """With fewer blanket users on average the blanket bound is sharper than the exchange bound, or nearly as sharp."""
@@ -30,6 +31,14 @@ class BitBlanket(ClosedFormRandomizer):
 
     The bound is that of one bit among fair bits, whatever the space is.
     """
+
+    no_attack: ClassVar[str | None] = None
+    attacked: ClassVar[tuple[str, ...]] = ()
+    """The data sets and the statistic of the attacks in words, where they are not bits and their ones."""
+
+    def attacks(self, population: Population, target: Target) -> Attacks:
+        """See `Randomizer.attacks`."""
+        return BinaryAttacks(population, *self.attacked)
 
     @property
     def clones_are_fair_bits(self) -> bool:
@@ -89,46 +98,3 @@ class BitReports(BitBlanket):
             return None
         count = others.count - (others.dishonest if others.count.size == 1 else 0)
         return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
-
-
-@dataclass(frozen=True)
-class BinaryRandomizedResponse(BitReports):
-    """One bit, kept with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
-
-    kind: ClassVar[str] = "rr"
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`."""
-        return "rr"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`."""
-        return state(Assumption.RUNS_RR)
-
-    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
-        """tanh(v/2), and e^v/(1+e^v)^2: the share of ones; for a rounded number at most 1/4."""
-        gain = np.tanh(local_epsilon / 2)
-        return gain, (1 - gain * gain) / 4
-
-
-@dataclass(frozen=True)
-class OneBitMean(BitReports):
-    """A value clipped to [lo, hi], rounded at random to one of the two ends, then binary randomised response."""
-
-    kind: ClassVar[str] = "onebit"
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`."""
-        return "onebit"
-
-    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
-        """tanh(v/2), and 1/4, the variance at the middle of the interval."""
-        return np.tanh(local_epsilon / 2), np.full(local_epsilon.shape, 0.25)
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`."""
-        return state(Assumption.RUNS_ONEBIT)

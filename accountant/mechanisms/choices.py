@@ -12,37 +12,34 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.mechanisms.base import AlikeReports
-from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, BitBlanket
+from croupier.accountant.attacks.event_tests import AlikeReports
+from croupier.accountant.mechanisms.binary import BitBlanket
+from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
-from croupier.protocol.codes import Assumption
-from croupier.protocol.statements import Statement, state
 
 
 @dataclass(frozen=True)
 class MultipleChoice(BitBlanket):
     """One of k options, drawn uniformly, with its bit, which is flipped with probability 1/(1+e^v).
 
+    Certificate: common blanket, docs/exchange-bound.md, at every k.
+    Attack: count of ones where everybody chooses all or nothing.
+
     Attributes:
         k: the number of options, at least 2.
     """
 
     kind: ClassVar[str] = "choices"
+    attacked: ClassVar[tuple[str, ...]] = (
+        "sets of options, all or none,",
+        "count of reports that an option is chosen",
+    )
+    """Where everybody chooses all options or none, the ones are those of `rr`, whatever the drawn options are."""
     k: int
 
     def __post_init__(self) -> None:
         check_count(self.k, "k", 2)
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`; with k."""
-        return f"choices(k={self.k})"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`; with k."""
-        return state(Assumption.RUNS_CHOICES, k=self.k)
 
     @property
     def num_report_values(self) -> int:
@@ -67,3 +64,12 @@ class MultipleChoice(BitBlanket):
         """tanh(v/2)/k, and 1/(4k) less a quarter of its square: the ones of an option, given how many drew it."""
         gain = np.tanh(local_epsilon / 2) / self.k
         return gain, 1 / (4 * self.k) - gain * gain / 4
+
+    def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float]:
+        """See `Randomizer.variances`: the people who drew an option, of whom each one's bit is reported."""
+        gain, _ = self.signal(local_epsilon, local_delta)
+        drawn = float(count.sum()) / self.k
+        return drawn / 4 - float(gain @ count) ** 2 / (4 * float(count.sum())), drawn / 4
+
+
+RANDOMIZER = MultipleChoice

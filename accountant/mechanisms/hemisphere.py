@@ -11,18 +11,20 @@ import numpy as np
 from croupier.accountant.mechanisms.binary import BitBlanket
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
-from croupier.protocol.codes import Assumption
-from croupier.protocol.statements import Statement, state
 
 
 @dataclass(frozen=True)
 class HemisphereMechanism(BitBlanket):
     """A unit vector in R^d in, a uniform point of its half sphere with probability e^v/(1+e^v), else of the other half.
 
+    Certificate: common blanket, docs/exchange-bound.md: as for bits, in every dimension.
+    Attack: count of reports on one side.
+
     The blanket bound is that of a bit in any dimension (docs/bounds.md, section 2.1); the exact worst case is not.
     """
 
     kind: ClassVar[str] = "hemisphere"
+    attacked: ClassVar[tuple[str, ...]] = ("directions (along one line)", "count of reports on the positive side")
     dimension: int = 2
 
     def __post_init__(self) -> None:
@@ -34,17 +36,10 @@ class HemisphereMechanism(BitBlanket):
         length = math.exp(math.lgamma(d / 2) - math.lgamma((d + 1) / 2)) / math.sqrt(math.pi)
         return np.tanh(local_epsilon / 2) * length, np.full(local_epsilon.shape, 1 / d)
 
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`; with the dimension d."""
-        return f"hemisphere(d={self.dimension})"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`."""
-        return state(Assumption.RUNS_HEMISPHERE, dimension=self.dimension)
-
     @classmethod
     def of(cls, mechanism: Any) -> Self:
         """See `Randomizer.of`."""
         return cls(mechanism.vector.dimension)
+
+
+RANDOMIZER = HemisphereMechanism

@@ -8,6 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from croupier.accountant.attacks.additive_noise import AdditiveNoiseAttacks
+from croupier.accountant.attacks.event_tests import Attacks, Population, Target
+from croupier.accountant.attacks.interval_probabilities import LaplaceIntervals
 from croupier.accountant.bounds.exchange_laplace import exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import on_lattice
 from croupier.accountant.bounds.group_choice import two_group_profile
@@ -16,8 +19,8 @@ from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, V
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.numerics.binomial import UNIT, Floats
-from croupier.protocol.codes import Assumption, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import state
 
 LEAST_BLANKET = 30.0
 """With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
@@ -25,21 +28,14 @@ LEAST_BLANKET = 30.0
 
 @dataclass(frozen=True)
 class LaplaceMechanism(NoisyValue):
-    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; v is the local epsilon."""
+    """A value clipped to [0, 1], plus Laplace noise of scale 1/v; v is the local epsilon.
+
+    Certificate: common blanket with an optimised density, docs/exchange-bound.md, also on a lattice.
+    Attack: counts in intervals, sums.
+    """
 
     kind: ClassVar[str] = "laplace"
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`."""
-        return "laplace"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`; with the lattice, if there is one."""
-        if self.lattice is None:
-            return state(Assumption.RUNS_LAPLACE)
-        return state(Assumption.RUNS_LAPLACE_LATTICE, lattice=self.lattice)
+    no_attack: ClassVar[str | None] = None
 
     @property
     def noise(self) -> AdditiveNoise:
@@ -60,6 +56,11 @@ class LaplaceMechanism(NoisyValue):
             lambda fewer: _exchange(victim, fewer, delta), victim.local_epsilon, others, self.lattice, delta
         )
 
+    def attacks(self, population: Population, target: Target) -> Attacks:
+        """See `Randomizer.attacks`."""
+        own, scales = 1 / population.local_epsilon, 1 / population.others_epsilon
+        return AdditiveNoiseAttacks(population, LaplaceIntervals(self.lattice), own, scales, target)
+
     def least_mass(self, local_epsilon: float) -> float:
         """The least of the densities around 0 and around 1: e^(-v/2).
 
@@ -78,3 +79,6 @@ def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve:
     if in_groups is None:
         return own
     return in_groups if own.no_bound is not None else PointwiseMinimum((in_groups, own))
+
+
+RANDOMIZER = LaplaceMechanism

@@ -11,27 +11,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.base import uneven
+from croupier.accountant.mechanisms.krr import KaryRandomizedResponse
 from croupier.accountant.numerics.binomial import Floats
-from croupier.protocol.codes import Assumption
-from croupier.protocol.statements import Statement, state
 
 
 @dataclass(frozen=True)
 class LevelsMean(KaryRandomizedResponse):
-    """A number in [0, 1] on the levels j/(k-1), reported as the level with probability e^v/(e^v+k-1)."""
+    """A number in [0, 1] on the levels j/(k-1), reported as the level with probability e^v/(e^v+k-1).
+
+    Certificate: common blanket; with k = 2 also the docs/exchange-bound.md.
+    Attack: as `krr`.
+    """
 
     kind: ClassVar[str] = "levels"
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`; with k."""
-        return f"levels(k={self.k})"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`; with k."""
-        return state(Assumption.RUNS_LEVELS, k=self.k)
 
     @property
     def fakes_weight(self) -> float:
@@ -54,3 +47,12 @@ class LevelsMean(KaryRandomizedResponse):
         h = np.clip((step - (1 - gain)) / (2 * gain * step), 0.0, 1.0)
         rounding = gain * h * (1 - h) * step**2
         return gain, rounding + (1 - gain) * (self.uniform_variance + gain * (0.5 - h * step) ** 2)
+
+    def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float]:
+        """See `Randomizer.variances`; of a population the largest is at both ends of the range."""
+        gain, variance = self.signal(local_epsilon, local_delta)
+        widest = (1 - gain) * self.uniform_variance + gain / 4
+        return float(variance @ count) + uneven(gain, count) / 4, float(widest @ count)
+
+
+RANDOMIZER = LevelsMean

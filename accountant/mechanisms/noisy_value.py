@@ -59,6 +59,11 @@ class NoisyValue(Randomizer):
         moments = [self.noise.variance(rate) for rate in self.rates(local_epsilon, local_delta).tolist()]
         return np.ones(local_epsilon.shape), np.array(moments)
 
+    def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float] | None:
+        """See `Randomizer.variances`."""
+        noise = float(self.signal(local_epsilon, local_delta)[1] @ count)
+        return noise, noise + float(count.sum()) / 4
+
     @abstractmethod
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""

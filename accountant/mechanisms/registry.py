@@ -8,38 +8,17 @@ from dataclasses import MISSING, fields
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
-from croupier.accountant.mechanisms.choices import MultipleChoice
-from croupier.accountant.mechanisms.gaussian import GaussianMechanism
-from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
-from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from croupier.accountant.mechanisms.levels import LevelsMean
-from croupier.accountant.mechanisms.projective import ProjectiveResponse
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.base import SHORT, Randomizer
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import RUNS, Assumption
-from croupier.protocol.mechanisms import Mechanism
+from croupier.protocol.kinds import of_every_kind
+from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.statements import Statement
 
-RANDOMIZERS: dict[str, type[Randomizer]] = {
-    "rr": BinaryRandomizedResponse,
-    "krr": KaryRandomizedResponse,
-    "pgr": ProjectiveResponse,
-    "choices": MultipleChoice,
-    "onebit": OneBitMean,
-    "levels": LevelsMean,
-    "laplace": LaplaceMechanism,
-    "gaussian": GaussianMechanism,
-    "hemisphere": HemisphereMechanism,
-    "gaussian_vector": RecordGaussian,
-}
-
+RANDOMIZERS: dict[str, type[Randomizer]] = of_every_kind("croupier.accountant.mechanisms", "RANDOMIZER")
 
 _WITH_PARAMETERS = re.compile(r"(?P<name>\w+)\((?P<parameters>[^()]*)\)")
-_SHORT = {"d": "dimension"}
-"""Parameters that `Randomizer.name` abbreviates."""
+_LONG = {letter: name for name, letter in SHORT.items()}
 
 
 def randomizer_of(mechanism: Mechanism) -> Randomizer:
@@ -54,7 +33,8 @@ def stated_randomizer(assumptions: Iterable[Statement[Assumption]]) -> Randomize
         ValueError: a parameter is outside its range.
     """
     for assumption in assumptions:
-        if (kind := RUNS.get(assumption.code)) is not None:
+        if (named := RUNS.get(assumption.code)) is not None:
+            kind, _ = named
             return RANDOMIZERS[kind](**dict(assumption.parameters))
     return None
 
@@ -86,9 +66,8 @@ def _needed(kind: str) -> list[str]:
 
 def _written(kind: str) -> str:
     """Returns a kind as it may be written, with an example of each parameter that it needs."""
-    short = {name: letter for letter, name in _SHORT.items()}
     example = {int: "10", float: "0.5", str: "text"}
-    parts = [f"{short.get(name, name)}={5 if name == 'k' else example[_type(kind, name)]}" for name in _needed(kind)]
+    parts = [f"{SHORT.get(name, name)}={5 if name == 'k' else example[_type(kind, name)]}" for name in _needed(kind)]
     return f"{kind}({', '.join(parts)})" if parts else kind
 
 
@@ -138,7 +117,7 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     texts: dict[str, str] = {}
     for part in parts:
         parameter, _, value = (text.strip() for text in part.partition("="))
-        parameter = _SHORT.get(parameter, parameter)
+        parameter = _LONG.get(parameter, parameter)
         if parameter in texts or parameter in parameters:
             raise ValueError(f"{parameter} is given twice, in the name {name!r} and beside it")
         texts[parameter] = value

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from croupier.accountant.attacks.event_tests import AlikeReports
 from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
 from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.budgets import Tier
-from croupier.accountant.mechanisms.base import AlikeReports, Randomizer
+from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside

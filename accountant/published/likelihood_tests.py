@@ -17,7 +17,7 @@ from croupier.accountant.bounds.closed_forms import binary_delta
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.gaussian import GaussianMechanism
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.krr import KaryRandomizedResponse
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.published.clones import Pools, all_but_last, clone_count
 from croupier.accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve

@@ -308,7 +308,7 @@ def plan(
     with plain_errors():
         from croupier import accountant
         from croupier.accountant.hop_fakes import HopFakes
-        from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
+        from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
         from croupier.show.certificate_tables import certificate_table
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line

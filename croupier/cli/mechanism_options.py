@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.protocol.mechanisms import KINDS_WITH_FAKES, MECHANISMS
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
@@ -21,12 +22,11 @@ class RandomizerOptions:
     randomizer: Annotated[
         str,
         typer.Option(
-            help="rr, krr(k=5), pgr(k=5), choices(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or "
-            "gaussian_vector(d=10, records=10)."
+            help=f"{', '.join(MECHANISMS)}; parameters follow, as in krr(k=5) or gaussian_vector(d=10, records=10)."
         ),
     ] = "rr"
     k: Annotated[
-        int | None, typer.Option("--k", help="krr, pgr, levels: how many categories or levels, instead of krr(k=5).")
+        int | None, typer.Option("--k", help="How many categories, options or levels, instead of krr(k=5).")
     ] = None
     lattice: Annotated[
         int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
@@ -89,7 +89,7 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr, levels, pgr and choices); none: no fakes."
+            f"({', '.join(KINDS_WITH_FAKES)}); none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[
@@ -130,6 +130,5 @@ def randomizer_of(
 
 def _steps_of_rounds(name: str) -> int | None:
     """Returns how many steps the lattice of a round has by default; None where there is none."""
-    from croupier.protocol.mechanisms import Gaussian, Laplace
-
-    return {mechanism.kind: mechanism.lattice for mechanism in (Laplace, Gaussian)}.get(name)
+    lattice: int | None = getattr(MECHANISMS.get(name), "lattice", None)
+    return lattice

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.cli.mechanism_options import randomizer_of
 from croupier.protocol.certificate_views import JsonObject
+from croupier.protocol.kinds import FIELDS
+from croupier.protocol.mechanisms import KINDS_WITH_FAKES, MECHANISMS, mechanism_from
+from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.names import PublicKey
 
 if TYPE_CHECKING:
@@ -34,16 +37,14 @@ class WordingOptions:
     choices: Annotated[
         str,
         typer.Option(
-            help="The answers as people read them, separated by semicolons: the categories of krr or pgr; krr is "
-            "then the default; with --randomizer rr the captions of 0 and 1.",
+            help="The answers as people read them, separated by semicolons: krr is then the default; with --randomizer "
+            "rr the captions of 0 and 1.",
             rich_help_panel=_WORDING,
         ),
     ] = ""
     title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
     help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
-    unit: Annotated[
-        str, typer.Option(help="onebit, levels, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
-    ] = ""
+    unit: Annotated[str, typer.Option(help="The unit of a number.", rich_help_panel=_WORDING)] = ""
     language: Annotated[
         str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
     ] = "en"
@@ -64,39 +65,58 @@ class WordingOptions:
         )
 
 
+# A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
+_OFFERED = {kind: mechanism for kind, mechanism in MECHANISMS.items() if mechanism.form is not Form.VECTOR}
+
+
+def _option(name: str, number: type) -> Any:
+    """Returns the annotation of the option for a parameter, with what each mechanism says of it."""
+    described: dict[str, list[str]] = {}
+    for kind, mechanism in _OFFERED.items():
+        if name in (known := {each.name: each.default for each in fields(mechanism)}):
+            default = "" if known[name] is MISSING else f"; default: {known[name]}"
+            described.setdefault(f"{mechanism.describe(name)}{default}", []).append(kind)
+    said = "; ".join(f"{', '.join(kinds)}: {text}" for text, kinds in described.items())
+    return Annotated[number | None, typer.Option(f"--{name.replace('_', '-')}", help=f"{said}.")]
+
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, init=False)
+    class ParameterOptions:
+        """The parameters of the mechanisms: an option for each field of their messages, but for the labels."""
+
+        def __init__(self, **given: float) -> None: ...
+
+else:
+    _TYPES = {
+        each.name: float if each.type == each.TYPE_DOUBLE else int
+        for kind in _OFFERED
+        for each in FIELDS[kind].message_type.fields
+        if each.name != "labels"
+    }
+    ParameterOptions = make_dataclass(
+        "ParameterOptions",
+        [(name, _option(name, number), None) for name, number in _TYPES.items()],
+        frozen=True,
+    )
+
+
 @dataclass(frozen=True)
 class QuestionOptions:
     """The randomizer of a round and its parameters."""
 
     randomizer: Annotated[
         str,
-        typer.Option(
-            help="rr, krr(k=5), pgr(k=1024, q=3), choices(k=4), onebit, levels(k=5), laplace or gaussian. Default: "
-            "rr; with choices krr."
-        ),
+        typer.Option(help=f"{', '.join(_OFFERED)}; its k may follow, as in krr(k=5). Default: rr; with choices krr."),
     ] = ""
-    k: Annotated[
-        int | None,
-        typer.Option(help="krr, pgr, choices: how many categories, instead of krr(k=5); levels: how many levels."),
-    ] = None
-    q: Annotated[
-        int | None, typer.Option("--q", help="pgr: the size of its field, a prime near 1 + e^ε; default: 3.")
-    ] = None
-    labels: Annotated[str | None, typer.Option(help="krr, pgr, choices: the categories, separated by commas.")] = None
+    labels: Annotated[str | None, typer.Option(help="Answers to choose from: the categories, separated by commas.")] = (
+        None
+    )
     categories: Annotated[
-        Path | None, typer.Option(help="krr, pgr: a text file with a category on each line, up to 65,536.")
+        Path | None, typer.Option(help="Instead: a text file with a category on each line, up to 65,536.")
     ] = None
-    low: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the smallest value.")] = None
-    high: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the largest value.")] = None
-    lattice: Annotated[
-        int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
-    ] = None
-    local_delta: Annotated[
-        float | None,
-        typer.Option(
-            help="gaussian: the delta of every local budget, 1e-15..1e-3; clients keep to 1e-5 unless told otherwise."
-        ),
-    ] = None
+    parameters: ParameterOptions = field(default_factory=ParameterOptions)
 
     def question(self, name: str, wordings: tuple[Wording, ...] = ()) -> Question:
         """Returns the question of this name; the first wording's choices are the categories of krr.
@@ -104,25 +124,21 @@ class QuestionOptions:
         Raises:
             ValueError: the randomizer is unknown, or a parameter is missing, out of range or unknown to it.
         """
-        from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
         from croupier.protocol.questions import Question
 
-        # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
-        offered = [mechanism.kind for mechanism in MECHANISMS.values() if mechanism.values_are_text]
         captions = wordings[0].choices if wordings else ()
         written = self._labels()
         randomizer = self.randomizer or ("krr" if captions or self.categories else "rr")
         kind = randomizer.partition("(")[0]
-        if kind not in offered:
+        if kind not in _OFFERED:
             raise ValueError(
-                f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
+                f"randomizer is {randomizer!r}; it must be one of {', '.join(_OFFERED)}; for vectors: croupier train"
             )
-        given = asdict(self)
-        del given["randomizer"], given["categories"]
-        given["labels"] = written or (captions if kind in ("krr", "pgr", "choices") else ()) or None
-        given["k"] = self.k or (given["labels"] and len(given["labels"]))
+        given = asdict(self.parameters)
         if kind != randomizer:
-            given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
+            given |= _written_in(randomizer_of(randomizer, given["k"], given["lattice"]))
+        given["labels"] = written or (captions if "labels" in _OFFERED[kind].__dataclass_fields__ else ()) or None
+        given["k"] = given["k"] or (given["labels"] and len(given["labels"]))
         return Question(name, mechanism_from(kind, given), wordings)
 
     def _labels(self) -> tuple[str, ...]:
@@ -228,8 +244,8 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr, levels, pgr, choices; clients refuse local epsilons above 8 unless their own limit "
-            "allows it); none: no fakes."
+            f"({', '.join(KINDS_WITH_FAKES)}; clients refuse local epsilons above 8 unless their own limit allows it); "
+            "none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[
@@ -287,7 +303,7 @@ def settings_of(
 
 def _written_in(randomizer: Randomizer) -> JsonObject:
     """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
-    values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
+    values = {each.name: (getattr(randomizer, each.name), each.default) for each in fields(randomizer)}
     return {name: value for name, (value, default) in values.items() if value != default}
 
 

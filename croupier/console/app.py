@@ -40,6 +40,8 @@ from croupier.operator.ledger import budgets_told, spent
 from croupier.operator.study_folders import kept_studies
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
+from croupier.protocol.mechanisms import form_of
+from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.certificate_tables import counted
@@ -360,7 +362,7 @@ def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
         "estimates": strips(result, terms) if granted and not result["sealed"] else [],
         "histogram": histogram(result) if granted else [],
         "has_table": granted and has_table(result),
-        "addends": result["labels"] if granted and terms and terms["randomizer"] in ("krr", "pgr") else [],
+        "addends": result["labels"] if granted and terms and form_of(terms["randomizer"]) is Form.ONE_CHOICE else [],
         "tiers": bars(certificate) if granted else [],
         "remarks": [*(line for line in lines if line), *halving_lines(result)],
         "promises": certificate_lines(certificate) if granted else (),

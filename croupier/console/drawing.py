@@ -13,6 +13,8 @@ from typing import NotRequired, TypedDict
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.protocol.certificate_views import CertificateFields
+from croupier.protocol.mechanisms import form_of
+from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import written_json
 from croupier.show.distribution import shares_of, statistics_of
@@ -21,7 +23,6 @@ from croupier.show.text import note_lines, tier_budget
 from croupier.show.views.published_results import NumberView, ResultView, numbers_of
 from croupier.show.views.questions import TermsView
 
-_SHARES = ("rr", "krr", "pgr", "choices")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
 """The size of a drawing and the room for labels at its left and below it, in pixels."""
 _TICKS = 5
@@ -95,10 +96,11 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
     """
     means = numbers_of(result)
     numbers = [*means, *statistics_of(result)]
-    kind = None if terms is None else terms["randomizer"]
-    say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if kind in _SHARES else (lambda v: f"{v:.4g}")
+    form = None if terms is None else form_of(terms["randomizer"])
+    is_share = form is not None and form.is_share
+    say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if is_share else (lambda v: f"{v:.4g}")
     ends = [end for number in means for end in (number.projected, *number.interval)]
-    if kind in _SHARES:
+    if is_share:
         ends += [0.0, 1.0]
     elif terms is not None and "low" in terms["parameters"]:
         ends += [terms["parameters"]["low"], terms["parameters"]["high"]]
@@ -110,10 +112,10 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
     def written(interval: Sequence[float] | None) -> str:
         return "" if interval is None else f"{say(interval[0])} to {say(interval[1])}"
 
-    names = {"rr": "said yes"}
+    unnamed = "said yes" if form is Form.YES_OR_NO else "mean" if terms is not None else "estimate"
     return [
         {
-            "label": number.label or names.get(kind or "", "mean" if terms is not None else "estimate"),
+            "label": number.label or unnamed,
             "estimate": say(number.estimate),
             "possible": "" if number.is_possible else say(number.shown),
             "error": "" if math.isnan(number.standard_error) else say(number.standard_error),

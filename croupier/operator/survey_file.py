@@ -21,7 +21,12 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.operator.wordings import read_categories
 from croupier.protocol.crossed import crossed
-from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, MultipleChoice, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
 from croupier.protocol.toml_file import read_toml

@@ -7,30 +7,34 @@ meaning for ever, because it is signed and stored: a statement that means someth
 from __future__ import annotations
 
 from enum import StrEnum
+from string import Formatter
+
+from croupier.protocol.kinds import FIELDS
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Runs
+
+RUNS: dict[str, tuple[str, Runs]] = {
+    runs.code: (kind, runs) for kind, mechanism in MECHANISMS.items() for runs in mechanism.runs
+}
+"""The assumptions that say all of what honest clients run: the kind of mechanism that each names, and its words.
+
+Their parameters are those of the accountant's randomizer. A declared table is in no certificate: only its label is.
+"""
 
 
 class Assumption(StrEnum):
-    """What a guarantee rests on."""
+    """What a guarantee rests on. Every kind of mechanism adds what clients run, such as RUNS_RR for "runs-rr"."""
+
+    _ignore_ = "members code"
+    members = vars()
 
     REPLACE_ONE = "replace-one"
     RECORD_LEVEL = "record-level"
     PERSON_UNPROTECTED = "person-unprotected"
     RECORDS_PUBLIC = "records-public"
     TIERS_VISIBLE = "tiers-visible"
-    RUNS_RR = "runs-rr"
-    RUNS_KRR = "runs-krr"
-    RUNS_PGR = "runs-pgr"
-    RUNS_CHOICES = "runs-choices"
-    RUNS_ONEBIT = "runs-onebit"
-    RUNS_LEVELS = "runs-levels"
-    RUNS_LAPLACE = "runs-laplace"
-    RUNS_LAPLACE_LATTICE = "runs-laplace-lattice"
-    RUNS_GAUSSIAN = "runs-gaussian"
-    RUNS_GAUSSIAN_LATTICE = "runs-gaussian-lattice"
-    RUNS_GAUSSIAN_SPACE = "runs-gaussian-space"
-    RUNS_GAUSSIAN_SPACE_LATTICE = "runs-gaussian-space-lattice"
-    RUNS_HEMISPHERE = "runs-hemisphere"
-    RUNS_RECORD_GAUSSIAN = "runs-record-gaussian"
+    for code in RUNS:
+        members[code.upper().replace("-", "_")] = code
     RUNS_TABLE = "runs-table"
     UNIFORM_ORDER = "uniform-order"
     ONE_HONEST_HOP = "one-honest-hop"
@@ -207,38 +211,22 @@ class RefusalReason(StrEnum):
 
 Code = Assumption | Method | Step | Note | RefusalReason
 
-RUNS = {
-    Assumption.RUNS_RR: "rr",
-    Assumption.RUNS_KRR: "krr",
-    Assumption.RUNS_PGR: "pgr",
-    Assumption.RUNS_CHOICES: "choices",
-    Assumption.RUNS_ONEBIT: "onebit",
-    Assumption.RUNS_LEVELS: "levels",
-    Assumption.RUNS_LAPLACE: "laplace",
-    Assumption.RUNS_LAPLACE_LATTICE: "laplace",
-    Assumption.RUNS_GAUSSIAN: "gaussian",
-    Assumption.RUNS_GAUSSIAN_LATTICE: "gaussian",
-    Assumption.RUNS_GAUSSIAN_SPACE: "gaussian",
-    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: "gaussian",
-    Assumption.RUNS_HEMISPHERE: "hemisphere",
-    Assumption.RUNS_RECORD_GAUSSIAN: "gaussian_vector",
-}
-"""The assumptions that say all of what honest clients run, and the kind of mechanism that each names.
+Types = dict[str, type[int] | type[float] | type[str]]
 
-Their parameters are those of the accountant's randomizer. A declared table is in no certificate: only its label is.
-"""
 
-PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
-    Assumption.RUNS_KRR: {"k": int},
-    Assumption.RUNS_PGR: {"k": int, "q": int},
-    Assumption.RUNS_CHOICES: {"k": int},
-    Assumption.RUNS_LEVELS: {"k": int},
-    Assumption.RUNS_LAPLACE_LATTICE: {"lattice": int},
-    Assumption.RUNS_GAUSSIAN_LATTICE: {"lattice": int},
-    Assumption.RUNS_GAUSSIAN_SPACE: {"dimension": int},
-    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: {"dimension": int, "lattice": int},
-    Assumption.RUNS_HEMISPHERE: {"dimension": int},
-    Assumption.RUNS_RECORD_GAUSSIAN: {"dimension": int, "records": int},
+def _parameters_of(kind: str, sentence: str) -> Types:
+    """Returns the parameters that a sentence names: whole numbers, where the kind's message has no such number."""
+    message = FIELDS[kind].message_type
+    fields = {} if message is None else message.fields_by_name
+    names = {name for _, name, _, _ in Formatter().parse(sentence) if name}
+    is_float = {name: name in fields and fields[name].type == fields[name].TYPE_DOUBLE for name in names}
+    return {name: float if is_float[name] else int for name in sorted(names)}
+
+
+PARAMETERS: dict[Code, Types] = {
+    **{
+        Assumption(code): types for code, (kind, runs) in RUNS.items() if (types := _parameters_of(kind, runs.sentence))
+    },
     Assumption.RUNS_TABLE: {"label": str},
     Assumption.ONE_HONEST_HOP: {"hops": int, "epsilon": float, "delta": float},
     Assumption.CLIENTS_ANSWERED: {"answered": int, "clients": int},

@@ -26,7 +26,6 @@ from croupier.protocol.envelope import (
 from croupier.protocol.errors import EnvelopeError
 from croupier.protocol.histograms import MOST_SINGLE
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.mechanisms import Levels
 from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -75,9 +74,7 @@ def _room(terms: RoundTerms) -> int:
     mechanism = terms.question.mechanism
     if (categories := len(mechanism.categories)) > MOST_SINGLE:
         return _BESIDE_VALUES + _BYTES_IN_COLUMNS * categories
-    # A mean on levels has a share and a cumulative share of each of them beside it.
-    beside = 2 * mechanism.k if isinstance(mechanism, Levels) else 0
-    return _BESIDE_VALUES + len(terms.payload) + _BYTES_PER_VALUE * (max(1, categories) + beside)
+    return _BESIDE_VALUES + len(terms.payload) + _BYTES_PER_VALUE * (max(1, categories) + mechanism.num_beside)
 
 
 def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publication:

@@ -11,14 +11,11 @@ import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
-from typing import Any
 
 MIN_EPSILON = 0.001
 MAX_EPSILON = 20.0
 MIN_DELTA = 1e-12
 MAX_DELTA = 1e-3
-KINDS_WITH_FAKES = ("rr", "onebit", "krr", "levels", "pgr", "choices")
-"""The mechanisms whose reports have one of finitely many values, so that a fake looks like any other report."""
 ACCEPTED_LOCAL_EPSILON = 8.0
 """The largest local budget with hop noise that a client accepts unless the person's own limit allows more.
 
@@ -152,15 +149,6 @@ class FakeLaw:
             )
         if self.is_paired and sum(counts) != 2 * self.radius:
             raise ValueError(f"{sum(counts)} fakes; there must be {2 * self.radius}")
-
-
-def num_report_values(mechanism: Any) -> int | None:
-    """Returns how many different reports a mechanism has if hops can add fakes to them; None for noise and vectors."""
-    if mechanism.kind in ("rr", "onebit"):
-        return 2
-    if mechanism.kind in KINDS_WITH_FAKES:
-        return int(mechanism.report_range[1]) + 1
-    return None
 
 
 def noise_of_counts(epsilon: float, delta: float) -> FakeLaw:

@@ -18,9 +18,10 @@ from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import KINDS_WITH_FAKES, MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
+from croupier.protocol.hop_noise import MAX_MEAN_FAKES, FakeLaw, HopNoise
 from croupier.protocol.identity import Kind, document_hash, verify_signed
-from croupier.protocol.mechanisms import Mechanism
+from croupier.protocol.mechanisms import KINDS_WITH_FAKES
+from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
@@ -167,7 +168,7 @@ def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
 
 def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
     noise = HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta)
-    num_values = num_report_values(question.mechanism)
+    num_values = question.mechanism.num_report_values
     if num_values is None:
         raise ValueError(
             f"hop_noise is set for {question.mechanism.kind}; it must be for {', '.join(KINDS_WITH_FAKES)}: hops "
@@ -242,7 +243,7 @@ def _series(manifest: pb.Manifest, question: Question, survey: Survey | None) ->
     wave = None if survey is None else survey.wave
     if survey is None or wave is None or not wave.study.permanent:
         return None
-    if num_report_values(question.mechanism) is None:
+    if question.mechanism.num_report_values is None:
         raise ValueError(
             f"the study is permanent and asks a question of {question.mechanism.kind}; it must be one of "
             f"{', '.join(KINDS_WITH_FAKES)}: a report can be kept only where it has one of finitely many values"
@@ -287,7 +288,7 @@ def parse_terms(payload: bytes) -> RoundTerms:
         noise = (
             HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta) if manifest.HasField("hop_noise") else None
         )
-        num_values = num_report_values(question.mechanism)
+        num_values = question.mechanism.num_report_values
         fake_law = None if noise is None or num_values is None else noise.law(num_values)
         return RoundTerms(
             payload,

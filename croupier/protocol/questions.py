@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from croupier.protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.vector_task import SequentialOrder
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording, check_wordings
 

@@ -1,5 +1,6 @@
 """The sentences of all codes, and no other: what `codes` names, in words for people.
 
+What clients run is worded by each kind of mechanism (`Mechanism.runs`), and collected here.
 `TEXTS` has the exact sentence of every code, `PLAIN` a sentence without terms of the field for every assumption.
 Nothing reads a sentence back: rewording one changes that sentence and nothing else (tests/protocol/test_statements.py).
 Whole numbers are written with separators; of other numbers `up` and `down` name the side to which they are rounded, and
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.protocol.codes import RUNS, Assumption, Code, Method, Note, RefusalReason, Step
+from croupier.protocol.mechanisms.base import ANSWERS
 from croupier.protocol.rounding import round_down, round_up
 
 Value = int | float | str
@@ -28,58 +30,7 @@ TEXTS: dict[Code, str] = {
         "the length of a report tells its tier: shuffling is not counted on, and this is the local guarantee, even if "
         "all others collude"
     ),
-    Assumption.RUNS_RR: "every honest client runs binary randomised response with its own local epsilon",
-    Assumption.RUNS_KRR: "every honest client runs {k}-ary randomised response with its own local epsilon",
-    Assumption.RUNS_PGR: (
-        "every honest client runs projective geometry response about {k} categories over the field of {q} elements "
-        "with its own local epsilon"
-    ),
-    Assumption.RUNS_CHOICES: (
-        "every honest client draws one of {k} options, each equally likely, and runs binary randomised response about "
-        "that option with its own local epsilon"
-    ),
-    Assumption.RUNS_ONEBIT: (
-        "every honest client clips its value, rounds it at random to one bit and runs binary randomised response with "
-        "its own local epsilon"
-    ),
-    Assumption.RUNS_LEVELS: (
-        "every honest client clips its value, rounds it at random to one of {k} equally spaced levels and runs {k}-ary "
-        "randomised response with its own local epsilon"
-    ),
-    Assumption.RUNS_LAPLACE: (
-        "every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1]"
-    ),
-    Assumption.RUNS_LAPLACE_LATTICE: (
-        "every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1], both on "
-        "multiples of 1/{lattice:d}"
-    ),
-    Assumption.RUNS_GAUSSIAN: (
-        "every honest client adds Gaussian noise to a value in [0, 1], its sigma calibrated analytically to its own "
-        "local (epsilon, delta)"
-    ),
-    Assumption.RUNS_GAUSSIAN_LATTICE: (
-        "every honest client adds Gaussian noise to a value in [0, 1], both on multiples of 1/{lattice:d}, its sigma "
-        "calibrated to its own local (epsilon, delta)"
-    ),
-    Assumption.RUNS_GAUSSIAN_SPACE: (
-        "every honest client adds Gaussian noise to a vector of {dimension} coordinates, of which no two "
-        "values are further apart than 1, its sigma "
-        "calibrated analytically to its own local (epsilon, delta)"
-    ),
-    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: (
-        "every honest client adds Gaussian noise to a vector of {dimension} coordinates, of which no two "
-        "values are further apart than 1, both on multiples of 1/{lattice:d}, its sigma calibrated to its own local "
-        "(epsilon, delta)"
-    ),
-    Assumption.RUNS_HEMISPHERE: (
-        "every honest client reports, in {dimension} dimensions, a uniform point of the half sphere around its unit "
-        "vector with probability e^v/(1+e^v) and of the opposite one otherwise, v its own local epsilon"
-    ),
-    Assumption.RUNS_RECORD_GAUSSIAN: (
-        "every honest client clips the vector, of {dimension} coordinates, of each of its records, of which it has at "
-        "least {records}, and adds Gaussian noise to their mean, its sigma calibrated analytically to its own local "
-        "(epsilon, delta) and to what one of its records can move"
-    ),
+    **{Assumption(code): runs.sentence for code, (_, runs) in RUNS.items()},
     Assumption.RUNS_TABLE: (
         "every honest client draws its report from the declared table {label!r} of its own local epsilon"
     ),
@@ -401,67 +352,14 @@ TEXTS: dict[Code, str] = {
     ),
 }
 
-_ANSWERS = "which of two answers a person gave"
-_NUMBERS = "which of two numbers a person gave, however far apart they are"
-_VECTORS = "which of two vectors a person gave, however far apart they are"
 SECRETS: dict[Assumption, str] = {
-    Assumption.RUNS_RR: "whether a person answered yes or no",
-    Assumption.RUNS_KRR: _ANSWERS,
-    Assumption.RUNS_PGR: _ANSWERS,
-    Assumption.RUNS_CHOICES: "which of two sets of options a person chose",
-    Assumption.RUNS_ONEBIT: _NUMBERS,
-    Assumption.RUNS_LEVELS: _NUMBERS,
-    Assumption.RUNS_LAPLACE: _NUMBERS,
-    Assumption.RUNS_LAPLACE_LATTICE: _NUMBERS,
-    Assumption.RUNS_GAUSSIAN: _NUMBERS,
-    Assumption.RUNS_GAUSSIAN_LATTICE: _NUMBERS,
-    Assumption.RUNS_GAUSSIAN_SPACE: _VECTORS,
-    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: _VECTORS,
-    Assumption.RUNS_HEMISPHERE: "which of two contributions a person made",
-    Assumption.RUNS_RECORD_GAUSSIAN: "which of two values ONE RECORD of a person had",
-    Assumption.RUNS_TABLE: _ANSWERS,
+    **{Assumption(code): runs.secret for code, (_, runs) in RUNS.items()},
+    Assumption.RUNS_TABLE: ANSWERS,
 }
 """What an observer may want to find out about a person, by what people run."""
 
-_NOISE = "adds random ({}) noise to {{whose}} {}: the smaller {{whose}} budget, the more"
 DEVICE_STEPS: dict[Assumption, str] = {
-    Assumption.RUNS_RR: (
-        "sends {whose} true answer with a probability that follows from {whose} budget, and the opposite otherwise"
-    ),
-    Assumption.RUNS_KRR: (
-        "sends {whose} true answer with a probability that follows from {whose} budget, and otherwise one of the "
-        "others, all equally likely"
-    ),
-    Assumption.RUNS_PGR: (
-        "sends one of very many numbers: with a probability that follows from {whose} budget one that fits {whose} "
-        "answer, and otherwise any of them, all equally likely"
-    ),
-    Assumption.RUNS_CHOICES: (
-        "draws one of the options, and sends whether it is among {whose} choices with a probability that follows from "
-        "{whose} budget, and the opposite otherwise"
-    ),
-    Assumption.RUNS_ONEBIT: (
-        "rounds {whose} number at random to one end of the range, and sends that end with a probability that follows "
-        "from {whose} budget, and the other end otherwise"
-    ),
-    Assumption.RUNS_LEVELS: (
-        "rounds {whose} number at random to one of the two levels around it, and sends that level with a probability "
-        "that follows from {whose} budget, and otherwise one of the others, all equally likely"
-    ),
-    Assumption.RUNS_LAPLACE: _NOISE.format("Laplace", "number"),
-    Assumption.RUNS_LAPLACE_LATTICE: _NOISE.format("Laplace", "number"),
-    Assumption.RUNS_GAUSSIAN: _NOISE.format("Gaussian", "number"),
-    Assumption.RUNS_GAUSSIAN_LATTICE: _NOISE.format("Gaussian", "number"),
-    Assumption.RUNS_GAUSSIAN_SPACE: _NOISE.format("Gaussian", "vector"),
-    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: _NOISE.format("Gaussian", "vector"),
-    Assumption.RUNS_HEMISPHERE: (
-        "sends a random direction: with a probability that follows from {whose} budget on the side of {whose} own, "
-        "and otherwise on the opposite one"
-    ),
-    Assumption.RUNS_RECORD_GAUSSIAN: (
-        "cuts what it computes from each of {whose} records to a fixed length, and adds random (Gaussian) noise to the "
-        "mean, enough to hide ONE RECORD among {records}, and not all of them"
-    ),
+    **{Assumption(code): runs.device for code, (_, runs) in RUNS.items()},
     Assumption.RUNS_TABLE: "draws what it sends from the declared table {label}",
 }
 """What a person's device does to an answer, after "The device"; {whose} is "your" or "the person's"."""
@@ -635,5 +533,5 @@ def describe_device_step(kind: str, whose: str, **parameters: Value) -> str | No
         whose: "your", or "the person's".
         parameters: "records", for a person whose records are hidden one by one.
     """
-    known = next((code for code, name in RUNS.items() if name == kind), None)
-    return None if known is None else _filled(DEVICE_STEPS[known], {**parameters, "whose": whose})
+    known = next((code for code, (name, _) in RUNS.items() if name == kind), None)
+    return None if known is None else _filled(DEVICE_STEPS[Assumption(known)], {**parameters, "whose": whose})

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
-from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, MultipleChoice, RandomizedResponse
+from croupier.protocol.mechanisms.base import Form, Mechanism
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -86,20 +86,14 @@ def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
             "bytes together, are allowed"
         )
     for wording in wordings:
-        needed = _num_choices(mechanism)
+        needed = mechanism.num_choices
         if wording.choices and len(wording.choices) != needed:
             must = f"{mechanism.kind} must have {needed}" if needed else f"{mechanism.kind} has none"
             raise ValueError(f"the wording in {wording.language} has {len(wording.choices)} choices; {must}")
-        if (wording.unit or wording.low or wording.high) and not isinstance(mechanism, IntervalMechanism):
+        if (wording.unit or wording.low or wording.high) and mechanism.form is not Form.NUMBER:
             raise ValueError(
                 f"the wording in {wording.language} has a unit, low or high; {mechanism.kind} asks for no number"
             )
-
-
-def _num_choices(mechanism: Mechanism) -> int:
-    if isinstance(mechanism, KaryResponse | MultipleChoice):
-        return mechanism.k
-    return 2 if isinstance(mechanism, RandomizedResponse) else 0
 
 
 def check_language(language: str) -> None:

@@ -17,7 +17,7 @@ from croupier.analyzer.tabulation import CrossTable, ShareModel
 from croupier.protocol.crossed import factor_names, factors
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.views.cross_tables import CrossTableView, ShareView, SumView
@@ -31,7 +31,7 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
     """Returns the shares of a published result with what their errors follow from.
 
     Raises:
-        ValueError: the result is not one of categories (krr or pgr), or is sealed.
+        ValueError: the result is not one of categories, or is sealed.
     """
     if publication.sealed_result:
         raise ValueError(f"the result of {publication.round_id} is sealed to its collector; give --collector-key")
@@ -39,7 +39,7 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
     mechanism, values = terms.question.mechanism, values_of(publication)
     if not isinstance(mechanism, KaryResponse) or not values:
         raise ValueError(
-            f"round {publication.round_id} asks with {mechanism.kind}; sums and tables are of categories, krr or pgr"
+            f"round {publication.round_id} asks with {mechanism.kind}; sums and tables are of one choice of several"
         )
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     noised = Noised.of(certificate)

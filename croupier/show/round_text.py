@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 from croupier.accountant.guessing import right_at_most
+from croupier.protocol.mechanisms import form_of
+from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import describe_device_step as describe_mechanism
 from croupier.show.certificate_tables import counted
@@ -114,18 +116,12 @@ def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
     return [*lines, *(f"{name}: {problem}" for name, problem in view["problems"].items())]
 
 
-_NUMBER = "a number from {low:g} to {high:g}"
 _VALUES = {
-    "rr": "1 ({yes}) or 0 ({no})",
-    "krr": "one of {labels}",
-    "pgr": "one of {labels}",
-    "choices": "all that apply of {labels}",
-    "onebit": _NUMBER,
-    "levels": _NUMBER,
-    "laplace": _NUMBER,
-    "gaussian": _NUMBER,
-    "hemisphere": "{dimension} numbers, computed from the person's data for the model {model}",
-    "gaussian_vector": "{dimension} numbers, computed from the person's data for the model {model}",
+    Form.YES_OR_NO: "1 ({yes}) or 0 ({no})",
+    Form.ONE_CHOICE: "one of {labels}",
+    Form.SEVERAL_CHOICES: "all that apply of {labels}",
+    Form.NUMBER: "a number from {low:g} to {high:g}",
+    Form.VECTOR: "{dimension} numbers, computed from the person's data for the model {model}",
 }
 
 
@@ -138,12 +134,13 @@ def describe_device_step(terms: TermsView, whose: str) -> str:
 
 def values_of(terms: TermsView) -> str:
     """Returns the values that an answer may have."""
-    parameters, kind = terms["parameters"], terms["randomizer"]
+    parameters, form = terms["parameters"], form_of(terms["randomizer"])
     captions = [wording["choices"] for wording in terms["wordings"] if wording["choices"]]
-    no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
+    no, yes = captions[0] if form is Form.YES_OR_NO and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
-    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown, "no": no, "yes": yes})
+    values = f"a value for {terms['randomizer']}" if form is None else _VALUES[form]
+    return values.format(**parameters | {"labels": shown, "no": no, "yes": yes})
 
 
 def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
@@ -251,7 +248,7 @@ def _budgets_section(terms: TermsView) -> SectionView:
     ]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
-    unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"
+    unit = "ONE RECORD of yours" if "records_per_client" in terms["parameters"] else "your answer"
     if terms["hop_noise"] is None:
         promised = (
             "If the round is released, they are not right more often than this; what that rests on is the last line of "

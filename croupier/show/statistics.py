@@ -23,13 +23,14 @@ from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.analyzer.differences import Interval, Reach, apart, reach
 from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.mechanisms import form_of
+from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.views.published_results import NumberView, Precision, ResultView, numbers_of
 from croupier.show.views.questions import QuestionView, WordingView
 
-_SHARES = ("rr", "krr", "pgr", "choices")
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
 _USABLE = 0.25
@@ -180,15 +181,16 @@ def _read(result: ResultView, language: str) -> Statistic:
     wording = _wording(asked.get("wordings", []), language)
     name = str(asked.get("question") or result["round_id"])
     labels, captions = result["labels"], list(wording.get("choices", ()))
-    is_share = kind in _SHARES or (not kind and labels is not None)
-    if kind == "rr":
+    form = form_of(kind)
+    is_share = (form is not None and form.is_share) or (not kind and labels is not None)
+    if form is Form.YES_OR_NO:
         captions = captions[1:] or ["yes"]
         about = f"the share of people who answered “{captions[0]}”"
-    elif kind == "choices":
+    elif form is Form.SEVERAL_CHOICES:
         about = "the share of people who chose each option; one person may choose several, so they need not add up to 1"
     elif is_share:
         about = "the share of people who gave each answer"
-    elif kind in ("hemisphere", "gaussian_vector"):
+    elif form is Form.VECTOR:
         about = "a mean of vectors, which a program computes with"
     else:
         about = "the mean answer"

@@ -20,7 +20,7 @@ from scipy.stats import binom
 
 from croupier.analyzer.estimates import Fakes
 from croupier.protocol.hop_noise import FakeLaw
-from croupier.protocol.mechanisms.kary_response import OPEN
+from croupier.protocol.mechanisms.krr import OPEN
 
 _NEGLECTED = 1e-15
 """Probability that is cut off at either end of a binomial law, and added to every tail."""

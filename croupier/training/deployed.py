@@ -33,7 +33,9 @@ from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.names import NO_ROUND, PrivateKey, PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import joined, read_messages

@@ -11,7 +11,9 @@ from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.population import guess_question
 from croupier.deploy.local.scales import parse_orders
 from croupier.deploy.local.sheets import open_table
-from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"

@@ -15,7 +15,7 @@ from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.operator.ledger import spent_in
 from croupier.protocol.certificate_views import BoundView
 from croupier.protocol.codes import Note
-from croupier.protocol.mechanisms import IntervalMechanism
+from croupier.protocol.mechanisms.interval import IntervalMechanism
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json

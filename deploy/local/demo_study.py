@@ -26,7 +26,8 @@ from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse, OneBit
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.runtime.workers import WorkerPool
 from croupier.show.study_results import StudyResultsView
 from croupier.study.file import StudyFile

@@ -33,7 +33,7 @@ from croupier.protocol.certificates import refusals_of
 from croupier.protocol.histograms import values_of
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.statements import joined, written_json

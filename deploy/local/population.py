@@ -18,7 +18,12 @@ from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.scales import in_order
 from croupier.protocol.crossed import crossed, crossed_name
-from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.interval import IntervalMechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 
 _MAX_CATEGORIES = 1024

@@ -31,7 +31,7 @@ from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import overhead
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import BUDGET_RECORD_BYTES
 from croupier.protocol.questions import Question

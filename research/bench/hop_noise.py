@@ -21,7 +21,9 @@ from croupier.deploy.local.throughput import processor_s
 from croupier.deploy.local.whole_round import Play, players
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.protocol.mechanisms import KaryResponse, Mechanism, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool

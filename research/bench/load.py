@@ -38,7 +38,7 @@ from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -8,8 +8,8 @@ from croupier.accountant import plan
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.category_choice import best_of_categories
 from croupier.accountant.mechanism_choice import standard_error
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
-from croupier.accountant.mechanisms.projective import ProjectiveResponse
+from croupier.accountant.mechanisms.krr import KaryRandomizedResponse
+from croupier.accountant.mechanisms.pgr import ProjectiveResponse
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,16 @@ from croupier.accountant.certification import certify
 from croupier.accountant.certified_profile import DELTAS
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer, stated_randomizer
 from croupier.accountant.rounds.round_certificate import after_sequential
 from croupier.protocol.certificate_views import RoundCertificateView
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import messages_of, state, to_prose, written_json

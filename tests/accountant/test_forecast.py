@@ -12,14 +12,12 @@ from croupier.accountant.rounds.forecast import forecast
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.mechanisms import (
-    Gaussian,
-    KaryResponse,
-    Laplace,
-    Mechanism,
-    OneBit,
-    RandomizedResponse,
-)
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit

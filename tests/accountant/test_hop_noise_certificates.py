@@ -42,7 +42,7 @@ from tests.support.messages import naming
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "hop_noise.json").read_text())["rows"]
 DELTA = 1e-6
 NOISE = (0.1, DELTA)
-ONE_HOP = [Assumption.REPLACE_ONE, Assumption.RUNS_RR, Assumption.ONE_HONEST_HOP]
+ONE_HOP = [Assumption.REPLACE_ONE, Assumption("runs-rr"), Assumption.ONE_HONEST_HOP]
 
 
 def codes(certificate: Certificate) -> list[Assumption]:
@@ -239,8 +239,8 @@ def test_plans_include_the_error_of_fakes_and_stop_at_a_budget_of_8() -> None:
 @pytest.mark.parametrize(
     ("randomizer", "setting", "named"),
     [
-        ("laplace", {"hop_noise": NOISE}, "rr.*onebit.*krr.*levels"),
-        ("hemisphere(d=3)", {"hop_noise": NOISE}, "rr.*onebit.*krr.*levels"),
+        ("laplace", {"hop_noise": NOISE}, "rr.*krr.*onebit.*levels"),
+        ("hemisphere(d=3)", {"hop_noise": NOISE}, "rr.*krr.*onebit.*levels"),
         ("rr", {"hop_noise": NOISE, "linkage": "stratified"}, "must be 'separate'"),
         ("rr", {"hop_noise": NOISE, "adaptive_order": True}, "answers in turns"),
         ("rr", {"hop_noise": NOISE, "hops": 0}, "hops is 0"),

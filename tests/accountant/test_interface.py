@@ -26,6 +26,8 @@ from croupier import (
 )
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
 from croupier.accountant.release import SettledConditions
+from croupier.protocol.codes import Assumption
+from croupier.protocol.statements import Statement
 from tests.support.messages import naming
 
 Ask = Callable[[Any, Any], Any]
@@ -117,8 +119,8 @@ class _Scaled(BinaryRandomizedResponse):
     label: str = "none"
 
     @property
-    def name(self) -> str:
-        return f"scaled(scale={self.scale:g}, steps={self.steps}, label={self.label})"
+    def statement(self) -> Statement[Assumption]:
+        return BinaryRandomizedResponse().statement
 
 
 def test_parameters_of_a_name_are_read_as_their_types(monkeypatch: pytest.MonkeyPatch) -> None:

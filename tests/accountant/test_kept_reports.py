@@ -24,7 +24,8 @@ from croupier.accountant.waves import WavesProfile
 from croupier.protocol.certificates import assumptions_of, certificate_json
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse, Laplace
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
@@ -94,7 +95,7 @@ def test_without_hop_noise_it_is_the_local_budget() -> None:
         assert (certificate.epsilon, certificate.comparison, certificate.lower_bound) == (1.0, (), None)
         assert [assumption.code for assumption in certificate.assumptions] == [
             Assumption.REPLACE_ONE,
-            Assumption.RUNS_RR,
+            Assumption("runs-rr"),
             Assumption.EVERYONE_ELSE_DISHONEST,
             Assumption.SAME_REPORT,
         ]

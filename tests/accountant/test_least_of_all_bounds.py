@@ -20,9 +20,9 @@ from croupier import (
     Randomizer,
     certify,
 )
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.planner import plan
 from croupier.accountant.ranges import BOUNDS, LINKAGES, Bounds, check_linkage
 from croupier.accountant.recorded_profile import profile_of

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.recorded_profile import PROFILE_POINTS, RecordedProfile, profile_of
 from croupier.accountant.rounds.ledger import Ledger

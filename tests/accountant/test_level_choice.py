@@ -12,8 +12,8 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.level_choice import best_levels
 from croupier.accountant.mechanism_choice import standard_error
-from croupier.accountant.mechanisms.binary import OneBitMean
 from croupier.accountant.mechanisms.levels import LevelsMean
+from croupier.accountant.mechanisms.onebit import OneBitMean
 from croupier.protocol.hop_noise import HopNoise
 
 

@@ -15,8 +15,9 @@ from croupier.accountant import planner
 from croupier.accountant.answers import answer_of
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanism_choice import standard_error
-from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.mechanisms.onebit import OneBitMean
+from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.planner import TOLERANCE, Goal, resized
 from croupier.accountant.ranges import Linkage
 from croupier.cli import app

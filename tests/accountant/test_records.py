@@ -7,7 +7,7 @@ import pytest
 from croupier import Budgets, certify
 from croupier.accountant.guarantees import Grade
 from croupier.accountant.mechanism_choice import standard_error
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.statements import state
@@ -26,7 +26,7 @@ def test_gaussian_means_of_records_are_certified_for_one_record(dimension: int) 
     assert (local.epsilon, local.delta) == (2.0, 1e-5)
     assert certificate.assumptions == randomizer.local_assumptions  # none about shufflers
     assert certificate.assumptions[0].code is Assumption.RECORD_LEVEL
-    assert parameters(certificate.assumptions, Assumption.RUNS_RECORD_GAUSSIAN)["records"] == 600
+    assert parameters(certificate.assumptions, Assumption("runs-record-gaussian"))["records"] == 600
     (gspa,) = certificate.comparison
     assert (gspa.name, gspa.grade) == ("GSPA Thm 2", Grade.ASYMPTOTIC)
     assert gspa.epsilon is not None

@@ -17,7 +17,11 @@ from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import refusals_of, round_certificate_json
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state

@@ -28,7 +28,10 @@ from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -16,17 +16,15 @@ from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.spending import Entry
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import (
-    Gaussian,
-    Hemisphere,
-    KaryResponse,
-    Laplace,
-    Mechanism,
-    MultipleChoice,
-    OneBit,
-    RandomizedResponse,
-    VectorTask,
-)
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -9,7 +9,7 @@ from croupier.accountant.accuracy import margins
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.mechanisms import MultipleChoice
+from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.questions import Question
 from croupier.shuffler.fakes import draw_fakes
 

@@ -16,7 +16,11 @@ from croupier.analyzer.differences import apart, reach
 from croupier.analyzer.estimators import ESTIMATORS
 from croupier.analyzer.laws import Laws
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 
 LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)

@@ -21,7 +21,11 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import canonical
-from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb

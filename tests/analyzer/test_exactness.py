@@ -17,7 +17,11 @@ from croupier.analyzer.estimators import estimate
 from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Note
-from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from tests.support.messages import naming
 from tests.support.statements import codes, parameters

@@ -14,7 +14,9 @@ from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import ESTIMATORS, estimate
 from croupier.analyzer.laws import Laws
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
-from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.shuffler.fakes import draw_fakes
 

@@ -16,9 +16,10 @@ from scipy.stats import binom
 
 from croupier.analyzer.estimates import Distribution, Estimate, Fakes
 from croupier.analyzer.estimators import estimate
-from croupier.analyzer.levels import distribution_of, isotonic
+from croupier.analyzer.mechanisms.levels import distribution_of, isotonic
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.mechanisms import Levels, OneBit
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import quantile

@@ -12,16 +12,14 @@ from croupier.analyzer.estimates import Noised
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Note
-from croupier.protocol.mechanisms import (
-    Gaussian,
-    Hemisphere,
-    KaryResponse,
-    Laplace,
-    Levels,
-    OneBit,
-    RandomizedResponse,
-    VectorTask,
-)
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
 from tests.support.statements import codes

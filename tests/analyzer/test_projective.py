@@ -11,9 +11,9 @@ from scipy.stats import binom
 
 from croupier.analyzer.estimates import Estimate, Fakes
 from croupier.analyzer.estimators import estimate
-from croupier.analyzer.projective import on_hyperplanes, point_weights
+from croupier.analyzer.mechanisms.pgr import on_hyperplanes, point_weights
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.mechanisms import ProjectiveResponse
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.projective import ProjectiveSpace
 from croupier.protocol.questions import Question
 

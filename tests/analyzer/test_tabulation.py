@@ -14,7 +14,8 @@ from croupier.analyzer.estimates import Estimate, Fakes, Value
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.tabulation import CrossTable, ShareModel
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.questions import Question
 
 Floats = npt.NDArray[np.float64]

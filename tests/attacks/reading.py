@@ -10,7 +10,7 @@ from croupier.analyzer.service import AnalyzerService
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import Laplace
+from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import Onion, split_report
 from croupier.protocol.questions import Question

@@ -17,7 +17,7 @@ from croupier.accountant.service.service import AccountantService
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -25,7 +25,7 @@ from croupier.operator.round_settings import RoundSettings, draft_manifest
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import split_report
 from croupier.protocol.questions import Question

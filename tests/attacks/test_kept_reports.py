@@ -18,7 +18,7 @@ from croupier.client.outbox import Outbox, WantedReport
 from croupier.client.submission import draw_report
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.v1 import messages_pb2 as pb

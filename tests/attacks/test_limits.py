@@ -17,7 +17,7 @@ from croupier.deploy.gateway.app import make_app
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.mechanisms import Gaussian
+from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.names import PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -15,7 +15,7 @@ from croupier.client.submission import Participant
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, split_report
 from croupier.protocol.questions import Question

@@ -17,7 +17,10 @@ import pytest
 import croupier.client.submission
 from croupier.client.randomizers import randomize
 from croupier.operator.round_settings import RoundSettings
-from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation
 from tests.support.arena import arena

@@ -24,7 +24,7 @@ from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer

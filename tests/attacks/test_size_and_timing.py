@@ -12,7 +12,12 @@ from croupier.client.submission import Participant
 from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.envelope import SUITES
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.interval import IntervalMechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question

@@ -12,7 +12,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Sealed
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import Gaussian
+from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

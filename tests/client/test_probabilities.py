@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 from scipy.stats import chi2
 
-import croupier.client.randomizers
+import croupier.client.mechanisms.laplace
 from croupier.client.randomizers import randomize
 from croupier.client.thresholds import blanket_threshold, flip_threshold
-from croupier.protocol.mechanisms import (
-    KaryResponse,
-    Laplace,
-    Levels,
-    OneBit,
-    ProjectiveResponse,
-    RandomizedResponse,
-    mechanism_from,
-)
+from croupier.protocol.mechanisms import mechanism_from
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 from tests.support.messages import naming
@@ -181,7 +179,7 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
         scales.append(scale)
         return lambda position: position
 
-    monkeypatch.setattr(croupier.client.randomizers, "discrete_noise", recorded)
+    monkeypatch.setattr(croupier.client.mechanisms.laplace, "discrete_noise", recorded)
     question = Question("q", Laplace(low=0.0, high=2.0, lattice=lattice))
     assert randomize(question, 2.0, epsilon, SystemRandom()) == lattice
     assert randomize(question, 0.0, epsilon, SystemRandom()) == 0

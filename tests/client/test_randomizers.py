@@ -14,7 +14,12 @@ import pytest
 from croupier.client.randomizers import randomize
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.calibration import gaussian_sigma_steps
-from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
+from croupier.protocol.mechanisms import mechanism_from
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 from tests.support.messages import naming

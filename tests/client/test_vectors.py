@@ -14,7 +14,8 @@ from croupier.analyzer.vectors import hemisphere_length, hemisphere_mean
 from croupier.client.thresholds import flip_threshold
 from croupier.client.vectors import clipped, gaussian, gaussian_mean_of_records, hemisphere, mean_of_records, normals
 from croupier.protocol.calibration import ROUNDING
-from croupier.protocol.mechanisms import GaussianVector, VectorTask
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom
 from tests.support.messages import naming
 

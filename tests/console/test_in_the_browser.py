@@ -31,7 +31,7 @@ from croupier.operator.published_result import kept_result
 from croupier.operator.roster import enrolled
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Code
-from croupier.protocol.mechanisms import OneBit
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json

@@ -10,7 +10,9 @@ import pytest
 from croupier.console.app import make_app
 from croupier.console.guard import Listening
 from croupier.console.source import Source
-from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from tests.support import settings

@@ -18,7 +18,7 @@ from croupier.client.limits import write_limits
 from croupier.client.submission import Sealed, new_client_key
 from croupier.protocol.errors import Code
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

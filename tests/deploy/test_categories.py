@@ -9,7 +9,7 @@ import pytest
 from croupier.cli.round_options import QuestionOptions
 from croupier.operator.survey_file import read_survey_file
 from croupier.operator.wordings import read_categories
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from tests.support.messages import naming
 
 SURVEY = """

@@ -13,7 +13,7 @@ from croupier.deploy.local.demo_questions import questions_on
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.survey_file import read_survey_file
 from croupier.protocol.crossed import crossed
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.show.cross_tables import cross_table, cross_table_lines, cross_tables, share_model, sum_of, sums_table
 from tests.support import settings

@@ -22,7 +22,10 @@ from croupier.operator.overview import overview
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.survey_plans import SurveyForecast
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 from croupier.cli import app
 from croupier.cli.console import plain_errors, progress_bar, show
-from croupier.cli.round_options import QuestionOptions
+from croupier.cli.round_options import ParameterOptions, QuestionOptions
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
 from croupier.operator.keys import make_deployment
 from croupier.operator.operator import Operator
 from croupier.protocol.errors import SignatureError
-from croupier.protocol.mechanisms import KaryResponse, Laplace
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support.command_line import answer, croupier, refused
@@ -63,7 +64,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         (("--close-after-s", "-5"), "close_after_s.*-5.*> 0.*0"),
         (
             ("--randomizer", "hemisphere"),
-            "randomizer.*'hemisphere'.*rr.*krr.*onebit.*levels.*laplace",
+            "randomizer.*'hemisphere'.*rr.*krr.*onebit.*laplace.*levels",
         ),
         # Reproduction: krr(k=3), as certify and plan take it, was no randomizer here.
         (("--randomizer", "krr(k=3)"), r"deployment\.toml does not exist"),
@@ -111,11 +112,11 @@ def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
 
 
 def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
-    for options in (QuestionOptions("krr(k=3)"), QuestionOptions("krr", k=3)):
+    for options in (QuestionOptions("krr(k=3)"), QuestionOptions("krr", parameters=ParameterOptions(k=3))):
         assert options.question("mood").mechanism == KaryResponse(3)
     for written in ("krr", "krr(k=3)"):
         assert QuestionOptions(written, labels="a,b,c").question("mood").mechanism == KaryResponse(3, ("a", "b", "c"))
-    ends = QuestionOptions("laplace(lattice=10)", low=0.0, high=1.0)
+    ends = QuestionOptions("laplace(lattice=10)", parameters=ParameterOptions(low=0.0, high=1.0))
     assert ends.question("hours").mechanism == Laplace(0.0, 1.0, lattice=10)
     assert replace(ends, randomizer="laplace").question("hours").mechanism == Laplace(0.0, 1.0)
 

@@ -21,7 +21,7 @@ from croupier.deploy.local.population import (
     read_groups,
     read_population,
 )
-from croupier.protocol.mechanisms import OneBit
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from tests.support.messages import naming
 

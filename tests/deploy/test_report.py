@@ -27,7 +27,9 @@ from croupier.operator.survey_file import read_survey_file
 from croupier.operator.survey_plans import open_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_up

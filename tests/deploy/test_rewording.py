@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from croupier import Certificate, certify, compose
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.accountant.rounds.forecast import forecast
 from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
 from croupier.accountant.rounds.ledger import Ledger
@@ -33,7 +33,9 @@ from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state

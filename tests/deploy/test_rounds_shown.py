@@ -21,15 +21,13 @@ from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.mechanisms import (
-    MECHANISMS,
-    GaussianVector,
-    Hemisphere,
-    KaryResponse,
-    Levels,
-    SequentialOrder,
-    VectorTask,
-)
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Form
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent
@@ -77,7 +75,7 @@ def test_what_a_participant_reads_of_every_mechanism(question: Question) -> None
     assert "{" not in said
     assert ("ONE RECORD" in said) == (question.mechanism.kind == "gaussian_vector")
     command = f"croupier submit --value-file FILE --epsilon BUDGET \\\n  --round {question.name}-0123456789ab"
-    assert (command in said) == question.mechanism.values_are_text
+    assert (command in said) == (question.mechanism.form is not Form.VECTOR)
 
 
 def test_every_mechanism_is_among_them() -> None:

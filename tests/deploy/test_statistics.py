@@ -14,7 +14,10 @@ from croupier import BinaryRandomizedResponse, Budgets, certify, explain
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.scalars import project_on_simplex
-from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.question import question_json

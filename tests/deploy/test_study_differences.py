@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from croupier.analyzer.laws import Laws, count_laws
-from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.show.study_results import StudyDifferenceView, StudyRowView, differences_between, rows_of_result
 from tests.support.results import result_of

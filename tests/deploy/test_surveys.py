@@ -36,7 +36,10 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import state_name
-from croupier.protocol.mechanisms import KaryResponse, MultipleChoice, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

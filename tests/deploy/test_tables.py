@@ -13,9 +13,9 @@ from rich.console import Console
 from croupier import Budgets, certify
 from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.spending import BudgetsTold, Spent
 from croupier.deploy.local.demo_results import published_at_random

@@ -19,7 +19,8 @@ from croupier.deploy.local.demo_questions import ask_about
 from croupier.deploy.local.population import PopulationFile, guess_question, read_population
 from croupier.deploy.local.scales import in_order
 from croupier.deploy.local.sheets import Frame, open_table
-from croupier.protocol.mechanisms import KaryResponse, OneBit
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from tests.support.messages import naming
 from tests.support.sheets import write_book

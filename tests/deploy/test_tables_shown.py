@@ -15,7 +15,7 @@ from croupier.client.submission import Participant
 from croupier.operator.reports import collect
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.crossed import crossed
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.show.cross_tables import add_sums, add_table, within_numbers
 from croupier.show.published import publication_json

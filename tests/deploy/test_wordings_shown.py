@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from croupier.cli.round_options import QuestionOptions
+from croupier.cli.round_options import ParameterOptions, QuestionOptions
 from croupier.operator.wordings import read_wordings, wordings_of
-from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
@@ -36,7 +39,7 @@ def given(**options: Any) -> tuple[Wording, ...]:
 
 
 def opened(randomizer: str, wordings: tuple[Wording, ...], **parameters: Any) -> Question:
-    return QuestionOptions(randomizer, **parameters).question("q", wordings)
+    return QuestionOptions(randomizer, parameters=ParameterOptions(**parameters)).question("q", wordings)
 
 
 def test_choices_are_the_categories_unless_the_answer_is_a_bit() -> None:

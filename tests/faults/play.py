@@ -18,7 +18,7 @@ from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

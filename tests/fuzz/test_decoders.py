@@ -32,7 +32,12 @@ from croupier.protocol.envelope import SUITES, Label, SuiteName, generate_key_pa
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from croupier.protocol.questions import Question

@@ -21,7 +21,9 @@ from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse, Levels, OneBit
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import load_settings

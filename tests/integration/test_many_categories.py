@@ -11,7 +11,7 @@ from croupier.client.submission import Participant
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Refusal
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from tests.support.messages import naming
 from tests.support.rounds import table

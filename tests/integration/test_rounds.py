@@ -23,7 +23,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import MultipleChoice
+from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question

@@ -17,7 +17,9 @@ from croupier.client.submission import Participant, prepare_one, send
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
@@ -96,7 +98,7 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
         Assumption.PERSON_UNPROTECTED,
     ):
         assert code in stated
-    assert parameters(certificate.assumptions, Assumption.RUNS_RECORD_GAUSSIAN)["records"] == 25
+    assert parameters(certificate.assumptions, Assumption("runs-record-gaussian"))["records"] == 25
     assert Assumption.REPLACE_ONE not in stated
     assert [(row.name, row.grade) for row in certificate.comparison] == [("GSPA Thm 2", "ASYMPTOTIC")]
     assert 0 < certificate.comparison[0].epsilon < 2.0

@@ -34,7 +34,9 @@ from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import MAX_DIMENSION, Hemisphere, RandomizedResponse, VectorTask
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import MAX_DIMENSION, VectorTask
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question

@@ -22,7 +22,10 @@ from croupier.deploy.page.participants import page_hash
 from croupier.operator.roster import Enrolled, enrol
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.mechanisms import KaryResponse, Laplace, MultipleChoice, OneBit
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

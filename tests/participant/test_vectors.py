@@ -21,15 +21,13 @@ from croupier.deploy.page.participants import participant_page
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import (
-    KaryResponse,
-    Laplace,
-    Levels,
-    MultipleChoice,
-    OneBit,
-    ProjectiveResponse,
-    RandomizedResponse,
-)
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb

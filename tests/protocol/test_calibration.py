@@ -16,7 +16,8 @@ from croupier.protocol.calibration import (
     unit_epsilon,
     unit_sigma,
 )
-from croupier.protocol.mechanisms import GaussianVector, VectorTask
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.vector_task import VectorTask
 from tests.support.messages import naming
 
 BUDGETS = [(0.1, 1e-5), (1.0, 1e-8), (4.0, 1e-3), (1.0, 0.05), (12.0, 1e-12)]

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from croupier import Certificate, LaplaceMechanism, certify
-from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.cli import app
 from croupier.protocol import certificates
 from croupier.protocol.certificates import certificate_json, json_schema, read_certificate, round_certificate_json

@@ -11,7 +11,10 @@ from croupier.protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, sea
 from croupier.protocol.errors import Code, EnvelopeError, Refusal
 from croupier.protocol.histograms import columns_of, values_of
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.mechanisms import Hemisphere, KaryResponse, Levels, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb

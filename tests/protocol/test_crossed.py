@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.protocol.crossed import crossed, crossed_name, factor_names, factors
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 
 
 def test_the_questions_are_read_off_the_pairs() -> None:

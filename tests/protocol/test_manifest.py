@@ -16,18 +16,15 @@ from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import (
-    Gaussian,
-    GaussianVector,
-    Hemisphere,
-    KaryResponse,
-    Laplace,
-    OneBit,
-    RandomizedResponse,
-    SequentialOrder,
-    VectorTask,
-    mechanism_from,
-)
+from croupier.protocol.mechanisms import mechanism_from
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from croupier.protocol.mechanisms import ProjectiveResponse
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.projective import FIELDS, ProjectiveSpace, space_for
 
 

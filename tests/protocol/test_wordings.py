@@ -8,7 +8,10 @@ import pytest
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording

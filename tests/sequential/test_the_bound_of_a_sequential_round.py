@@ -10,7 +10,7 @@ from croupier import Budgets, certify
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import method_of
-from croupier.protocol.mechanisms import Hemisphere
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit

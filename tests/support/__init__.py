@@ -30,7 +30,7 @@ from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Lane, StorageKey
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TicketIssuer

@@ -8,20 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from croupier.protocol.mechanisms import (
-    Gaussian,
-    GaussianVector,
-    Hemisphere,
-    KaryResponse,
-    Laplace,
-    Levels,
-    Mechanism,
-    MultipleChoice,
-    OneBit,
-    ProjectiveResponse,
-    RandomizedResponse,
-    VectorTask,
-)
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.mechanisms.vector_task import VectorTask
 
 TASK = VectorTask(3, 2.0, "model", bytes(12))
 

@@ -21,15 +21,13 @@ from croupier.operator.opened_surveys import survey_folder
 from croupier.operator.operator import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import (
-    Gaussian,
-    IntervalMechanism,
-    KaryResponse,
-    Laplace,
-    MultipleChoice,
-    OneBit,
-    ProjectiveResponse,
-)
+from croupier.protocol.mechanisms.choices import MultipleChoice
+from croupier.protocol.mechanisms.gaussian import Gaussian
+from croupier.protocol.mechanisms.interval import IntervalMechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.names import PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey

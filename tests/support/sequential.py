@@ -20,7 +20,8 @@ from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.identity import sign_answer
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
+from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question

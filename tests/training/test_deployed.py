@@ -107,7 +107,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert after == before  # no client made a second report
         assert [report.certificate.num_users for report in reports] == [USERS, USERS]
         assert [tier.count for tier in reports[0].certificate.tiers] == [30, 30]
-        assert Assumption.RUNS_HEMISPHERE in codes(reports[0].certificate.assumptions)
+        assert Assumption("runs-hemisphere") in codes(reports[0].certificate.assumptions)
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
-"""The mechanisms: one class for each kind of local randomizer, with its parameters, its values and its reports.
+"""The mechanisms: one module for each kind of local randomizer, with its parameters, its values and its words.
 
-This package says what a kind is. Every class mirrors the message of its field in `Question.mechanism`
-(proto/croupier/protocol/v1/messages.proto), field by field, and checks itself at construction. What a role does with a
-kind is looked up in the role by the kind's name: in `client.randomizers`, `analyzer.estimators`,
-`accountant.mechanisms.registry` and `accountant.attacks.lower_bound`. docs/add-a-mechanism.md adds one.
+Every class mirrors the message of its field in `Question.mechanism` (proto/croupier/protocol/v1/messages.proto), field
+by field, and checks itself at construction. What a role does with a kind is in the role's own module for the kind
+(`protocol.kinds`). docs/add-a-mechanism.md adds one.
 """
 
 from __future__ import annotations
@@ -12,64 +11,18 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from croupier.protocol.mechanisms.base import Mechanism, ScalarMechanism
-from croupier.protocol.mechanisms.checks import MAX_LOCAL_DELTA
-from croupier.protocol.mechanisms.gaussian import Gaussian
-from croupier.protocol.mechanisms.gaussian_vector import MAX_RECORDS, GaussianVector
-from croupier.protocol.mechanisms.hemisphere import Hemisphere
-from croupier.protocol.mechanisms.interval import IntervalMechanism, LatticeMechanism
-from croupier.protocol.mechanisms.kary_response import KaryResponse
-from croupier.protocol.mechanisms.laplace import Laplace
-from croupier.protocol.mechanisms.levels import MAX_LEVELS, Levels
-from croupier.protocol.mechanisms.multiple_choice import MultipleChoice
-from croupier.protocol.mechanisms.onebit import OneBit
-from croupier.protocol.mechanisms.projective_response import ProjectiveResponse
-from croupier.protocol.mechanisms.randomized_response import RandomizedResponse
-from croupier.protocol.mechanisms.vector import VectorMechanism
-from croupier.protocol.mechanisms.vector_task import MAX_DIMENSION, SequentialOrder, VectorTask
+from croupier.protocol.kinds import of_every_kind
+from croupier.protocol.mechanisms.base import Form, Mechanism
 
-__all__ = [
-    "MAX_DIMENSION",
-    "MAX_LEVELS",
-    "MAX_LOCAL_DELTA",
-    "MAX_RECORDS",
-    "MECHANISMS",
-    "Gaussian",
-    "GaussianVector",
-    "Hemisphere",
-    "IntervalMechanism",
-    "KaryResponse",
-    "Laplace",
-    "LatticeMechanism",
-    "Levels",
-    "Mechanism",
-    "MultipleChoice",
-    "OneBit",
-    "ProjectiveResponse",
-    "RandomizedResponse",
-    "ScalarMechanism",
-    "SequentialOrder",
-    "VectorMechanism",
-    "VectorTask",
-    "mechanism_from",
-]
-
-MECHANISMS: dict[str, type[Mechanism]] = {
-    mechanism.kind: mechanism
-    for mechanism in (
-        RandomizedResponse,
-        KaryResponse,
-        ProjectiveResponse,
-        MultipleChoice,
-        OneBit,
-        Levels,
-        Laplace,
-        Gaussian,
-        Hemisphere,
-        GaussianVector,
-    )
-}
+MECHANISMS: dict[str, type[Mechanism]] = of_every_kind(__name__, "MECHANISM")
 """Every kind, by its name."""
+KINDS_WITH_FAKES = tuple(kind for kind, mechanism in MECHANISMS.items() if mechanism.takes_fakes)
+"""The kinds whose reports have one of finitely many values, so that a fake looks like any other report."""
+
+
+def form_of(kind: str) -> Form | None:
+    """Returns what a question of this kind asks for; None for an unknown kind."""
+    return MECHANISMS[kind].form if kind in MECHANISMS else None
 
 
 def mechanism_from(kind: str, parameters: Mapping[str, Any]) -> Mechanism:

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from croupier.protocol.mechanisms.vector_task import VectorTask
 
 _INTEGER_BYTES = 8
+
+
+class Form(StrEnum):
+    """What a question asks for: what people see of a kind, on every page and in every result, depends on this alone."""
+
+    YES_OR_NO = "yes or no"
+    ONE_CHOICE = "one choice"
+    SEVERAL_CHOICES = "several choices"
+    NUMBER = "number"
+    VECTOR = "vector"
+    """A program computes it, and people do not write it down."""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the result is the share of the people who gave an answer, or of each answer."""
+        return self in (Form.YES_OR_NO, Form.ONE_CHOICE, Form.SEVERAL_CHOICES)
+
+
+ANSWERS = "which of two answers a person gave"
+NUMBERS = "which of two numbers a person gave, however far apart they are"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What a certificate says that every honest client runs, in words.
+
+    Attributes:
+        code: of the assumption. The sentence names its parameters, which are those of the accountant's randomizer.
+        sentence: in the words of the field.
+        secret: what an observer may want to find out about a person.
+        device: what a person's device does to an answer, after "The device"; {whose} is "your" or "the person's".
+    """
+
+    code: str
+    sentence: str
+    secret: str
+    device: str
 
 
 @dataclass(frozen=True)
@@ -20,9 +60,28 @@ class Mechanism(ABC):
     """
 
     kind: ClassVar[str]
-    """The name of the field of `Question.mechanism`; all registries are keyed by it."""
-    values_are_text: ClassVar[bool] = True
-    """Whether people can write their values down, one to a line."""
+    """The name of the field of `Question.mechanism`, and of each role's module for it."""
+    form: ClassVar[Form]
+    """What a question asks for."""
+    runs: ClassVar[tuple[Runs, ...]]
+    """What a certificate says that clients run: one for each set of parameters that it may state."""
+    takes_fakes: ClassVar[bool] = False
+    """Whether hops can add fake reports: the analyzer takes what they add out of its estimate."""
+
+    @property
+    def num_choices(self) -> int:
+        """How many captions the answers have in a wording; 0 where people do not choose an answer."""
+        return len(self.categories)
+
+    @property
+    def num_report_values(self) -> int | None:
+        """How many different reports there are if hops can add fakes of each; None for noise and vectors."""
+        return None
+
+    @property
+    def num_beside(self) -> int:
+        """How many numbers a result has beside its shares or its mean."""
+        return 0
 
     @property
     @abstractmethod
@@ -43,6 +102,16 @@ class Mechanism(ABC):
     def task(self) -> VectorTask | None:
         """What the values are gradients of; None where values are not vectors."""
         return None
+
+    @classmethod
+    def describe(cls, parameter: str) -> str:
+        """Returns the description of a parameter in the docstring of the kind or of a class that it extends, or ""."""
+        for described in map(inspect.getdoc, cls.__mro__):
+            if found := re.search(
+                rf"^    {parameter}: (.*?)\.?$(?!\n     )", described or "", re.MULTILINE | re.DOTALL
+            ):
+                return " ".join(found[1].split())
+        return ""
 
     @classmethod
     def read(cls, message: Any) -> Self:
@@ -72,6 +141,11 @@ class Mechanism(ABC):
 @dataclass(frozen=True)
 class ScalarMechanism(Mechanism):
     """A mechanism whose report is one integer: a signed 64-bit one, big-endian."""
+
+    @property
+    def num_report_values(self) -> int | None:
+        """See `Mechanism.num_report_values`."""
+        return self.report_range[1] + 1 if self.takes_fakes else None
 
     @property
     def report_bytes(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from croupier.protocol.calibration import ROUNDING, unit_sigma
+from croupier.protocol.mechanisms.base import Runs
 from croupier.protocol.mechanisms.checks import MAX_LOCAL_DELTA, MIN_LOCAL_DELTA, check_count, check_number
 from croupier.protocol.mechanisms.vector import VectorMechanism
 
@@ -24,6 +25,17 @@ class GaussianVector(VectorMechanism):
     """
 
     kind: ClassVar[str] = "gaussian_vector"
+    runs: ClassVar[tuple[Runs, ...]] = (
+        Runs(
+            "runs-record-gaussian",
+            "every honest client clips the vector, of {dimension} coordinates, of each of its records, of which it has "
+            "at least {records}, and adds Gaussian noise to their mean, its sigma calibrated analytically to its own "
+            "local (epsilon, delta) and to what one of its records can move",
+            "which of two values ONE RECORD of a person had",
+            "cuts what it computes from each of {whose} records to a fixed length, and adds random (Gaussian) noise to "
+            "the mean, enough to hide ONE RECORD among {records}, and not all of them",
+        ),
+    )
     records_per_client: int
     local_delta: float
 
@@ -54,3 +66,6 @@ class GaussianVector(VectorMechanism):
     def check_budget(self, epsilon: float) -> None:
         """See `Mechanism.check_budget`."""
         self.sigma(epsilon)
+
+
+MECHANISM = GaussianVector

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from croupier.protocol.mechanisms.base import ScalarMechanism
+from croupier.protocol.mechanisms.base import NUMBERS, Form, Runs, ScalarMechanism
 from croupier.protocol.mechanisms.checks import parse_number
 
 _MAX_LATTICE_REPORT = 1 << 62
@@ -17,9 +18,11 @@ class IntervalMechanism(ScalarMechanism):
     """A number in [low, high].
 
     Attributes:
-        low, high: finite, low < high.
+        low: the smallest value, finite.
+        high: the largest value, finite and above low.
     """
 
+    form: ClassVar[Form] = Form.NUMBER
     low: float
     high: float
 
@@ -39,6 +42,12 @@ class IntervalMechanism(ScalarMechanism):
         if not self.low <= value <= self.high:
             raise ValueError(f"value is {text.strip()!r}; it must be a number in [{self.low:g}, {self.high:g}]")
         return value
+
+
+def runs_noise(code: str, sentence: str, noise: str, what: str = "number", secret: str = NUMBERS) -> Runs:
+    """Returns the words of clients that add this noise, "Laplace" or "Gaussian"."""
+    device = f"adds random ({noise}) noise to {{whose}} {what}: the smaller {{whose}} budget, the more"
+    return Runs(code, sentence, secret, device)
 
 
 @dataclass(frozen=True)

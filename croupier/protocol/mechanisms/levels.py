@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from croupier.protocol.mechanisms.base import NUMBERS, Runs
 from croupier.protocol.mechanisms.checks import check_count
 from croupier.protocol.mechanisms.interval import IntervalMechanism
 
@@ -24,6 +25,17 @@ class Levels(IntervalMechanism):
     """
 
     kind: ClassVar[str] = "levels"
+    takes_fakes: ClassVar[bool] = True
+    runs: ClassVar[tuple[Runs, ...]] = (
+        Runs(
+            "runs-levels",
+            "every honest client clips its value, rounds it at random to one of {k} equally spaced levels and runs "
+            "{k}-ary randomised response with its own local epsilon",
+            NUMBERS,
+            "rounds {whose} number at random to one of the two levels around it, and sends that level with a "
+            "probability that follows from {whose} budget, and otherwise one of the others, all equally likely",
+        ),
+    )
     k: int
 
     def __post_init__(self) -> None:
@@ -37,6 +49,14 @@ class Levels(IntervalMechanism):
         return (*inner, self.high)
 
     @property
+    def num_beside(self) -> int:
+        """See `Mechanism.num_beside`: the share and the cumulative share of each level."""
+        return 2 * self.k
+
+    @property
     def report_range(self) -> tuple[int, int]:
         """See `ScalarMechanism.report_range`: a level, by its number."""
         return 0, self.k - 1
+
+
+MECHANISM = Levels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.base import Form, Mechanism
 from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES, SequentialOrder, VectorTask
 
 
@@ -17,7 +17,7 @@ class VectorMechanism(Mechanism):
         vector: what is asked for.
     """
 
-    values_are_text: ClassVar[bool] = False
+    form: ClassVar[Form] = Form.VECTOR
     vector: VectorTask
 
     @property

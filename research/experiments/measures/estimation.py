@@ -11,14 +11,11 @@ from croupier.accountant import certify
 from croupier.accountant.ranges import Linkage
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.calibration import unit_sigma
-from croupier.protocol.mechanisms import (
-    IntervalMechanism,
-    KaryResponse,
-    Laplace,
-    LatticeMechanism,
-    OneBit,
-    RandomizedResponse,
-)
+from croupier.protocol.mechanisms.interval import IntervalMechanism, LatticeMechanism
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from research.experiments.figure import Point, Row
 

@@ -16,7 +16,7 @@ from croupier.accountant.published import biswas_krr_delta
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.calibration import unit_sigma
-from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from research.experiments.figure import Point, Row
 from research.experiments.measures.estimation import reports_of

@@ -12,7 +12,7 @@ from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.mechanisms import MAX_LEVELS
+from croupier.protocol.mechanisms.levels import MAX_LEVELS
 from research.experiments.figure import Point, Row
 
 LOCAL_EPSILON = 8.0

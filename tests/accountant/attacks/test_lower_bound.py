@@ -24,7 +24,7 @@ from croupier import (
     Randomizer,
     certify,
 )
-from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.gaussian import gaussian_delta
 from croupier.accountant.ranges import Linkage
 from croupier.protocol.calibration import unit_sigma

@@ -15,8 +15,8 @@ from croupier.accountant.attacks.interval_probabilities import (
     IntervalProbabilities,
     LaplaceIntervals,
 )
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.attacks.score_tests import ScoreTest
+from croupier.accountant.lower_bound import lower_bound
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -11,8 +11,8 @@ import pytest
 
 from croupier.accountant.attacks import score_tests
 from croupier.accountant.attacks.event_tests import Target
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.attacks.score_tests import ScoreTest
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.binomial import binomial_pmf
 
 Floats = npt.NDArray[np.float64]

@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, best_blanket
 from croupier.accountant.bounds.spans import SpanProfile
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Method, Step

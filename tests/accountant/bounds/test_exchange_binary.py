@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.accountant import Budgets, HemisphereMechanism, certify
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.protocol.codes import Step

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier.accountant import Budgets, certify
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds import exchange_laplace, laplace_laws, noise_sums
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
 from croupier.accountant.bounds.spans import SpanProfile
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from tests.support.cuts import density

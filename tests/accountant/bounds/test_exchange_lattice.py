@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier.accountant import Budgets, certify
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, most_unhidden, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.bounds.spans import SpanProfile
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.protocol.codes import Method, Step
 from tests.support.drawn import drawn

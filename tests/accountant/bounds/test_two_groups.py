@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier import Budgets, certify
-from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds import noise_sums, two_groups
 from croupier.accountant.bounds.best_split import HostGroup, best_split
 from croupier.accountant.bounds.exchange_laplace import (
@@ -29,6 +28,7 @@ from croupier.accountant.bounds.noise_sums import NoiseSums
 from croupier.accountant.bounds.profile import Others, Victim
 from croupier.accountant.bounds.split_laws import Distances, Split
 from croupier.accountant.bounds.two_groups import GroupSums, TwoGroupProfile, covering
+from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.ranges import LINKAGES
 from tests.support.cuts import all_within, density, grid

@@ -10,7 +10,7 @@ import pytest
 
 from croupier import Budgets, certify, lower_bound
 from croupier.accountant.mechanism_choice import standard_error
-from croupier.accountant.mechanisms.projective import ProjectiveResponse
+from croupier.accountant.mechanisms.pgr import ProjectiveResponse
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.protocol.projective import ProjectiveSpace, space_for
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
-from croupier.accountant.mechanisms.base import AlikeReports
+from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
+from croupier.accountant.attacks.projective import ProjectiveAttacks
+from croupier.accountant.mechanisms.base import variances_of_hits
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.loss_sums import LossAtoms, mean_excess
 from croupier.accountant.ranges import check_count
-from croupier.protocol.codes import Assumption
-from croupier.protocol.projective import FIELDS, ProjectiveSpace, space_for
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.projective import FIELDS, MAX_VECTORS, ProjectiveSpace, space_for
 
 POINTS = 100.0
 """Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
@@ -32,12 +32,16 @@ POINTS = 100.0
 class ProjectiveResponse(ClosedFormRandomizer):
     """One of k categories; a point of its hyperplane is e^v times as likely as any other point.
 
+    Certificate: common blanket.
+    Attack: count of points of one hyperplane, or of two.
+
     Attributes:
         k: the number of categories, at least 3.
         q: the size of the field, one of `protocol.projective.FIELDS`.
     """
 
     kind: ClassVar[str] = "pgr"
+    no_attack: ClassVar[str | None] = None
     k: int
     q: int = 3
 
@@ -50,16 +54,6 @@ class ProjectiveResponse(ClosedFormRandomizer):
     def space(self) -> ProjectiveSpace:
         """The smallest space with a hyperplane for each category."""
         return space_for(self.k, self.q)
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`; with k and q."""
-        return f"pgr(k={self.k}, q={self.q})"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`; with k and q."""
-        return state(Assumption.RUNS_PGR, k=self.k, q=self.q)
 
     @property
     def num_report_values(self) -> int:
@@ -149,3 +143,26 @@ class ProjectiveResponse(ClosedFormRandomizer):
     def buckets(self, mean: float) -> int:
         """As many as for `krr`."""
         return int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))
+
+    def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float]:
+        """See `Randomizer.variances`."""
+        return variances_of_hits(self._gain(local_epsilon), self.absent(local_epsilon), count)
+
+    def attacks(self, population: Population, target: Target) -> Attacks:
+        """See `Randomizer.attacks`."""
+        return ProjectiveAttacks(population, self.space)
+
+    @classmethod
+    def candidates(cls, k: int) -> tuple[Self, ...]:
+        """See `Randomizer.candidates`: fields whose space is not too large, with hyperplanes of more than points."""
+        return tuple(cls(k, q) for q in FIELDS if k > q + 1 and _vectors(k, q) <= MAX_VECTORS)
+
+
+def _vectors(k: int, q: int) -> int:
+    t = 2
+    while ProjectiveSpace(q, t).num_points < k:
+        t += 1
+    return int(q**t)
+
+
+RANDOMIZER = ProjectiveResponse

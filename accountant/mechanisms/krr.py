@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
+from croupier.accountant.attacks.binary import BinaryAttacks
+from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
+from croupier.accountant.attacks.kary import KaryAttacks
 from croupier.accountant.bounds.closed_forms import kary_losses
 from croupier.accountant.bounds.profile import Curve, Others, Victim
-from croupier.accountant.mechanisms.base import AlikeReports
-from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
+from croupier.accountant.mechanisms.base import variances_of_hits
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
+from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.loss_sums import mean_excess
 from croupier.accountant.ranges import check_count
-from croupier.protocol.codes import Assumption
-from croupier.protocol.statements import Statement, state
 
 POINTS = 100.0
 """Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
@@ -27,9 +28,14 @@ POINTS = 100.0
 
 @dataclass(frozen=True)
 class KaryRandomizedResponse(ClosedFormRandomizer):
-    """One of k values, kept with probability e^v/(e^v+k-1), each other value with 1/(e^v+k-1)."""
+    """One of k values, kept with probability e^v/(e^v+k-1), each other value with 1/(e^v+k-1).
+
+    Certificate: common blanket; with k = 2 also the docs/exchange-bound.md.
+    Attack: count of one category, or of two.
+    """
 
     kind: ClassVar[str] = "krr"
+    no_attack: ClassVar[str | None] = None
     k: int
 
     def __post_init__(self) -> None:
@@ -39,11 +45,6 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
     def clones_are_fair_bits(self) -> bool:
         """Only with two categories."""
         return self.k == 2
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`; with k."""
-        return f"krr(k={self.k})"
 
     @property
     def num_report_values(self) -> int:
@@ -66,11 +67,6 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         """(e^v-1)/Z, and (1/Z)(1-1/Z), the variance of a category that no user holds, Z = e^v+k-1."""
         other = 1 / (np.exp(local_epsilon) + self.k - 1)
         return np.expm1(local_epsilon) * other, other * (1 - other)
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`; with k."""
-        return state(Assumption.RUNS_KRR, k=self.k)
 
     def gamma(self, local_epsilon: Floats) -> Floats:
         """k/(e^v+k-1)."""
@@ -103,3 +99,20 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
     def buckets(self, mean: float) -> int:
         """Fewer where a count matters less: the relative loss in epsilon is about 3/(buckets * sqrt(mean))."""
         return 2048 if self.k == 2 else int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))
+
+    def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float]:
+        """See `Randomizer.variances`."""
+        gain, _ = self.signal(local_epsilon, local_delta)
+        return variances_of_hits(gain, 1 / (np.expm1(local_epsilon) + self.k), count)
+
+    def attacks(self, population: Population, target: Target) -> Attacks:
+        """See `Randomizer.attacks`."""
+        return BinaryAttacks(population, "categories") if self.k == 2 else KaryAttacks(population, self.k)
+
+    @classmethod
+    def candidates(cls, k: int) -> tuple[Self, ...]:
+        """See `Randomizer.candidates`."""
+        return (cls(k),)
+
+
+RANDOMIZER = KaryRandomizedResponse

@@ -1,4 +1,4 @@
-"""Shares of people who choose each of several options, from one bit of every person: `choices`.
+"""`choices`: the share of people who choose each option, from one bit of every person.
 
 Given how many people drew an option, its ones are those of `rr` among as many people, drawn at random from all, with
 the mean of all budgets (docs/estimators.md, Several choices).
@@ -16,10 +16,10 @@ from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.scalars import Reports, ScalarEstimator
-from croupier.protocol.mechanisms import MultipleChoice
+from croupier.protocol.mechanisms.choices import MultipleChoice
 
 
-class ChoicesEstimator(ScalarEstimator[MultipleChoice]):
+class _Choices(ScalarEstimator[MultipleChoice]):
     """Estimates the share of people who choose each option; the shares need not add up to 1."""
 
     shares_add_up: ClassVar[bool] = False
@@ -52,3 +52,6 @@ class ChoicesEstimator(ScalarEstimator[MultipleChoice]):
         weights = weights_of(2, epsilons)[1]
         unit = laws.participants.weight / float(np.dot(weights, counts))
         return TierNoise.of(errors, weights, counts, 1 / 2).on(laws, unit)
+
+
+ESTIMATOR = _Choices()

@@ -21,6 +21,8 @@ from croupier.protocol.statements import Statement, state
 class RecordGaussian(Randomizer):
     """The mean of at least `records` vectors of a client, each clipped, plus N(0, sigma^2 I) for one of the records.
 
+    Certificate: the local budget of one record (docs/bounds.md, section 4.1), never amplified.
+
     Never amplified: the length of a report tells its sigma (docs/bounds.md, section 4.1). The local guarantee is
     that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
     """
@@ -30,22 +32,13 @@ class RecordGaussian(Randomizer):
     unit: ClassVar[str] = "record"
     """One record of a client: a client with many records is not protected as a whole."""
     kind: ClassVar[str] = "gaussian_vector"
+    no_attack: ClassVar[str | None] = "its certificate is the local guarantee, which no shuffle has to keep"
     dimension: int
     records: int
 
     def __post_init__(self) -> None:
         check_count(self.dimension, "dimension", 1)
         check_count(self.records, "records", 1)
-
-    @property
-    def name(self) -> str:
-        """See `Randomizer.name`; with the dimension and the least number of records."""
-        return f"gaussian_vector(d={self.dimension}, records={self.records})"
-
-    @property
-    def statement(self) -> Statement[Assumption]:
-        """See `Randomizer.statement`; with the least number of records."""
-        return state(Assumption.RUNS_RECORD_GAUSSIAN, dimension=self.dimension, records=self.records)
 
     @property
     def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
@@ -82,3 +75,6 @@ class RecordGaussian(Randomizer):
     def of(cls, mechanism: Any) -> Self:
         """See `Randomizer.of`."""
         return cls(mechanism.vector.dimension, mechanism.records_per_client)
+
+
+RANDOMIZER = RecordGaussian

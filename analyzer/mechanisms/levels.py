@@ -1,4 +1,4 @@
-"""Numbers on ordered levels: the laws of their sum, and the distribution that the reports show (docs/levels.md).
+"""`levels`: the mean from the sum of the levels, and the distribution, with quantiles (docs/levels.md).
 
 A client rounds its number at random to one of the two levels around it, and reports the level as in `krr`. So one batch
 has a mean, a histogram with its cumulative shares, and a standard deviation; quantiles follow from the cumulative
@@ -18,31 +18,17 @@ from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-from croupier.analyzer.estimates import Distribution, Fakes, Value
+from croupier.analyzer.base import Floats, Tiers, tiers_of_reports
+from croupier.analyzer.estimates import Distribution, Estimate, Fakes, Noised, Value
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, uneven, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
-from croupier.protocol.mechanisms import Levels
+from croupier.analyzer.scalars import Reports, ScalarEstimator, fakes_in_sum
+from croupier.protocol.mechanisms.levels import Levels
 
 _UPPER = 2.0
 """How many standard errors are added to an estimated moment before it enters a variance: intervals keep their level."""
-
-Floats = npt.NDArray[np.float64]
-
-
-def fakes_in_sum(fakes: Fakes, weights: npt.ArrayLike) -> tuple[float, float, float]:
-    """Returns mean, variance and fourth cumulant of the sum of the weights of all fakes, whose total is known.
-
-    weights: of each value of a report, (k,).
-    """
-    given = np.asarray(weights, dtype=np.float64)
-    mean = fakes.total * float(given.mean())
-    # Of two values one has more where the other one has less.
-    apart = np.array([given[1] - given[0]]) if fakes.law.is_paired else given - given.mean()
-    variance = fakes.hops * fakes.law.variance * float((apart**2).sum())
-    return mean, variance, fakes.hops * fakes.law.fourth_cumulant * float((apart**4).sum())
 
 
 def isotonic(values: Floats) -> Floats:
@@ -244,3 +230,44 @@ def _standard_deviation(
         min(variance / (2 * estimate) if estimate else math.inf, math.sqrt(variance)) for variance in (own, sampling)
     )
     return Value(estimate, estimate, error, ends[0], drawn, ends[1])
+
+
+class _Levels(ScalarEstimator[Levels]):
+    def estimate(
+        self,
+        mechanism: Levels,
+        reports: Sequence[int],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        fakes: Fakes | None = None,
+        noised: Noised | None = None,
+    ) -> Estimate:
+        """The mean, and beside it the distribution that it is the mean of."""
+        estimate = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, fakes, noised)
+        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
+        scaled, _ = tiers_of_reports(tiers, num_reports, noised)
+        hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)
+        errors = TierErrors.of(noised, tiers, num_reports)
+        return replace(estimate, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes, errors))
+
+    def with_noised_tiers(
+        self, mechanism: Levels, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """A uniform report stands for the middle of the range; the sum counts levels."""
+        weights = weights_of(mechanism.k, epsilons)[1]
+        return TierNoise.of(errors, weights, counts, 0.5).on(laws, mechanism.k - 1.0)
+
+    def laws(self, mechanism: Levels, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """The sum of the numbers of the levels."""
+        return mean_laws(np.bincount(reports, minlength=mechanism.k).astype(np.float64), epsilons, counts)
+
+    def noise_of(self, mechanism: Levels, fakes: Fakes) -> tuple[float, float, float]:
+        return fakes_in_sum(fakes, np.arange(mechanism.k))
+
+    def influence_of(self, mechanism: Levels, fakes: Fakes) -> float:
+        """Each report that a hop moves in a count, it can move from the first level to the last."""
+        return fakes.influence * (mechanism.k - 1)
+
+
+ESTIMATOR = _Levels()

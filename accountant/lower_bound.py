@@ -2,7 +2,7 @@
 
 Grade LOWER_BOUND: one concrete pair of neighbouring data sets, one event, its two probabilities computed with their
 numerical error taken off. The certificates are the other side; where the two are close, both are nearly the truth.
-How an event becomes a bound is left to `event_tests`, which data sets exist to the attacks on each mechanism.
+How an event becomes a bound is left to `attacks.event_tests`, which data sets exist to the attacks on each mechanism.
 """
 
 from __future__ import annotations
@@ -10,24 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from croupier.accountant.attacks.additive_noise import AdditiveNoiseAttacks
-from croupier.accountant.attacks.binary import BinaryAttacks
 from croupier.accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Target, Witness
-from croupier.accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
-from croupier.accountant.attacks.kary import KaryAttacks
-from croupier.accountant.attacks.projective import ProjectiveAttacks
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.gaussian import GaussianMechanism
-from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
-from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.ranges import Linkage, check_count, check_linkage, outside
@@ -79,13 +69,13 @@ def lower_bound(
     budgets, randomizer = _checked(budgets, randomizer, dishonest, linkage, seconds)
     tiers = _victims(budgets, linkage, target, seconds) if victim is None else _tiers_of(budgets, victim)
     populations = [_population(budgets, tier, dishonest, linkage) for tier in tiers]
-    victims = [(population, _attacks(population, randomizer, target)) for population in populations]
+    victims = [(population, randomizer.attacks(population, target)) for population in populations]
     return _search(victims, target, seconds, progress)
 
 
 def is_attackable(randomizer: Randomizer) -> bool:
     """Whether attacks on this randomizer are known here."""
-    return not isinstance(_attack_on(randomizer), NoAttack)
+    return randomizer.no_attack is None
 
 
 def _checked(
@@ -136,79 +126,6 @@ def _population(budgets: Budgets, tier: int, dishonest: int, linkage: Linkage) -
     return Population(
         float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]), epsilons[used], deltas[used], count[used]
     )
-
-
-def _bits(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
-    return BinaryAttacks(population)
-
-
-def _rounded(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
-    return BinaryAttacks(population, "values, at the ends of the interval,")
-
-
-def _directions(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
-    return BinaryAttacks(population, "directions (along one line)", "count of reports on the positive side")
-
-
-def _sets(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
-    """Where everybody chooses all options or none, the ones are those of `rr`, whatever the drawn options are."""
-    return BinaryAttacks(population, "sets of options, all or none,", "count of reports that an option is chosen")
-
-
-def _categories(population: Population, randomizer: KaryRandomizedResponse, target: Target) -> Attacks:
-    return BinaryAttacks(population, "categories") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
-
-
-def _points(population: Population, randomizer: ProjectiveResponse, target: Target) -> Attacks:
-    return ProjectiveAttacks(population, randomizer.space)
-
-
-def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:
-    own, scales = 1 / population.local_epsilon, 1 / population.others_epsilon
-    return AdditiveNoiseAttacks(population, LaplaceIntervals(randomizer.lattice), own, scales, target)
-
-
-def _gaussian(population: Population, randomizer: GaussianMechanism, target: Target) -> Attacks:
-    budget = np.array([population.local_epsilon]), np.array([population.local_delta])
-    (own,) = (1 / np.sqrt(2 * randomizer.rates(*budget))).tolist()
-    scales = 1 / np.sqrt(2 * randomizer.rates(population.others_epsilon, population.others_delta))
-    # On a lattice only the coordinate along the axis is used: what is read off it is valid in any dimension.
-    dimension = 1 if randomizer.lattice is not None else randomizer.dimension
-    return AdditiveNoiseAttacks(population, GaussianIntervals(randomizer.lattice), own, scales, target, dimension)
-
-
-@dataclass(frozen=True)
-class NoAttack:
-    """Why there is none on a kind of mechanism."""
-
-    reason: str
-
-
-ATTACKS: dict[str, Callable[[Population, Any, Target], Attacks] | NoAttack] = {
-    "rr": _bits,
-    "krr": _categories,
-    "pgr": _points,
-    "choices": _sets,
-    "onebit": _rounded,
-    "levels": _categories,
-    "laplace": _laplace,
-    "gaussian": _gaussian,
-    "hemisphere": _directions,
-    "gaussian_vector": NoAttack("its certificate is the local guarantee, which no shuffle has to keep"),
-}
-"""The attacks that exist on every kind of mechanism."""
-
-
-def _attack_on(randomizer: Randomizer) -> Callable[[Population, Any, Target], Attacks] | NoAttack:
-    return ATTACKS.get(randomizer.kind, NoAttack("no attack on it is known"))
-
-
-def _attacks(population: Population, randomizer: Randomizer, target: Target) -> Attacks:
-    """The attacks that exist on this randomizer. Raises ValueError where there are none."""
-    attack = _attack_on(randomizer)
-    if isinstance(attack, NoAttack):
-        raise ValueError(f"randomizer is {randomizer.name!r}; {attack.reason}")
-    return attack(population, randomizer, target)
 
 
 def _search(

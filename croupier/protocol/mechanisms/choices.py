@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from croupier.protocol.mechanisms.base import ScalarMechanism
+from croupier.protocol.mechanisms.base import Form, Runs, ScalarMechanism
 from croupier.protocol.mechanisms.checks import check_count
 from croupier.protocol.shown import check_shown
 
@@ -31,6 +31,18 @@ class MultipleChoice(ScalarMechanism):
     """
 
     kind: ClassVar[str] = "choices"
+    form: ClassVar[Form] = Form.SEVERAL_CHOICES
+    takes_fakes: ClassVar[bool] = True
+    runs: ClassVar[tuple[Runs, ...]] = (
+        Runs(
+            "runs-choices",
+            "every honest client draws one of {k} options, each equally likely, and runs binary randomised response "
+            "about that option with its own local epsilon",
+            "which of two sets of options a person chose",
+            "draws one of the options, and sends whether it is among {whose} choices with a probability that follows "
+            "from {whose} budget, and the opposite otherwise",
+        ),
+    )
     k: int
     labels: tuple[str, ...] = ()
 
@@ -82,3 +94,6 @@ class MultipleChoice(ScalarMechanism):
     @cached_property
     def _places(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.categories)}
+
+
+MECHANISM = MultipleChoice

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from croupier.protocol.mechanisms.base import ScalarMechanism
+from croupier.protocol.mechanisms.base import ANSWERS, Form, Runs, ScalarMechanism
 from croupier.protocol.mechanisms.checks import check_count, parse_number
 from croupier.protocol.shown import check_shown
 
@@ -31,6 +31,17 @@ class KaryResponse(ScalarMechanism):
     """
 
     kind: ClassVar[str] = "krr"
+    form: ClassVar[Form] = Form.ONE_CHOICE
+    takes_fakes: ClassVar[bool] = True
+    runs: ClassVar[tuple[Runs, ...]] = (
+        Runs(
+            "runs-krr",
+            "every honest client runs {k}-ary randomised response with its own local epsilon",
+            ANSWERS,
+            "sends {whose} true answer with a probability that follows from {whose} budget, and otherwise one of the "
+            "others, all equally likely",
+        ),
+    )
     k: int
     labels: tuple[str, ...] = ()
 
@@ -97,3 +108,6 @@ class KaryResponse(ScalarMechanism):
 def _shorten(categories: Sequence[str]) -> str:
     shown = ", ".join(categories[:12])
     return shown if len(categories) <= 12 else f"{shown}, … ({len(categories)} in all)"
+
+
+MECHANISM = KaryResponse

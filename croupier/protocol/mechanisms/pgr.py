@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from croupier.protocol.mechanisms.base import ANSWERS, Runs
 from croupier.protocol.mechanisms.checks import check_count
-from croupier.protocol.mechanisms.kary_response import KaryResponse
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.projective import ProjectiveSpace, space_for
 
 
@@ -18,11 +19,21 @@ class ProjectiveResponse(KaryResponse):
 
     Attributes:
         k: the number of categories, 3 .. 2^16.
-        labels: as for `krr`.
+        labels: as in `KaryResponse`.
         q: the size of the field, a prime 2 .. 61; about 1 + e^v has the least error.
     """
 
     kind: ClassVar[str] = "pgr"
+    runs: ClassVar[tuple[Runs, ...]] = (
+        Runs(
+            "runs-pgr",
+            "every honest client runs projective geometry response about {k} categories over the field of {q} elements "
+            "with its own local epsilon",
+            ANSWERS,
+            "sends one of very many numbers: with a probability that follows from {whose} budget one that fits {whose} "
+            "answer, and otherwise any of them, all equally likely",
+        ),
+    )
     q: int = 3
 
     def __post_init__(self) -> None:
@@ -39,3 +50,6 @@ class ProjectiveResponse(KaryResponse):
     def report_range(self) -> tuple[int, int]:
         """See `ScalarMechanism.report_range`: a point, by its number."""
         return 0, self.space.num_points - 1
+
+
+MECHANISM = ProjectiveResponse

@@ -1,0 +1,89 @@
+"""Means of numbers from noise on a lattice."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from croupier.analyzer.base import Floats
+from croupier.analyzer.estimates import Clamping
+from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.laws import Laws
+from croupier.analyzer.noised_tiers import TierErrors
+from croupier.analyzer.scalars import Reports, ScalarEstimator
+from croupier.protocol.mechanisms.interval import LatticeMechanism
+
+Lattice = TypeVar("Lattice", bound=LatticeMechanism)
+
+
+class LatticeMean(ScalarEstimator[Lattice]):
+    """Estimates a mean from the sum of reports that are lattice positions plus noise."""
+
+    weighs_by_budget: ClassVar[bool] = False
+    """No: every report has the whole value."""
+
+    def clamped(
+        self,
+        mechanism: Lattice,
+        reports: Reports,
+        epsilons: Floats,
+        counts: Floats,
+        least_epsilon: float,
+        errors: TierErrors | None = None,
+    ) -> tuple[Reports, Clamping | None]:
+        """A report is clamped to a margin around its interval that the smallest budget of the grid fixes.
+
+        It is pulled towards the interval only: the variance does not grow, and a mean moves by at most the excess.
+        """
+        margin, n = mechanism.margin(least_epsilon), float(counts.sum())
+        most = counts if errors is None else counts + errors.most_missing
+        clamped = np.clip(reports, -margin, mechanism.lattice + margin)
+        step = (mechanism.high - mechanism.low) / mechanism.lattice
+        return clamped, Clamping(
+            low=mechanism.low - step * margin,
+            high=mechanism.high + step * margin,
+            num_clamped=int((clamped != reports).sum()),
+            bias=step * float(np.dot(self.excess(mechanism, epsilons, margin), most)) / n,
+            influence=step * (mechanism.lattice + 2 * margin) / n,
+        )
+
+    def with_noised_tiers(
+        self, mechanism: Lattice, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """The sum of the reports needs no counts: only its variance does, which is raised by two deviations of each."""
+        more = float(np.dot(self.variances(mechanism, epsilons) + 0.25, 2 * errors.noise + errors.doubt))
+        return laws.with_noise(0.0, more, 0.0)
+
+    def laws(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """The sum of the reports in steps; stochastic rounding adds at most 1/4 to the variance of each noise.
+
+        Values in [0, lattice] with the mean c lattice have a variance of at most c (1 − c) lattice².
+        """
+        n, lattice = float(counts.sum()), float(mechanism.lattice)
+        variances = self.variances(mechanism, epsilons)
+        variance = float(np.dot(variances + 0.25, counts))
+        law = SumLaw(
+            offset=0.0,
+            weight=n * lattice,
+            variance_at_0=variance,
+            variance_at_1=variance,
+            spread=0.0,
+            excess_kurtosis=float(np.dot(self.fourth_cumulants(mechanism, epsilons), counts)) / variance**2,
+        )
+        population = replace(law, spread=n * lattice**2, step=lattice + 1)
+        return Laws(np.array([float(reports.sum())]), law, population)
+
+    @abstractmethod
+    def variances(self, mechanism: Lattice, epsilons: Floats) -> Floats:
+        """Returns the variance of the noise of each budget in squared lattice steps, or more. Shape (T,)."""
+
+    @abstractmethod
+    def fourth_cumulants(self, mechanism: Lattice, epsilons: Floats) -> Floats:
+        """Returns the fourth cumulant of the noise of each budget in steps, or more. Shape (T,)."""
+
+    @abstractmethod
+    def excess(self, mechanism: Lattice, epsilons: Floats, margin: int) -> Floats:
+        """Returns by how many steps the noise of each budget exceeds a margin on average, or more. Shape (T,)."""
