@@ -52,7 +52,11 @@ def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", *rooms]
     tidy = subprocess.run(ruff, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert tidy.returncode == 0, tidy.stdout
-    named = "from croupier import certify; print(certify({1.0: 400}, 'shy(silence=0.25)', delta=1e-6).randomizer)"
+    named = (
+        "from croupier import certify; from croupier.operator.survey_file import SurveyQuestion; "
+        "SurveyQuestion(name='q', question='?', randomizer='shy(silence=0.25)').mechanism(); "
+        "print(certify({1.0: 400}, 'shy(silence=0.25)', delta=1e-6).randomizer)"
+    )
     certified = subprocess.run(
         [sys.executable, "-c", named], cwd=copy, env=environment, capture_output=True, text=True, check=False
     )

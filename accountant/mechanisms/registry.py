@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -11,13 +10,12 @@ from typing import Any, get_args, get_type_hints
 from croupier.accountant.mechanisms.base import SHORT, Randomizer
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import RUNS, Assumption
-from croupier.protocol.kinds import of_every_kind
+from croupier.protocol.kinds import check_new, of_every_kind, read_value, split_name
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.statements import Statement
 
 RANDOMIZERS: dict[str, type[Randomizer]] = of_every_kind("croupier.accountant.mechanisms", "RANDOMIZER")
 
-_WITH_PARAMETERS = re.compile(r"(?P<name>\w+)\((?P<parameters>[^()]*)\)")
 _LONG = {letter: name for name, letter in SHORT.items()}
 
 
@@ -85,20 +83,6 @@ def _type(kind: str, parameter: str) -> type:
     raise ValueError(f"{parameter} of {kind} is of type {declared}; it must be given as a value, not in a name")
 
 
-def _value(kind: str, parameter: str, text: str) -> int | float | str:
-    """Returns the value of a parameter that is written in a name, of the type that the kind declares."""
-    readers: dict[type, tuple[Callable[[str], int | float | str], str]] = {
-        int: (int, "a whole number"),
-        float: (float, "a number"),
-        str: (str, "text"),
-    }
-    read, required = readers[_type(kind, parameter)]
-    try:
-        return read(text)
-    except ValueError:
-        raise outside(parameter, text, required) from None
-
-
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     """Returns the randomizer of a kind: `rr`, `onebit`, `krr` (k=...), `laplace`, `gaussian`, `hemisphere` and so on.
 
@@ -108,23 +92,19 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     Raises:
         ValueError: an unknown kind or parameter, one that is missing, or one out of range.
     """
-    written = _WITH_PARAMETERS.fullmatch(name)
-    parts = [] if written is None else written["parameters"].split(",")
-    name = name if written is None else written["name"]
+    name, parts = split_name(name)
     if name not in RANDOMIZERS:
         raise _unknown(name)
     known = {field.name for field in fields(RANDOMIZERS[name])}
     texts: dict[str, str] = {}
-    for part in parts:
-        parameter, _, value = (text.strip() for text in part.partition("="))
-        parameter = _LONG.get(parameter, parameter)
-        if parameter in texts or parameter in parameters:
-            raise ValueError(f"{parameter} is given twice, in the name {name!r} and beside it")
+    for short, value in parts:
+        parameter = _LONG.get(short, short)
+        check_new(parameter, name, {**texts, **parameters}.get(parameter))
         texts[parameter] = value
     for parameter, value in {**texts, **parameters}.items():
         if parameter not in known:
             raise ValueError(f"{parameter} is {value!r}, but {name} has no {parameter}")
-    parameters |= {parameter: _value(name, parameter, text) for parameter, text in texts.items()}
+    parameters |= {parameter: read_value(parameter, text, _type(name, parameter)) for parameter, text in texts.items()}
     for parameter in _needed(name):
         if parameter not in parameters:
             raise ValueError(f"{parameter} is missing; {name} needs it, as in {_written(name)!r}")

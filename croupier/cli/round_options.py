@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.cli.mechanism_options import randomizer_of
-from croupier.protocol.certificate_views import JsonObject
-from croupier.protocol.kinds import FIELDS
-from croupier.protocol.mechanisms import KINDS_WITH_FAKES, MECHANISMS, mechanism_from
+from croupier.protocol.kinds import check_new, split_name
+from croupier.protocol.mechanisms import (
+    KINDS_WITH_FAKES,
+    MECHANISMS,
+    mechanism_from,
+    parameter_types,
+    parameters_in,
+)
 from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.names import PublicKey
 
 if TYPE_CHECKING:
-    from croupier.accountant import Randomizer
     from croupier.operator.round_settings import RoundSettings
     from croupier.protocol.questions import Question
     from croupier.protocol.wordings import Wording
@@ -89,12 +92,7 @@ if TYPE_CHECKING:
         def __init__(self, **given: float) -> None: ...
 
 else:
-    _TYPES = {
-        each.name: float if each.type == each.TYPE_DOUBLE else int
-        for kind in _OFFERED
-        for each in FIELDS[kind].message_type.fields
-        if each.name != "labels"
-    }
+    _TYPES = {name: number for kind in _OFFERED for name, number in parameter_types(kind).items()}
     ParameterOptions = make_dataclass(
         "ParameterOptions",
         [(name, _option(name, number), None) for name, number in _TYPES.items()],
@@ -108,7 +106,9 @@ class QuestionOptions:
 
     randomizer: Annotated[
         str,
-        typer.Option(help=f"{', '.join(_OFFERED)}; its k may follow, as in krr(k=5). Default: rr; with choices krr."),
+        typer.Option(
+            help=f"{', '.join(_OFFERED)}; parameters may follow, as in krr(k=5). Default: rr; with choices krr."
+        ),
     ] = ""
     labels: Annotated[str | None, typer.Option(help="Answers to choose from: the categories, separated by commas.")] = (
         None
@@ -129,14 +129,15 @@ class QuestionOptions:
         captions = wordings[0].choices if wordings else ()
         written = self._labels()
         randomizer = self.randomizer or ("krr" if captions or self.categories else "rr")
-        kind = randomizer.partition("(")[0]
-        if kind not in _OFFERED:
+        if split_name(randomizer)[0] not in _OFFERED:
             raise ValueError(
                 f"randomizer is {randomizer!r}; it must be one of {', '.join(_OFFERED)}; for vectors: croupier train"
             )
+        kind, named = parameters_in(randomizer)
         given = asdict(self.parameters)
-        if kind != randomizer:
-            given |= _written_in(randomizer_of(randomizer, given["k"], given["lattice"]))
+        for parameter in named:
+            check_new(parameter, kind, given.get(parameter))
+        given |= named
         given["labels"] = written or (captions if "labels" in _OFFERED[kind].__dataclass_fields__ else ()) or None
         given["k"] = given["k"] or (given["labels"] and len(given["labels"]))
         return Question(name, mechanism_from(kind, given), wordings)
@@ -299,12 +300,6 @@ def settings_of(
         budget_privacy=certificate.budget_privacy,
         budget_privacy_delta=certificate.budget_privacy_delta,
     )
-
-
-def _written_in(randomizer: Randomizer) -> JsonObject:
-    """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
-    values = {each.name: (getattr(randomizer, each.name), each.default) for each in fields(randomizer)}
-    return {name: value for name, (value, default) in values.items() if value != default}
 
 
 def _one_of(name: str, value: str, allowed: tuple[EnumT, ...]) -> EnumT:

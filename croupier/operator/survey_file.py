@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.operator.wordings import read_categories
 from croupier.protocol.crossed import crossed
+from croupier.protocol.mechanisms import MECHANISMS, mechanism_from, parameters_in
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.mechanisms.krr import KaryResponse
@@ -86,6 +88,7 @@ class SurveyQuestion(_QuestionTexts):
         levels: to how many levels the number is rounded, so that its distribution is estimated as well.
         categories: many answers, or the name of a file that has one a line (docs/day-to-day.md).
         cross: two other questions with choices, which are asked as one; the result has their cross table.
+        randomizer: another mechanism than the usual one for such an answer, such as "pgr(q=3)" (docs/mechanisms.md).
         share: how much of each budget of the survey the question gets, beside the shares of the other questions.
         budgets: budgets of this question alone. Then all questions have as many of their own, and the survey has none.
     """
@@ -97,11 +100,23 @@ class SurveyQuestion(_QuestionTexts):
     categories: Annotated[tuple[str, ...], BeforeValidator(_read_if_file)] = ()
     several: bool = False
     cross: tuple[str, str] | None = None
+    randomizer: str = ""
     share: _Positive = 1.0
     budgets: tuple[_Positive, ...] = ()
 
     def mechanism(self) -> Mechanism:
         """Returns the mechanism that answers the question. Raises ValueError for settings that exclude each other."""
+        usual = self._usual_mechanism()
+        if not self.randomizer:
+            return usual
+        kind, named = parameters_in(self.randomizer)
+        if MECHANISMS[kind].form is not usual.form:
+            raise ValueError(
+                f"randomizer is {self.randomizer!r}, for a question of another form; this one asks for {usual.form}"
+            )
+        return mechanism_from(kind, asdict(usual) | named)
+
+    def _usual_mechanism(self) -> Mechanism:
         if self.several and not (self.categories or self.choices):
             raise ValueError(f"question {self.name!r} has several = true, but no choices; several is for choices")
         if self.low is not None and self.high is not None:

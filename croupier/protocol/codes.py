@@ -9,8 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from string import Formatter
 
-from croupier.protocol.kinds import FIELDS
-from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms import MECHANISMS, parameter_types
 from croupier.protocol.mechanisms.base import Runs
 
 RUNS: dict[str, tuple[str, Runs]] = {
@@ -215,12 +214,11 @@ Types = dict[str, type[int] | type[float] | type[str]]
 
 
 def _parameters_of(kind: str, sentence: str) -> Types:
-    """Returns the parameters that a sentence names: whole numbers, where the kind's message has no such number."""
-    message = FIELDS[kind].message_type
-    fields = {} if message is None else message.fields_by_name
-    names = {name for _, name, _, _ in Formatter().parse(sentence) if name}
-    is_float = {name: name in fields and fields[name].type == fields[name].TYPE_DOUBLE for name in names}
-    return {name: float if is_float[name] else int for name in sorted(names)}
+    """Returns the parameters that a sentence names: whole numbers, where the kind's message has no such parameter."""
+    types = parameter_types(kind)
+    return {
+        name: types.get(name, int) for name in sorted({name for _, name, _, _ in Formatter().parse(sentence) if name})
+    }
 
 
 PARAMETERS: dict[Code, Types] = {

@@ -7,6 +7,8 @@ adds a kind.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -35,3 +37,35 @@ def of_every_kind(package: str, name: str) -> dict[str, Any]:
                 "(docs/add-a-mechanism.md)"
             ) from error
     return found
+
+
+_NAME = re.compile(r"(?P<kind>\w+)\((?P<parameters>[^()]*)\)")
+_READERS: dict[type, tuple[Callable[[str], int | float | str], str]] = {
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    str: (str, "text"),
+}
+
+
+def split_name(name: str) -> tuple[str, list[tuple[str, str]]]:
+    """Returns the kind and the parameters of a name such as "krr(k=5)", each with its value as it is written."""
+    written = _NAME.fullmatch(name)
+    if written is None:
+        return name, []
+    parts = [part.partition("=") for part in written["parameters"].split(",")]
+    return written["kind"], [(parameter.strip(), value.strip()) for parameter, _, value in parts]
+
+
+def read_value(parameter: str, text: str, needed: type) -> int | float | str:
+    """Returns the value of a parameter in a name; raises ValueError where it is not of the type that is needed."""
+    read, required = _READERS[needed]
+    try:
+        return read(text)
+    except ValueError:
+        raise ValueError(f"{parameter} is {text!r}; it must be {required}") from None
+
+
+def check_new(parameter: str, kind: str, given: object) -> None:
+    """Raises ValueError for a parameter that is given already."""
+    if given is not None:
+        raise ValueError(f"{parameter} is given twice, in the name {kind!r} and beside it")

@@ -72,9 +72,9 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         (("--randomizer", "krr(k=3)", "--labels", "a,b"), "labels are a, b; they must be 3 different names"),
         (("--randomizer", "krr(k=3)", "--k", "3"), "k is given twice, in the name 'krr' and beside it"),
         (("--randomizer", "krr(k=x)"), "k.*'x'"),
-        (("--randomizer", "rr(k=3)"), "k is '3', but rr has no k"),
+        (("--randomizer", "rr(k=3)"), "k is 3, but rr has no k"),
         (("--randomizer", "hemisphere(d=3)"), r"randomizer.*'hemisphere\(d=3\)'.*rr.*krr.*onebit"),
-        (("--randomizer", "gaussian(d=2)"), "dimension is 2, but gaussian has no dimension"),
+        (("--randomizer", "gaussian(d=2)"), "d is 2, but gaussian has no d"),
         (("--short-batch", "keep"), "short_batch.*'keep'"),
         # Reproduction: "Value out of range: -1" did not say of what.
         (("--dishonest", "-1"), r"dishonest.*-1.*0\.\.2147483647"),

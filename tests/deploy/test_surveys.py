@@ -38,7 +38,9 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -114,6 +116,14 @@ def test_people_may_choose_several_answers(tmp_path: Path) -> None:
         read(tmp_path, several.replace('"quite"', '"quite; or so"'))
 
 
+def test_a_question_names_any_mechanism_of_its_form(tmp_path: Path) -> None:
+    named = SURVEY.replace("high = 24\n", 'high = 24\nrandomizer = "laplace(lattice=50)"\n', 1)
+    named = named.replace('"not at all"]\n', '"not at all"]\nrandomizer = "pgr(q=2)"\n', 1)
+    mood, *_, sleep = read(tmp_path, named).asked()
+    assert mood.mechanism == ProjectiveResponse(3, ("very", "quite", "not at all"), 2)
+    assert sleep.mechanism == Laplace(0.0, 24.0, lattice=50)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
@@ -123,6 +133,9 @@ def test_people_may_choose_several_answers(tmp_path: Path) -> None:
         ("[1, 2, 6]", "[1, 0]", "budgets.1: it is 0; it must be greater than 0"),
         ("high = 24", "", "'sleep'"),
         ("high = 24", "high = 24\nseveral = true", "'sleep'.*several.*choices"),
+        ("high = 24", 'high = 24\nrandomizer = "pgr(q=3)"', r"'sleep'.*'pgr\(q=3\)'.*another form.*number"),
+        ("high = 24", 'high = 24\nrandomizer = "laplace(steps=3)"', "'sleep'.*steps is 3, but laplace has no steps"),
+        ("high = 24", 'high = 24\nrandomizer = "laplace(lattice=x)"', "'sleep'.*lattice is 'x'.*whole number"),
         ('consent = "I', 'consnt = "I', "consent.*consnt"),
         ('title = "How', 'title = "<b>How', "no markup"),
         ("min_batch_size = 3", "min_batch_size = 1", "min_batch_size: it is 1; it must be greater than or equal to 2"),

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from croupier.protocol.kinds import of_every_kind
+from google.protobuf.descriptor import FieldDescriptor
+
+from croupier.protocol.kinds import FIELDS, check_new, of_every_kind, read_value, split_name
 from croupier.protocol.mechanisms.base import Form, Mechanism
 
+_TYPES: dict[int, type] = {FieldDescriptor.TYPE_DOUBLE: float, FieldDescriptor.TYPE_STRING: str}
 MECHANISMS: dict[str, type[Mechanism]] = of_every_kind(__name__, "MECHANISM")
 """Every kind, by its name."""
 KINDS_WITH_FAKES = tuple(kind for kind, mechanism in MECHANISMS.items() if mechanism.takes_fakes)
@@ -23,6 +26,32 @@ KINDS_WITH_FAKES = tuple(kind for kind, mechanism in MECHANISMS.items() if mecha
 def form_of(kind: str) -> Form | None:
     """Returns what a question of this kind asks for; None for an unknown kind."""
     return MECHANISMS[kind].form if kind in MECHANISMS else None
+
+
+def parameter_types(kind: str) -> dict[str, type]:
+    """Returns the types of a kind's parameters that are single numbers or texts, from its message."""
+    message = FIELDS[kind].message_type
+    return {
+        field.name: _TYPES.get(field.type, int)
+        for field in (() if message is None else message.fields)
+        if field.message_type is None and not isinstance(field.default_value, list)  # of a repeated field it is a list
+    }
+
+
+def parameters_in(name: str) -> tuple[str, dict[str, Any]]:
+    """Returns the kind and the parameters of a mechanism's name, such as "krr(k=5)".
+
+    Raises:
+        ValueError: an unknown kind, or a parameter that is given twice or of another type.
+    """
+    kind, parts = split_name(name)
+    if kind not in MECHANISMS:
+        raise ValueError(f"mechanism is {kind!r}; it must be one of {', '.join(MECHANISMS)}")
+    types, values = parameter_types(kind), dict[str, Any]()
+    for parameter, text in parts:
+        check_new(parameter, kind, values.get(parameter))
+        values[parameter] = read_value(parameter, text, types.get(parameter, str))
+    return kind, values
 
 
 def mechanism_from(kind: str, parameters: Mapping[str, Any]) -> Mechanism:
