@@ -129,7 +129,7 @@ def plan(
 
     Args:
         randomizer: as for `certify`; "levels" without k chooses the levels with the least standard error, and
-            "categories(k=1024)" one of `krr` and `pgr`, with its field.
+            "categories(k=1024)" one of the mechanisms for one of many categories, with its parameters.
         delta: of the target, over all rounds, in (0, 1).
         epsilon: of the target, over all rounds, > 0.
         num_users: how many there are.

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2
 
+from croupier.protocol.kinds import MESSAGES
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Form
 from research.reference import with_links
 
 ROOT = Path(__file__).parents[1]
@@ -124,8 +127,10 @@ def _message_table(name: str) -> Iterator[str]:
 
 
 def message_tables(*names: str) -> str:
-    """Returns for each message its comment and a table of its fields."""
-    return "\n".join(line for name in names for line in _message_table(name)).rstrip()
+    """Returns for each message its comment and a table of its fields; "mechanisms" are those that people answer."""
+    mechanisms = [MESSAGES[kind].name for kind, mechanism in MECHANISMS.items() if mechanism.form is not Form.VECTOR]
+    expanded = [message for name in names for message in (mechanisms if name == "mechanisms" else [name])]
+    return "\n".join(line for name in expanded for line in _message_table(name)).rstrip()
 
 
 def enum_table(name: str) -> str:

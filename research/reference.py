@@ -29,7 +29,7 @@ from croupier.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.kinds import FIELDS
+from croupier.protocol.kinds import MESSAGES
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.texts import TEXTS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
@@ -133,8 +133,7 @@ def mechanisms_table() -> str:
     """Returns the table of the kinds of mechanisms, from the docstrings of the modules that roles have for them."""
     rows = []
     for kind, mechanism in MECHANISMS.items():
-        message: Any = FIELDS[kind].message_type
-        parameters = ", ".join(f"`{field.name}`" for field in message.fields) or "none"
+        parameters = ", ".join(f"`{field.name}`" for field in MESSAGES[kind].fields) or "none"
         randomizer = RANDOMIZERS[kind]
         proved = " ".join((inspect.getdoc(randomizer) or "").split())
         certificate, attack = (re.search(rf"{name}: (.*?)\.(?= |$)", proved) for name in ("Certificate", "Attack"))

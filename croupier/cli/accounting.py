@@ -303,7 +303,7 @@ def plan(
 
     With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
     are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of --randomizer levels without a
-    number the levels with the least error of the mean; of "categories(k=1024)" the one of krr and pgr with the least.
+    number the levels with the least error of the mean; of "categories(k=1024)" the mechanism with the least error.
     """
     with plain_errors():
         from croupier import accountant

@@ -88,7 +88,7 @@ class SurveyQuestion(_QuestionTexts):
         levels: to how many levels the number is rounded, so that its distribution is estimated as well.
         categories: many answers, or the name of a file that has one a line (docs/day-to-day.md).
         cross: two other questions with choices, which are asked as one; the result has their cross table.
-        randomizer: another mechanism than the usual one for such an answer, such as "pgr(q=3)" (docs/mechanisms.md).
+        randomizer: another mechanism than the usual one for such an answer, such as "laplace" (docs/mechanisms.md).
         share: how much of each budget of the survey the question gets, beside the shares of the other questions.
         budgets: budgets of this question alone. Then all questions have as many of their own, and the survey has none.
     """

@@ -14,8 +14,12 @@ from typing import Any
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
-FIELDS = {field.name: field for field in pb.Question.DESCRIPTOR.oneofs_by_name["mechanism"].fields}
-"""The field of every kind, whose message has the kind's parameters."""
+MESSAGES = {
+    field.name: field.message_type
+    for field in pb.Question.DESCRIPTOR.oneofs_by_name["mechanism"].fields
+    if field.message_type is not None
+}
+"""The message of every kind, whose fields are the kind's parameters."""
 
 
 def of_every_kind(package: str, name: str) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def of_every_kind(package: str, name: str) -> dict[str, Any]:
         ImportError: a kind has no module there, or the module has no such name.
     """
     found = {}
-    for kind in FIELDS:
+    for kind in MESSAGES:
         module = f"{package}.{kind}"
         try:
             found[kind] = getattr(import_module(module), name)

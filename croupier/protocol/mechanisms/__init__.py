@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from croupier.protocol.kinds import FIELDS, check_new, of_every_kind, read_value, split_name
+from croupier.protocol.kinds import MESSAGES, check_new, of_every_kind, read_value, split_name
 from croupier.protocol.mechanisms.base import Form, Mechanism
 
 _TYPES: dict[int, type] = {FieldDescriptor.TYPE_DOUBLE: float, FieldDescriptor.TYPE_STRING: str}
@@ -30,10 +30,9 @@ def form_of(kind: str) -> Form | None:
 
 def parameter_types(kind: str) -> dict[str, type]:
     """Returns the types of a kind's parameters that are single numbers or texts, from its message."""
-    message = FIELDS[kind].message_type
     return {
         field.name: _TYPES.get(field.type, int)
-        for field in (() if message is None else message.fields)
+        for field in MESSAGES[kind].fields
         if field.message_type is None and not isinstance(field.default_value, list)  # of a repeated field it is a list
     }
 
