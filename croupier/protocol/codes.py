@@ -6,15 +6,26 @@ meaning for ever, because it is signed and stored: a statement that means someth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from string import Formatter
 
 from croupier.protocol.mechanisms import MECHANISMS, parameter_types
-from croupier.protocol.mechanisms.base import Runs
+from croupier.protocol.mechanisms.base import Mechanism, Runs
 
-RUNS: dict[str, tuple[str, Runs]] = {
-    runs.code: (kind, runs) for kind, mechanism in MECHANISMS.items() for runs in mechanism.runs
-}
+
+def runs_by_code(mechanisms: Mapping[str, type[Mechanism]]) -> dict[str, tuple[str, Runs]]:
+    """Returns what clients of each kind run, by code; raises ValueError where a kind has the words of another one."""
+    found: dict[str, tuple[str, Runs]] = {}
+    for kind, mechanism in mechanisms.items():
+        for runs in mechanism.runs:
+            if runs.code in found:
+                raise ValueError(f"{kind} and {found[runs.code][0]} both have the code {runs.code}; each needs its own")
+            found[runs.code] = kind, runs
+    return found
+
+
+RUNS = runs_by_code(MECHANISMS)
 """The assumptions that say all of what honest clients run: the kind of mechanism that each names, and its words.
 
 Their parameters are those of the accountant's randomizer. A declared table is in no certificate: only its label is.

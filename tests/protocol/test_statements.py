@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 
 from croupier.protocol import texts
-from croupier.protocol.codes import PARAMETERS, RUNS, Assumption, Code, Method, Note, RefusalReason, Step
+from croupier.protocol.codes import PARAMETERS, RUNS, Assumption, Code, Method, Note, RefusalReason, Step, runs_by_code
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.statements import (
     Statement,
     messages_of,
@@ -40,6 +42,14 @@ def test_every_code_has_one_text_and_no_text_is_left_over() -> None:
     assert set(PARAMETERS) <= set(CODES)
     assert set(texts.PLAIN) == set(Assumption)
     assert set(texts.DEVICE_STEPS) == set(texts.SECRETS) == {*RUNS, Assumption.RUNS_TABLE}
+
+
+def test_a_kind_does_not_inherit_what_another_one_runs() -> None:
+    class Another(RandomizedResponse):
+        kind: ClassVar[str] = "another"
+
+    with pytest.raises(ValueError, match="another and rr both have the code runs-rr"):
+        runs_by_code(MECHANISMS | {"another": Another})
 
 
 @BY_CODE
