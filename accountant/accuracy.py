@@ -17,12 +17,12 @@ import numpy as np
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.hop_fakes import NO_FAKES, Fakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
 from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_number, outside
-from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 _Certified = Callable[[Budgets], float]
@@ -115,7 +115,7 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     return float(gain @ count), *found
 
 
-def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes: float = 0.0) -> Halving:
+def halving(budgets: AnyBudgets, randomizer: Randomizer | str, fakes: Fakes = NO_FAKES) -> Halving:
     """Returns what would halve the error of a share or mean, or of each coordinate of a mean of vectors.
 
     With n people the variance of a sum of reports is n A + V, of which hops add V whatever n is, and the sum moves with
@@ -125,7 +125,7 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes
     Args:
         budgets: of all users.
         randomizer: what they run.
-        variance_of_fakes: what hop noise adds to the variance of a count of reports (`HopFakes.variance`).
+        fakes: those that hops add, whose noise stays as it is.
 
     Raises:
         ValueError: the randomizer is a table, which does not say how it is read.
@@ -134,12 +134,12 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes
 
     def error(users: Budgets) -> float:
         signal, own, _ = _noise(family, users)
-        return math.sqrt(own + variance_of_fakes) / signal
+        return math.sqrt(own + fakes.variance) / signal
 
     _, own, whole = _noise(family, counted)
-    total = max(own, whole) + variance_of_fakes
-    times = 2 * (max(own, whole) + math.sqrt(max(own, whole) ** 2 + variance_of_fakes * total)) / total
-    most = ACCEPTED_LOCAL_EPSILON if variance_of_fakes else MOST_LOCAL_EPSILON
+    total = max(own, whole) + fakes.variance
+    times = 2 * (max(own, whole) + math.sqrt(max(own, whole) ** 2 + fakes.variance * total)) / total
+    most = min(MOST_LOCAL_EPSILON, fakes.accepted_local_epsilon)
     factor = _factor_for(counted, error, error(counted) / 2, most)
     needed = math.ceil(counted.num_users * times * (1 - 1e-12))
     return Halving(needed, None if factor is None else _times(counted, factor))

@@ -17,7 +17,7 @@ import numpy as np
 from croupier.accountant.bounds.least import least_of
 from croupier.accountant.bounds.profile import BoundKind, Curve, NoAmplification, Victim
 from croupier.accountant.guarantees import TierCertificate
-from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.hop_fakes import NO_FAKES, Fakes, HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
@@ -76,8 +76,8 @@ class BoundPolicy:
     composed_only: bool = False
     """Several rounds are composed, and what one of them comes to is not looked for on slow bounds: the result may be
     larger, and is only a step towards one."""
-    fakes: HopFakes | None = None
-    """The fake reports that hops add as hop noise; None without hop noise."""
+    fakes: Fakes = NO_FAKES
+    """The fake reports that hops add as hop noise."""
     waves: int = 0
     """In how many waves clients send the same report, all certified together; 0: every round has reports of its own."""
 
@@ -104,7 +104,7 @@ def answer_of(
         shuffled = _report_kept(group, victim, randomizer, delta, epsilon, policy)
     else:
         shuffled = _shuffled(group, victim, randomizer, delta, epsilon, rounds, policy, good_enough_epsilon, about)
-    if policy.fakes is None:
+    if not policy.fakes:
         return shuffled
     hop = _one_honest_hop(group, victim, randomizer, delta, epsilon, rounds, policy.fakes, policy.waves)
     hidden = () if policy.waves else (policy.fakes.hides_losses,)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.release import Release
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
@@ -28,13 +27,13 @@ def assumptions_of_shuffle(release: Release) -> tuple[Statement[Assumption], ...
     if randomizer.local_assumptions:
         together = (state(Assumption.FRESH_NOISE, rounds=rounds), _FIXED_TERMS)
         return (*randomizer.local_assumptions, *(together if rounds > 1 else ()))
-    noised, separate = conditions.counted_by, conditions.linkage == "separate"
+    separate = conditions.linkage == "separate"
     assumptions = [
         state(Assumption.REPLACE_ONE),
         randomizer.statement,
         state(Assumption.UNIFORM_ORDER),
         state(Assumption.DISHONEST_CLIENTS, dishonest=conditions.dishonest),
-        state(Assumption.BUDGETS_PUBLIC) if noised is None else _noised(noised),
+        conditions.counted_by.assumption,
         state(Assumption.ADAPTIVE_ORDER if conditions.adaptive_order else Assumption.INDEPENDENT_REPORTS),
         state(Assumption.BUDGETS_UNLINKED if separate else Assumption.BUDGETS_SHOWN),
     ]
@@ -47,7 +46,7 @@ def assumptions_of_shuffle(release: Release) -> tuple[Statement[Assumption], ...
 
 def assumptions_of_one_hop(release: Release, fakes: HopFakes) -> tuple[Statement[Assumption], ...]:
     """Returns the assumptions of the guarantee that one honest hop gives."""
-    assumptions = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.assumption]
+    assumptions = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.noise.assumption(fakes.hops)]
     if release.rounds > 1:
         assumptions += [state(Assumption.FRESH_NOISE, rounds=release.rounds), _FIXED_TERMS]
     if release.leaves_local_deltas:
@@ -55,8 +54,3 @@ def assumptions_of_one_hop(release: Release, fakes: HopFakes) -> tuple[Statement
     if release.series is not None:
         assumptions += [*same_report(release), _FIXED_TERMS]
     return tuple(assumptions)
-
-
-def _noised(privacy: BudgetPrivacy) -> Statement[Assumption]:
-    most = privacy.most_uncounted
-    return state(Assumption.BUDGETS_NOISED, epsilon=privacy.epsilon, delta=privacy.delta, most=most)

@@ -88,10 +88,10 @@ class WorstCases:
         """
         assumed = state(Assumption.EVERYONE_ELSE_DISHONEST)
         local = Guarantee(local_epsilon, terms.local_delta, Grade.CERTIFIED, (state(Method.LOCAL_BUDGET),), (assumed,))
-        alone, noise = basic_composition([local], waves if terms.permanent is None else 1), terms.hop_noise
-        if noise is None:
+        alone, fakes = basic_composition([local], waves if terms.permanent is None else 1), terms.fakes
+        if fakes is None:
             return cls(alone)
-        assumed = state(Assumption.ONE_HONEST_HOP, hops=terms.num_hops, epsilon=noise.epsilon, delta=noise.delta)
+        noise, assumed = fakes.noise, fakes.noise.assumption(fakes.hops)
         hop = Guarantee(noise.epsilon, noise.delta, Grade.CERTIFIED, (state(Method.HOP_NOISE),), (assumed,))
         return cls(alone, basic_composition([hop], waves))
 

@@ -9,13 +9,14 @@ import itertools
 import re
 
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.accountant.release import SettledConditions
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.mechanisms.base import Form
 
+_DEFAULT = SettledConditions()
 _NAME = re.compile(r"categories\(\s*k\s*=\s*(\d+)\s*\)")
 
 
@@ -30,7 +31,7 @@ def first_of_categories(k: int) -> tuple[Randomizer, ...]:
     return tuple(members[0] for members in _candidates(k) if members)
 
 
-def best_of_categories(k: int, budgets: Budgets, hop_noise: AnyHopNoise = None, hops: int = 2) -> Randomizer:
+def best_of_categories(k: int, budgets: Budgets, conditions: SettledConditions = _DEFAULT) -> Randomizer:
     """Returns the candidate with the least standard error of a share for these budgets.
 
     Raises:
@@ -38,8 +39,7 @@ def best_of_categories(k: int, budgets: Budgets, hop_noise: AnyHopNoise = None, 
     """
 
     def error(randomizer: Randomizer) -> float:
-        fakes = HopFakes.of(hop_noise, hops, randomizer, "separate", adaptive_order=False)
-        return standard_error(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+        return standard_error(budgets, randomizer, conditions.fakes(randomizer).variance)
 
     return min(itertools.chain(*_candidates(k)), key=error)
 

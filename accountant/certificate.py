@@ -18,13 +18,13 @@ from croupier.accountant.guarantees import Comparison, Grade, Guarantee, LowerBo
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
-from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
 from croupier.protocol.certificate_views import CertificateView
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
+from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 
@@ -46,9 +46,10 @@ class Certificate(Drawable):
 
     epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
     clients honest. `everyone_else_colludes` holds without that: it is the local budget. With hop noise `one_honest_hop`
-    is what its fake reports guarantee by themselves; None without. With `budget_privacy` the tiers are the budgets of a
-    round's grid, and count only some of the `num_users` (docs/accounting.md, 7.2). `numerical_slack` is the part
-    of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing).
+    is what its fake reports guarantee by themselves; None without. `counted_by` says how users were counted: with
+    budget privacy the tiers are the budgets of a round's grid, and count only some of the `num_users`
+    (docs/accounting.md, 7.2). `numerical_slack` is the part of delta that was added for truncation and rounding (it is
+    inside delta already: the reader adds nothing).
     """
 
     epsilon: float
@@ -67,12 +68,12 @@ class Certificate(Drawable):
     linkage: Linkage
     rounds: int
     one_honest_hop: Guarantee | None = None
-    budget_privacy: BudgetPrivacy | None = None
+    counted_by: TierCounts = EXACT
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
         Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions)
-        noised = self.budget_privacy is not None
+        noised = self.counted_by != EXACT
         check_count(self.num_users, "num_users", 0 if noised else 1)
         check_count(self.dishonest, "dishonest")
         check_count(self.rounds, "rounds", 1)
@@ -173,8 +174,8 @@ class Certificate(Drawable):
 
         Where counts are noised a victim of every tier is among them.
         """
-        victim = 0 if self.budget_privacy is None else 1
-        return Budgets.from_tiers([(tier.local_epsilon, tier.count + victim, tier.local_delta) for tier in self.tiers])
+        victims = self.counted_by.victims
+        return Budgets.from_tiers([(tier.local_epsilon, tier.count + victims, tier.local_delta) for tier in self.tiers])
 
     @property
     def likely_budgets(self) -> Budgets:
@@ -182,11 +183,9 @@ class Certificate(Drawable):
 
         It is for plans, and no guarantee is made from it.
         """
-        if self.budget_privacy is None:
-            return self.budgets
-        tiers = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in self.tiers if tier.count]
-        radius = self.budget_privacy.radius
-        return Budgets.from_tiers([(epsilon, count + radius, delta) for epsilon, count, delta in tiers])
+        left_out = self.counted_by.radius
+        tiers = [tier for tier in self.tiers if tier.count]
+        return Budgets.from_tiers([(tier.local_epsilon, tier.count + left_out, tier.local_delta) for tier in tiers])
 
     def tier_of(self, local_epsilon: float) -> TierCertificate:
         """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
@@ -270,7 +269,7 @@ class Certificate(Drawable):
         from croupier.protocol.certificates import comparison_messages
 
         lower, alone = self.lower_bound, self.everyone_else_colludes
-        return pb.Certificate(
+        message = pb.Certificate(
             schema=SCHEMA,
             epsilon=self.epsilon,
             delta=self.delta,
@@ -303,9 +302,9 @@ class Certificate(Drawable):
             randomizer=self.randomizer,
             linkage=self.linkage,
             rounds=self.rounds,
-            budget_privacy=None if (noise := self.budget_privacy) is None else privacy_message(noise),
-            most_uncounted=0 if noise is None else noise.most_uncounted,
         )
+        self.counted_by.write_into(message)
+        return message
 
     @classmethod
     def from_message(cls, message: pb.Certificate) -> Self:
@@ -357,7 +356,7 @@ class Certificate(Drawable):
             linkage=check_linkage(message.linkage),
             rounds=message.rounds,
             one_honest_hop=_read_guarantee(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
-            budget_privacy=privacy_of(message),
+            counted_by=counts_of(message),
         )
         certificate.check_not_refuted()
         certificate._check_local_budget()

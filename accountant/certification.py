@@ -69,8 +69,7 @@ def certify(
         seconds: after this time no slower bound is begun, the remaining tiers keep the blanket's, and nothing is
             remarked. None: no limit.
         progress: called with the number of tiers that are done, and of all.
-        conditions: of each release, every one by its name: dishonest, linkage, bounds, adaptive_order, hop_noise, hops
-            and counted_by; see `RoundConditions`.
+        conditions: of each release, every one by its name; see `RoundConditions`.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
     above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
@@ -89,7 +88,7 @@ def certify(
     at = None if delta is None else reached
     fakes, rests_on_one_hop = release.fakes, {answer.rests_on_one_hop for answer in answers}
     of_shuffle = assumptions_of_shuffle(release) if False in rests_on_one_hop else ()
-    of_one_hop = () if fakes is None else assumptions_of_one_hop(release, fakes)
+    of_one_hop = assumptions_of_one_hop(release, fakes) if fakes else ()
     lower = _attack(release, at, rests_on_one_hop) if attack else None
     remarks: tuple[Statement[Step], ...] = ()
     if attack and seconds is None:
@@ -106,13 +105,13 @@ def certify(
         numerical_slack=max(answer.slack for answer in answers),
         tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
         everyone_else_colludes=_local(release),
-        one_honest_hop=None if fakes is None else _one_honest_hop(answers, of_one_hop),
+        one_honest_hop=_one_honest_hop(answers, of_one_hop) if fakes else None,
         comparison=published_bounds(release, reached, at, lower, everything=compare_all),
         lower_bound=lower,
         randomizer=release.randomizer.name,
         linkage=release.conditions.linkage,
         rounds=release.rounds,
-        budget_privacy=release.conditions.counted_by,
+        counted_by=release.conditions.counted_by,
     )
     certificate.check_attack(lower)
     return certificate
@@ -185,7 +184,7 @@ def _attack(release: Release, delta: float | None, rests_on_one_hop: set[bool]) 
     """Returns an attack on that which all tiers are certified by; None where they are by different things."""
     if rests_on_one_hop == {False} and release.series is None:
         return attack_on_shuffle(release, delta)
-    if rests_on_one_hop == {True} and release.fakes is not None:
+    if rests_on_one_hop == {True} and release.fakes:
         return attack_on_one_hop(release, release.fakes, delta)
     return None
 
@@ -199,7 +198,7 @@ def _remarks(release: Release, epsilon: float) -> tuple[Statement[Step], ...]:
     other = other_for_a_mean(randomizer)
     if other is None or not worth_trying(budgets, randomizer, other):
         return ()
-    if release.delta is None or conditions.adaptive_order or release.fakes is not None or release.series is not None:
+    if release.delta is None or conditions.adaptive_order or release.fakes or release.series is not None:
         return ()
     alternative = certify(
         budgets,
@@ -220,8 +219,9 @@ def _as_counted(release: Release, tiers: list[TierCertificate]) -> list[TierCert
 
     Very many budgets are answered in groups.
     """
-    if release.conditions.counted_by is None:
+    victims = release.conditions.counted_by.victims
+    if not victims:
         return tiers
     answered_in = np.searchsorted([tier.local_epsilon for tier in tiers], release.budgets.local_epsilon)
-    added = np.bincount(answered_in, minlength=len(tiers)).tolist()
+    added = (victims * np.bincount(answered_in, minlength=len(tiers))).tolist()
     return [replace(tier, count=tier.count - more) for tier, more in zip(tiers, added, strict=True)]

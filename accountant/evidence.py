@@ -38,21 +38,16 @@ def _present(release: Release) -> Budgets:
     With budget privacy some more of every budget may not be counted. An attack on all of them holds for fewer: a report
     of which the observer knows the value hides others, and never helps.
     """
-    budgets, privacy = release.budgets, release.conditions.counted_by
-    if privacy is None:
-        return budgets
-    return Budgets(budgets.local_epsilon, budgets.local_delta, budgets.count + privacy.most_uncounted)
+    budgets, uncounted = release.budgets, release.conditions.counted_by.most_uncounted
+    return Budgets(budgets.local_epsilon, budgets.local_delta, budgets.count + uncounted)
 
 
 def attack_on_one_hop(release: Release, fakes: HopFakes, delta: float | None) -> LowerBound | None:
     """Returns an attack on the fakes of one honest hop, where everybody else is not; see `attack_on_shuffle`."""
-    from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
-
-    reports = fakes.randomizer.alike_reports(float(release.budgets.local_epsilon[-1]))
-    if reports is None or (delta is not None and delta >= 1):
+    if delta is not None and delta >= 1:
         return None
-    attack = attack_on_hop_noise(fakes.law, reports, delta=delta, epsilon=release.epsilon)
-    return _in_one_round(attack, release.rounds)
+    attack = fakes.attack(float(release.budgets.local_epsilon[-1]), delta, release.epsilon)
+    return None if attack is None else _in_one_round(attack, release.rounds)
 
 
 def _in_one_round(attack: LowerBound, rounds: int) -> LowerBound:
@@ -75,7 +70,7 @@ def published_bounds(
 
     if release.rounds > 1 or release.series is not None or not 0 < reached < 1:
         return ()
-    attack = lower.epsilon if lower is not None and release.fakes is None and delta == reached else None
+    attack = lower.epsilon if lower is not None and not release.fakes and delta == reached else None
     rows = compare(
         release.budgets, release.randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",)
     )

@@ -94,7 +94,7 @@ class TierCertificate:
 
     Attributes:
         local_epsilon, local_delta: the tier's budget.
-        count: how many users have it; 0 only where the counts are noised (`Certificate.budget_privacy`).
+        count: how many users have it; 0 only where the counts are noised (`Certificate.counted_by`).
         epsilon, delta: certified for each of them.
         grouped: users of several smaller budgets are among them, and are answered together.
         privacy_profile: the curve of one round from which the number was read. None where there is no curve, or only

@@ -12,10 +12,10 @@ from typing import TypeVar
 import numpy as np
 
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
+from croupier.accountant.release import SettledConditions
 from croupier.protocol.mechanisms.levels import MAX_LEVELS
 
 LEVELS = "levels"
@@ -25,6 +25,7 @@ FIRST_LEVELS = LevelsMean(9), LevelsMean(2)
 _STEPS = 4
 """Candidates that are tried from each start, at most: each is the best for the budgets of the one before."""
 
+_DEFAULT = SettledConditions()
 Answer = TypeVar("Answer")
 Candidate = TypeVar("Candidate", bound=Randomizer)
 
@@ -34,7 +35,7 @@ def is_open(randomizer: Randomizer | str) -> bool:
     return isinstance(randomizer, str) and randomizer.strip() == LEVELS
 
 
-def best_levels(budgets: Budgets, hop_noise: AnyHopNoise = None, hops: int = 2) -> LevelsMean:
+def best_levels(budgets: Budgets, conditions: SettledConditions = _DEFAULT) -> LevelsMean:
     """Returns the levels with the least standard error of the mean, at the least favourable values, for these budgets.
 
     The error has one minimum among three levels or more; two, whose hop noise is smaller, are compared with it.
@@ -44,9 +45,7 @@ def best_levels(budgets: Budgets, hop_noise: AnyHopNoise = None, hops: int = 2) 
     """
 
     def error(k: int) -> float:
-        randomizer = LevelsMean(k)
-        fakes = HopFakes.of(hop_noise, hops, randomizer, "separate", adaptive_order=False)
-        return standard_error(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+        return standard_error(budgets, LevelsMean(k), conditions.fakes(LevelsMean(k)).variance)
 
     tried = np.unique(np.rint(np.geomspace(3, MAX_LEVELS, 60)).astype(int)).tolist()
     errors = [error(k) for k in tried]

@@ -23,7 +23,7 @@ from croupier.accountant.category_choice import best_of_categories, categories_i
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.guarantees import TierCertificate
-from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.hop_fakes import Fakes
 from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open, with_best
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
@@ -35,7 +35,6 @@ from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, check_count, check_target_delta, is_number, outside
 from croupier.accountant.release import Conditions, SettledConditions
 from croupier.accountant.victims import groups_of_victims
-from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 MOST_TIERS = 8
@@ -160,11 +159,10 @@ def plan(
             progress=progress,
             **conditions,
         )
-        noise, hops = settled.hop_noise, settled.hops
-        best: Callable[[Budgets], Randomizer] = partial(best_levels, hop_noise=noise, hops=hops)
+        best: Callable[[Budgets], Randomizer] = partial(best_levels, conditions=settled)
         starts: tuple[Randomizer, ...] = FIRST_LEVELS
         if k is not None:
-            best, starts = partial(best_of_categories, k, hop_noise=noise, hops=hops), first_of_categories(k)
+            best, starts = partial(best_of_categories, k, conditions=settled), first_of_categories(k)
         if epsilon is None and shape is not None:
             answer = again(best(shape if num_users is None else resized(shape, num_users)))
         else:
@@ -222,14 +220,14 @@ class Asked:
         return SettledConditions.of(self.conditions, Conditions)
 
     @cached_property
-    def fakes(self) -> HopFakes | None:
-        """The fakes that hops add; None without hop noise. Raises ValueError where they cannot."""
+    def fakes(self) -> Fakes:
+        """The fakes that hops add. Raises ValueError where they cannot."""
         return self.settled.fakes(self.randomizer)
 
     @property
     def most_local(self) -> float:
         """The largest local budget that a client accepts without a limit of its own."""
-        return MOST_LOCAL_EPSILON if self.fakes is None else ACCEPTED_LOCAL_EPSILON
+        return min(MOST_LOCAL_EPSILON, self.fakes.accepted_local_epsilon)
 
     def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
@@ -292,7 +290,7 @@ class Asked:
         delta: float | None = None,
         epsilon: float | None = None,
     ) -> TierCertificate:
-        colluding = self.settled.dishonest + (0 if self.fakes is None else self.fakes.most)
+        colluding = self.settled.dishonest + self.fakes.most
         groups = groups_of_victims(budgets, self.randomizer, colluding, self.settled.linkage)
         groups.sort(key=lambda group: (group.victim.local_epsilon, group.victim.local_delta), reverse=True)
         group = groups[min(tier, len(groups) - 1)]
@@ -363,7 +361,7 @@ def _largest_certified(goal: Goal, asked: Asked, among: _Factors | _Users, epsil
 
 def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate, target: float | None) -> Plan:
     try:
-        error = standard_error(budgets, asked.randomizer, 0.0 if asked.fakes is None else asked.fakes.variance)
+        error = standard_error(budgets, asked.randomizer, asked.fakes.variance)
     except ValueError:
         error = None
     levels = asked.randomizer.k if isinstance(asked.randomizer, LevelsMean) else None
@@ -373,7 +371,7 @@ def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate
 def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
     """Returns the plan with the costs of laplace and onebit, if it uses one of them: not for the sequential order."""
     other = other_for_a_mean(asked.randomizer)
-    if other is None or asked.settled.adaptive_order or asked.fakes is not None:
+    if other is None or asked.settled.adaptive_order or asked.fakes:
         return plan
     alike = certify(
         plan.budgets,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.hop_fakes import Fakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
-from croupier.accountant.release import RoundConditions
-from croupier.protocol.codes import Assumption
-from croupier.protocol.hop_noise import HopNoise
+from croupier.accountant.release import RoundConditions, SettledConditions, conditions_of
 from croupier.protocol.rounding import round_up
+from croupier.protocol.tier_counts import EXACT
 
 
 def certify_again(
@@ -20,9 +22,8 @@ def certify_again(
     budgets: Budgets | None = None,
     delta: float | None = None,
     epsilon: float | None = None,
-    dishonest: int | None = None,
-    noise: HopNoise | None = None,
     seconds: float | None = None,
+    **changed: Unpack[RoundConditions],
 ) -> Certificate:
     """Returns a certificate of the same releases, without an attack; what is None is as the certificate has it.
 
@@ -32,18 +33,12 @@ def certify_again(
         budgets: in place of the certificate's.
         delta: in place of the certificate's.
         epsilon: in place of a delta.
-        dishonest: in place of the certificate's.
-        noise: in place of the certificate's.
         seconds: as for `certify`.
+        changed: conditions in place of the certificate's.
 
     Raises:
         ValueError: as `certify`.
     """
-    conditions = conditions_of(certificate)
-    if dishonest is not None:
-        conditions["dishonest"] = dishonest
-    if noise is not None:
-        conditions["hop_noise"] = noise
     return certify(
         certificate.budgets if budgets is None else budgets,
         randomizer,
@@ -52,21 +47,8 @@ def certify_again(
         rounds=certificate.rounds_certified,
         attack=False,
         seconds=seconds,
-        **conditions,
+        **conditions_of(certificate) | changed,
     )
-
-
-def conditions_of(certificate: Certificate) -> RoundConditions:
-    """Returns the conditions of the releases of a certificate, as `certify` takes them."""
-    noise, hops = hop_noise_of(certificate)
-    return {
-        "dishonest": certificate.dishonest,
-        "linkage": certificate.linkage,
-        "adaptive_order": any(line.code is Assumption.ADAPTIVE_ORDER for line in certificate.assumptions),
-        "hop_noise": noise,
-        "hops": hops,
-        "counted_by": certificate.budget_privacy,
-    }
 
 
 def why_not_again(certificate: Certificate) -> str:
@@ -86,8 +68,8 @@ def can_be_repeated(certificate: Certificate) -> bool:
     Not so where it was read from a document, which may be of a round that lost messages; where it puts budgets together
     or its counts are noised; and where it does not say what people run.
     """
-    unsaid = certificate.budget_privacy is not None or any(not tier.steps for tier in certificate.tiers)
-    return not unsaid and not why_not_again(certificate)
+    is_whole = certificate.counted_by == EXACT and all(tier.steps for tier in certificate.tiers)
+    return is_whole and not why_not_again(certificate)
 
 
 def at_other(
@@ -104,11 +86,6 @@ def at_other(
     return again if {*again.assumptions} <= {*certificate.assumptions} else None
 
 
-def hop_noise_of(certificate: Certificate) -> tuple[HopNoise | None, int]:
-    """Returns the hop noise that a certificate was made with, and of how many hops; (None, 1) without hop noise."""
-    hop = certificate.one_honest_hop
-    for assumption in () if hop is None else hop.assumptions:
-        if assumption.code is Assumption.ONE_HONEST_HOP:
-            stated = dict(assumption.parameters)
-            return HopNoise(float(stated["epsilon"]), float(stated["delta"])), int(stated["hops"])
-    return None, 1
+def fakes_of(certificate: Certificate, randomizer: Randomizer) -> Fakes:
+    """Returns the fakes that hops add to the reports of a certificate's randomizer."""
+    return SettledConditions.of(conditions_of(certificate)).fakes(randomizer)

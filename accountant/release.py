@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, TypedDict
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
-from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
+from croupier.accountant.hop_fakes import NO_FAKES, AnyHopNoise, Fakes, HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.ranges import (
@@ -21,10 +21,18 @@ from croupier.accountant.ranges import (
     check_epsilon,
     check_linkage,
     check_target_delta,
+    is_number,
     outside,
 )
-from croupier.protocol.budget_privacy import BudgetPrivacy
+from croupier.protocol.codes import Assumption
+from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.mechanisms import KINDS_WITH_FAKES
 from croupier.protocol.permanent import PermanentSeries
+from croupier.protocol.tier_counts import EXACT, TierCounts
+
+if TYPE_CHECKING:
+    from croupier.accountant.certificate import Certificate
+    from croupier.protocol.manifest import RoundTerms
 
 
 class Conditions(TypedDict, total=False):
@@ -58,12 +66,12 @@ class RoundConditions(Conditions, total=False):
     """The conditions of a round that has been, or will be, certified by a deployment.
 
     Attributes:
-        counted_by: the budget privacy of the round (docs/accounting.md, 7.2). The budgets are then those of the users
-            that were counted, and of one user more for every budget of the grid: the victim, who need not exist. None,
-            the default: the budgets of all users are given.
+        counted_by: how the round counts its users (docs/accounting.md, 7.2). With budget privacy the budgets are those
+            of the users that were counted, and of one user more for every budget of the grid: the victim, who need not
+            exist. By default the budgets of all users are given.
     """
 
-    counted_by: BudgetPrivacy | None
+    counted_by: TierCounts
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class SettledConditions:
     adaptive_order: bool = False
     hop_noise: AnyHopNoise = None
     hops: int = 2
-    counted_by: BudgetPrivacy | None = None
+    counted_by: TierCounts = EXACT
 
     @classmethod
     def of(cls, conditions: Conditions, names: type = RoundConditions) -> Self:
@@ -97,12 +105,33 @@ class SettledConditions:
         check_linkage(self.linkage)
         check_bounds(self.bounds)
         check_order(randomizer, self.adaptive_order)
-        if not isinstance(self.counted_by, BudgetPrivacy | None):
-            raise outside("counted_by", self.counted_by, "a BudgetPrivacy, or None")
+        if not isinstance(self.counted_by, TierCounts):
+            raise outside("counted_by", self.counted_by, "TierCounts, such as TierCounts(BudgetPrivacy())")
 
-    def fakes(self, randomizer: Randomizer) -> HopFakes | None:
-        """Returns the fakes of the release; raises ValueError as `HopFakes.of` does."""
-        return HopFakes.of(self.hop_noise, self.hops, randomizer, self.linkage, adaptive_order=self.adaptive_order)
+    def fakes(self, randomizer: Randomizer) -> Fakes:
+        """Returns the fakes that hops add to a randomizer's reports; raises ValueError where they cannot."""
+        noise = self.hop_noise
+        check_count(self.hops, "hops", 1)
+        if noise is None:
+            return NO_FAKES
+        if not isinstance(noise, HopNoise):
+            if not (isinstance(noise, tuple) and len(noise) == 2 and all(map(is_number, noise))):
+                raise outside("hop_noise", noise, "a pair (epsilon, delta), such as (0.1, 1e-6)")
+            noise = HopNoise(*noise)
+        if randomizer.num_report_values is None:
+            raise ValueError(
+                f"hop_noise is given for {randomizer.name}; it must be for {', '.join(KINDS_WITH_FAKES)} or a "
+                "table: hops can add fakes only where a report has one of finitely many values"
+            )
+        if self.linkage != "separate":
+            raise ValueError(
+                f"hop_noise is given with linkage {self.linkage!r}; it must be 'separate': fakes have no tier"
+            )
+        if self.adaptive_order:
+            raise ValueError(
+                "adaptive_order is true with hop_noise; it must be false: hops cannot add fakes to answers in turns"
+            )
+        return HopFakes(noise, self.hops, randomizer)
 
 
 @dataclass(frozen=True)
@@ -152,8 +181,8 @@ class Release:
         return release
 
     @cached_property
-    def fakes(self) -> HopFakes | None:
-        """The fakes that hops add; None without hop noise. Raises ValueError where they cannot."""
+    def fakes(self) -> Fakes:
+        """The fakes that hops add. Raises ValueError where they cannot."""
         return self.conditions.fakes(self.randomizer)
 
     @property
@@ -164,15 +193,40 @@ class Release:
     @property
     def colluding(self) -> int:
         """How many users next to a victim are not counted upon."""
-        fakes = 0 if self.fakes is None else self.fakes.most  # behind its fakes a hop can hide lost reports
         # With noised counts the victims of other tiers need not be there, nor the one that is in its tier's count.
-        uncounted = 0 if self.conditions.counted_by is None else self.budgets.num_tiers
-        return self.conditions.dishonest + fakes + uncounted
+        absent = self.conditions.counted_by.victims * self.budgets.num_tiers
+        return self.conditions.dishonest + absent + self.fakes.most  # behind its fakes a hop can hide lost reports
 
     @property
     def leaves_local_deltas(self) -> bool:
         """Whether users have local deltas that the randomizer does not spend."""
         return bool((self.budgets.local_delta > 0).any()) and not self.randomizer.spends_local_delta
+
+
+def conditions_of_round(terms: RoundTerms, dishonest: int | None = None, bounds: Bounds = "all") -> RoundConditions:
+    """Returns the conditions of a round, as `certify` takes them; dishonest: in place of the manifest's."""
+    return {
+        "dishonest": terms.manifest.dishonest if dishonest is None else dishonest,
+        "bounds": bounds,
+        "adaptive_order": terms.question.sequential is not None,
+        "hop_noise": None if terms.fakes is None else terms.fakes.noise,
+        "hops": terms.num_hops,
+        "counted_by": terms.counted_by,
+    }
+
+
+def conditions_of(certificate: Certificate) -> RoundConditions:
+    """Returns the conditions of the releases of a certificate, as `certify` takes them."""
+    hop = certificate.one_honest_hop
+    stated = next((line for line in hop.assumptions if line.code is Assumption.ONE_HONEST_HOP), None) if hop else None
+    return {
+        "dishonest": certificate.dishonest,
+        "linkage": certificate.linkage,
+        "adaptive_order": any(line.code is Assumption.ADAPTIVE_ORDER for line in certificate.assumptions),
+        "hop_noise": None if stated is None else HopNoise(stated["epsilon"], stated["delta"]),
+        "hops": 1 if stated is None else stated["hops"],
+        "counted_by": certificate.counted_by,
+    }
 
 
 def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:

@@ -17,7 +17,7 @@ from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.statements import Statement, state
 
 _RELATIVE_ERROR = 64 * UNIT

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Self
 
-from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.codes import Note
+from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.histograms import MOST_SINGLE, columns_of
-from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, messages_of
+from croupier.protocol.tier_counts import BudgetPrivacy, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 Intervals = tuple[tuple[float, float], ...]
@@ -62,7 +62,7 @@ class Clamping:
 
 @dataclass(frozen=True)
 class Noised:
-    """In the tiers, budget privacy has noised how many clients used each budget (protocol.budget_privacy).
+    """In the tiers, budget privacy has noised how many clients used each budget (protocol.tier_counts).
 
     A tier of m > 0 has m + radius - Z users, Z the noise: m + radius is unbiased, with the error Z. A tier of 0 has
     between 0 and radius - Z users: radius / 2 is wrong by at most radius / 2, apart from the noise.
@@ -78,7 +78,7 @@ class Noised:
     @classmethod
     def of(cls, certificate: pb.Certificate) -> Self | None:
         """Returns the noise of a certificate's tiers; None where they are exact."""
-        privacy = privacy_of(certificate)
+        privacy = counts_of(certificate).privacy
         return None if privacy is None else cls(privacy, certificate.num_users)
 
     def users(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -97,7 +97,7 @@ class Noised:
 
 @dataclass(frozen=True)
 class Fakes:
-    """The fake reports of all hops among the reports of a round with hop noise (protocol.hop_noise).
+    """The fake reports of all hops among the reports of a round with hop noise.
 
     Attributes:
         law: of each hop's fakes.
@@ -114,12 +114,12 @@ class Fakes:
     @classmethod
     def of(cls, terms: RoundTerms, certificate: pb.Certificate) -> Self | None:
         """Returns the fakes of a round, as the commitments in its certificate state them; None without hop noise."""
-        law = terms.fake_law
-        if law is None:
+        if terms.fakes is None:
             return None
         stated = [pb.Commitment.FromString(signed.payload) for signed in certificate.commitments]
         total = sum(commitment.num_fakes for commitment in stated if commitment.lane == pb.LANE_REPORT)
-        return cls(law, terms.num_hops, total, max(certificate.fake_tickets, default=law.most))
+        law = terms.fakes.law
+        return cls(law, terms.fakes.hops, total, max(certificate.fake_tickets, default=law.most))
 
     @property
     def mean(self) -> float:

@@ -1,6 +1,6 @@
 """What noised tier counts do to estimates (docs/estimators.md, Noised tiers): errors of the counts, and what they move.
 
-How counts are noised is in `protocol.budget_privacy`; the estimate of each count is `estimates.Noised`'s.
+How counts are noised is in `protocol.tier_counts`; the estimate of each count is `estimates.Noised`'s.
 """
 
 from __future__ import annotations

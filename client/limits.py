@@ -15,7 +15,6 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from croupier.protocol.errors import LimitError
-from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.checks import MAX_LOCAL_DELTA
 from croupier.protocol.toml_file import read_toml
@@ -78,10 +77,11 @@ class Limits(BaseModel):
         allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.manifest.min_batch_size
         if self.max_local_epsilon is not None and local_epsilon > self.max_local_epsilon:
             raise _beyond("the answer would spend a local ε of", local_epsilon, "at most", self.max_local_epsilon)
-        if self.max_local_epsilon is None and terms.hop_noise is not None and local_epsilon > ACCEPTED_LOCAL_EPSILON:
+        accepted = None if terms.fakes is None else terms.fakes.accepted_local_epsilon
+        if self.max_local_epsilon is None and accepted is not None and local_epsilon > accepted:
             raise LimitError(
                 f"the answer would spend a local ε of {in_full(local_epsilon)}; with hop noise the limit is "
-                f"{ACCEPTED_LOCAL_EPSILON:g} unless you set your own ('croupier limits --max-local-epsilon'): if no "
+                f"{accepted:g} unless you set your own ('croupier limits --max-local-epsilon'): if no "
                 "hop is honest, only your own noise protects you; nothing was sent"
             )
         if terms.local_delta > self.max_local_delta:

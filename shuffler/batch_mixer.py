@@ -102,7 +102,7 @@ class BatchMixer:
             )
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             NoiseLedger(tx.connection).leave(terms.round_id)
-            if terms.fake_law is not None:
+            if terms.fakes is not None:
                 self._fakes.delete(tx, terms.round_id)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 

@@ -1,6 +1,6 @@
 """The fake reports that a hop adds to a batch: drawn, sealed as clients seal theirs, and given tickets.
 
-Which numbers are drawn is left to `shuffler.fakes`. The fakes of a round are drawn once: they and their blinds are
+Which numbers are drawn is left to `runtime.noise`. The fakes of a round are drawn once: they and their blinds are
 durable before the accountant is asked for their tickets, which shows how many they are. They are kept until the batch
 in which they are hidden is durable, encrypted with a key that is derived from the round's private key. The accountant
 evaluates blinded messages, so that it cannot tell a fake's ticket from a client's.
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import HOP_RELEASE
 from croupier.protocol.errors import Code, Refusal, TicketError
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import onion_of
@@ -33,11 +33,11 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.voprf import random_scalar
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
+from croupier.runtime.noise import draw_fakes
 from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
-from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import ChainPosition
 
@@ -60,8 +60,8 @@ class FakeReports:
         Raises:
             Refusal: see `make`.
         """
-        if terms.fake_law is not None and terms.fake_law.is_paired:
-            self._made[terms.round_id] = await self._make(terms, terms.fake_law)
+        if terms.fakes is not None and terms.fakes.law.is_paired:
+            self._made[terms.round_id] = await self._make(terms, terms.fakes.law)
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory the fakes that were made early."""
@@ -74,10 +74,10 @@ class FakeReports:
             Refusal: the accountant gives no tickets, or its answer does not verify under the key of the manifest; or
                 the round has ended here.
         """
-        if terms.fake_law is None:
+        if terms.fakes is None:
             return []
         made = self._made.pop(terms.round_id, None)
-        return await self._make(terms, terms.fake_law) if made is None else made
+        return await self._make(terms, terms.fakes.law) if made is None else made
 
     async def _make(self, terms: RoundTerms, law: FakeLaw) -> list[bytes]:
         drawn = await self._drawn(terms, law)

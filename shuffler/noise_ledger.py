@@ -58,7 +58,7 @@ class NoiseLedger:
             Refusal: BAD_MANIFEST if the rounds would come to more than the limit, or if the round has no hop noise and
                 the limit allows no such round.
         """
-        if limit is not None and limit.hop_noise_only and terms.hop_noise is None:
+        if limit is not None and limit.hop_noise_only and terms.fakes is None:
             raise Refusal(
                 Code.BAD_MANIFEST,
                 "the round has no hop noise; this hop's noise_limit has hop_noise_only = true, so it signs only rounds "
@@ -67,7 +67,7 @@ class NoiseLedger:
         known = self._db.execute(sa.select(_entries.c.round_id).where(_entries.c.round_id == terms.round_id)).first()
         if known is not None:
             return
-        epsilon, delta = _cost(terms)
+        epsilon, delta = terms.shown_of_one
         spent = self.spent()
         if limit is not None:
             for name, requested, before, most in (
@@ -115,12 +115,6 @@ def kept_noise(connection: sa.Connection, limit: NoiseLimit | None) -> rpc.Noise
     """Returns what a hop's ledger comes to, and its limit, without a change of its store; 0 where it has no ledger."""
     has_ledger = sa.inspect(connection).has_table(_entries.name)
     return NoiseLedger(connection).stated(limit) if has_ledger else rpc.NoiseSpent()
-
-
-def _cost(terms: RoundTerms) -> tuple[float, float]:
-    if terms.hop_noise is not None:
-        return terms.hop_noise.epsilon, terms.hop_noise.delta
-    return terms.budget_grid[-1], terms.local_delta
 
 
 def _written(value: float) -> Decimal:

@@ -18,7 +18,7 @@ import numpy as np
 from croupier.accountant.attacks.event_tests import AlikeReports, Target
 from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.numerics.binomial import Floats, binomial_pmf
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 
 _MARGIN = 1e-9
 """Far above the relative error of a probability, and of a sum of MAX_OUTCOMES of them."""

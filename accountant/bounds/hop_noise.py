@@ -18,7 +18,7 @@ from croupier.accountant.numerics.inversion import Inverse
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.statements import Statement, state
 
 _RELATIVE_ERROR = 64 * UNIT

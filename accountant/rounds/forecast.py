@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.rounds.round_certificate import reserved
-from croupier.accountant.rounds.round_guarantee import certify_into
+from croupier.accountant.rounds.round_guarantee import certify_into, fakes_of_round
 from croupier.accountant.spending import Entry
 from croupier.accountant.victims import MAX_EXACT_TIERS
 from croupier.protocol.codes import RefusalReason
@@ -180,11 +179,11 @@ def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
 
     With budget privacy: with noise that takes away as many people as on average.
     """
-    lost = 0 if terms.budget_privacy is None else terms.budget_privacy.radius
+    left_out = terms.counted_by.radius
     for mixture in mixtures(terms, num_people):
         if len(mixture) == 1:
             message = pb.Certificate(delta=terms.manifest.delta, dishonest=terms.manifest.dishonest)
-            certify_into(message, terms, [(budget, max(0, count - lost)) for budget, count in mixture])
+            certify_into(message, terms, [(budget, max(0, count - left_out)) for budget, count in mixture])
             if not message.refusals:
                 return True
     return False
@@ -192,9 +191,7 @@ def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
 
 def _least_counted(terms: RoundTerms, mixture: Mixture, num_people: int) -> Mixture:
     """Returns as few of a mixture's people as budget privacy can count; all of them without it."""
-    if terms.budget_privacy is None:
-        return mixture
-    most, worst = terms.budget_privacy.most_uncounted, mixture in _worst(terms, num_people)
+    most, worst = terms.counted_by.most_uncounted, mixture in _worst(terms, num_people)
     uncounted = most * len(terms.budget_grid) if worst else most
     return tuple((budget, max(0, count - uncounted)) for budget, count in mixture)
 
@@ -233,11 +230,9 @@ def _outcome(
         refusals += tuple(told)
     delta = terms.question.mechanism.budget_delta
     alike = mixture if not any_mixture else ((terms.budget_grid[0], num_reports),)  # nothing is noisier
-    fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=sequential)
-    variance = 0.0 if fakes is None else fakes.variance
     people = Budgets.from_tiers([(epsilon, count, delta) for epsilon, count in alike])
     try:
-        error = standard_error(people, randomizer, variance)
+        error = standard_error(people, randomizer, fakes_of_round(terms).variance)
     except ValueError:
         error = None
     return Outcome(() if any_mixture else mixture, message.epsilon, error, refusals, remaining, tuple(entries))

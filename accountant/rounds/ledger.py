@@ -55,7 +55,7 @@ _series = sa.Table(
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("series", sa.String, nullable=False),
 )
-_budget_privacy = sa.Table(
+_budget_costs = sa.Table(
     "ledger_budget_privacy",
     _metadata,
     sa.Column("round_id", sa.String, primary_key=True),
@@ -152,20 +152,20 @@ class Ledger:
 
         Both are 0 for a round that offers one budget only, and so tells nothing. The same round again changes nothing.
         """
-        if round_id not in self.budget_privacy():
-            self._connection.execute(sa.insert(_budget_privacy).values(round_id=round_id, epsilon=epsilon, delta=delta))
+        if round_id not in self.budget_costs():
+            self._connection.execute(sa.insert(_budget_costs).values(round_id=round_id, epsilon=epsilon, delta=delta))
 
     def budgets_told(self, without: Collection[RoundId] = ()) -> BudgetsTold:
         """Returns what the certificates of all rounds, or of all but these, tell of one person's budget."""
-        known = {round_id: cost for round_id, cost in self.budget_privacy().items() if round_id not in without}
+        known = {round_id: cost for round_id, cost in self.budget_costs().items() if round_id not in without}
         costs = [cost for cost in known.values() if any(cost)]
         epsilon, delta = (sum_as_decimals(cost[at] for cost in costs) for at in (0, 1))
         exact = len(self.disclosed_rounds() - known.keys() - {*without})
         return BudgetsTold(epsilon, delta, len(costs), exact)
 
-    def budget_privacy(self) -> dict[RoundId, tuple[float, float]]:
+    def budget_costs(self) -> dict[RoundId, tuple[float, float]]:
         """Returns the epsilon and delta of `tell_budgets`, of every round that has them."""
-        rows = self._connection.execute(sa.select(_budget_privacy)).all()
+        rows = self._connection.execute(sa.select(_budget_costs)).all()
         return {row.round_id: (row.epsilon, row.delta) for row in rows}
 
     def disclosed_rounds(self) -> set[RoundId]:

@@ -60,7 +60,7 @@ def entries_of(
         if with_profiles:
             local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
             profile = local or profile
-        count = budget.count - (certificate.budget_privacy is not None)  # without the victim that was added
+        count = budget.count - certificate.counted_by.victims  # without the victim that was added
         of_tier = budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta
         series = "" if certificate.series is None else certificate.series.name
         entries.append(Entry(*of_tier, profile, series))

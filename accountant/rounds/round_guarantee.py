@@ -6,31 +6,40 @@ The bounds are `accountant.certify`'s. Here the manifest's policy is applied, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from croupier.accountant.bounds.exact_binary import shown_alone
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.guarantees import Grade, Guarantee
+from croupier.accountant.hop_fakes import Fakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import difference
-from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import Profile
+from croupier.accountant.release import SettledConditions, conditions_of_round
 from croupier.accountant.rounds.round_entries import entries_of, keeps_profiles
 from croupier.accountant.spending import Entry
-from croupier.protocol.budget_privacy import privacy_message
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
+from croupier.protocol.tier_counts import EXACT
 from croupier.protocol.v1 import messages_pb2 as pb
 
+Certify = Callable[..., Certificate]
+"""`certify` with the terms of a round."""
 SEARCHES_DIFFER = 1 + 1e-6
 """A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
 SHARPER_SECONDS = 10.0
 """A time limit, because a round waits for its certificate; tiers that are not finished then keep the blanket bound."""
+
+
+def fakes_of_round(terms: RoundTerms) -> Fakes:
+    """Returns the fakes that hops add to the reports of a round."""
+    return SettledConditions.of(conditions_of_round(terms)).fakes(randomizer_of(terms.question.mechanism))
 
 
 def certify_into(
@@ -44,42 +53,25 @@ def certify_into(
 
     The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
     """
-    manifest, dishonest, privacy = terms.manifest, message.dishonest, terms.budget_privacy
-    randomizer = randomizer_of(terms.question.mechanism)
+    manifest = terms.manifest
+    conditions = conditions_of_round(terms, message.dishonest, "blanket" if as_forecast else "all")
+    randomizer, rounds = randomizer_of(terms.question.mechanism), terms.permanent or 1
+    certified = partial(certify, randomizer=randomizer, delta=manifest.delta, rounds=rounds, **conditions)
     message.schema, message.randomizer = SCHEMA, randomizer.name
-    if privacy is not None:  # a victim of every budget of the grid
-        message.budget_privacy.CopyFrom(privacy_message(privacy))
-        message.most_uncounted, counted = privacy.most_uncounted, dict(budgets)
-        budgets = [(budget, counted.get(budget, 0) + 1) for budget in terms.budget_grid]
+    budgets = terms.counted_by.certified(budgets, terms.budget_grid)
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
     )
-    adaptive_order = terms.question.sequential is not None
-    certificate = certify(
-        multiset,
-        randomizer,
-        delta=manifest.delta,
-        dishonest=dishonest,
-        adaptive_order=adaptive_order,
-        bounds="blanket" if as_forecast else "all",
-        seconds=SHARPER_SECONDS,
-        attack=not as_forecast,
-        hop_noise=terms.hop_noise,
-        hops=terms.num_hops,
-        rounds=terms.permanent or 1,
-        counted_by=privacy,
-    )
+    certificate = certified(multiset, seconds=SHARPER_SECONDS, attack=not as_forecast)
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=keeps_profiles(terms))
     assumptions = certificate.assumptions
-    if message.unknown_budgets and privacy is not None:  # a victim of any budget is certified, and helps nobody
+    if message.unknown_budgets and terms.counted_by.victims:  # a victim of any budget is certified, and helps nobody
         message.unknown_budget_epsilon = message.epsilon
     elif message.unknown_budgets:
-        entries, more = _unknown_budgets_into(
-            message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
-        )
+        entries, more = _unknown_budgets_into(message, terms, multiset, randomizer, entries, certified)
         assumptions = tuple(dict.fromkeys([*assumptions, *more]))  # with hop noise each may rest on another bound
-    hop = _one_honest_hop_into(message, terms, assumptions)
+    hop = _one_honest_hop_into(message, terms, assumptions, certified)
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -114,7 +106,10 @@ def certify_into(
 
 
 def _one_honest_hop_into(
-    message: pb.Certificate, terms: RoundTerms, assumptions: Sequence[Statement[Assumption]]
+    message: pb.Certificate,
+    terms: RoundTerms,
+    assumptions: Sequence[Statement[Assumption]],
+    certified: Certify,
 ) -> Guarantee | None:
     """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
 
@@ -122,20 +117,12 @@ def _one_honest_hop_into(
     too, because a dishonest accountant can leave out a budget that was used. Where reports are kept for several waves
     and no hop adds noise, that is the largest local budget.
     """
-    if terms.hop_noise is None:
+    if terms.fakes is None:
         if terms.permanent is not None:
             message.epsilon = max(message.epsilon, terms.budget_grid[-1])
         return None
     largest = Budgets.from_tiers([(terms.budget_grid[-1], 1, 0.0)])
-    alone = certify(
-        largest,
-        randomizer_of(terms.question.mechanism),
-        delta=terms.manifest.delta,
-        attack=False,
-        hop_noise=terms.hop_noise,
-        hops=terms.num_hops,
-        rounds=terms.permanent or 1,
-    )
+    alone = certified(largest, attack=False, counted_by=EXACT)
     message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
     if _rests_on_shuffle(assumptions):
         return None
@@ -170,7 +157,7 @@ def _unknown_budgets_into(
     known: Budgets,
     randomizer: Randomizer,
     entries: Sequence[Entry],
-    bounds: Bounds,
+    certified: Certify,
 ) -> tuple[list[Entry], tuple[Statement[Assumption], ...]]:
     """Writes the guarantee for clients whose budget is not known into a certificate.
 
@@ -189,18 +176,7 @@ def _unknown_budgets_into(
     assumptions: tuple[Statement[Assumption], ...] = ()
     if grid[-1] not in used:  # else its users have been certified, with one helper fewer
         around = Budgets.from_tiers([*known.tiers, (grid[-1], 1, terms.question.mechanism.budget_delta)])
-        certificate = certify(
-            around,
-            randomizer,
-            delta=terms.manifest.delta,
-            dishonest=message.dishonest,
-            adaptive_order=terms.question.sequential is not None,
-            bounds=bounds,
-            hop_noise=terms.hop_noise,
-            hops=terms.num_hops,
-            rounds=terms.permanent or 1,
-            seconds=SHARPER_SECONDS,
-        )
+        certificate = certified(around, seconds=SHARPER_SECONDS)
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=keeps_profiles(terms))
         assumptions = certificate.assumptions
         others, largest = list(entries), replace(extra, count=message.unknown_budgets)
@@ -259,7 +235,7 @@ def _assumptions(
 
 
 def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
-    stated, added = certificate.to_message(), certificate.budget_privacy is not None
+    stated, victims = certificate.to_message(), certificate.counted_by.victims
     stated.num_users = message.num_users or stated.num_users  # of whom some are not counted
     del stated.tiers[:]
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
@@ -268,7 +244,7 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
         stated.tiers.add(
             local_epsilon=tier.local_epsilon,
             local_delta=tier.local_delta,
-            count=tier.count - added,  # without the victim
+            count=tier.count - victims,
             epsilon=group.epsilon,
             delta=group.delta,
         )

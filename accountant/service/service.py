@@ -217,7 +217,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 Ledger(tx.connection).disclose(terms.round_id)
                 if len(terms.budget_grid) == 1:
                     Ledger(tx.connection).tell_budgets(terms.round_id, 0.0, 0.0)
-                elif (privacy := terms.budget_privacy) is not None:
+                elif (privacy := terms.counted_by.privacy) is not None:
                     Ledger(tx.connection).tell_budgets(terms.round_id, privacy.epsilon, privacy.delta)
             if certificate.granted:
                 Ledger(tx.connection).enter(

@@ -110,7 +110,7 @@ class TicketDesk:
                 for more tickets than the hop can have), WRONG_STATE (the batch has been handed over, or the round is
                 over).
         """
-        if terms.fake_law is None:
+        if terms.fakes is None:
             raise Refusal(Code.BAD_REQUEST, "the round has no hop noise")
         messages = unpack(blinded, BLINDED_BYTES)
         if len(messages) > MAX_PER_BATCH or len(set(messages)) < len(messages) or not are_blinded(blinded):
@@ -118,7 +118,7 @@ class TicketDesk:
                 Code.BAD_REQUEST,
                 f"{len(messages)} messages; they must be at most {MAX_PER_BATCH} different blinded messages",
             )
-        place, most = terms.services.index(hop) + 1, terms.fake_law.most
+        place, most = terms.services.index(hop) + 1, terms.fakes.law.most
         part = f"{place}-{hashlib.sha256(blinded).hexdigest()}"
 
         def count(tx: Transaction) -> None:
@@ -144,7 +144,7 @@ class TicketDesk:
 
     async def fake_tickets(self, terms: RoundTerms) -> list[int]:
         """Returns how many tickets for fake reports each hop was given, in hop order; empty without hop noise."""
-        if terms.fake_law is None:
+        if terms.fakes is None:
             return []
         return await self._store.run(StoreStep.READ_FAKE_TICKETS, lambda tx: _fake_tickets(tx, terms))
 

@@ -23,7 +23,7 @@ def noised(tx: Transaction, terms: RoundTerms, exact: BudgetsFound) -> BudgetsFo
     after a crash, returns them and draws nothing. The noise is kept nowhere, because it would show the exact counts.
     Without budget privacy it returns the exact counts.
     """
-    privacy = terms.budget_privacy
+    privacy = terms.counted_by.privacy
     if privacy is None:
         return exact
     kept = tx.document(terms.round_id, DocumentKind.TIER_COUNTS)

@@ -12,7 +12,7 @@ import typer
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.cli.console import MATHEMATICS, Json, note, plain_errors, progress_bar, show
 from croupier.cli.mechanism_options import (
-    HopNoiseOptions,
+    HopsOptions,
     ObserverOptions,
     PlannedRandomizerOptions,
     RandomizerOptions,
@@ -85,11 +85,11 @@ class TargetOptions:
         float | None, typer.Option(help="Certify delta at this central epsilon, at least 0; this or --delta.")
     ] = None
 
-    def delta_beside(self, noise: HopNoiseOptions) -> float | None:
+    def delta_beside(self, noise: HopsOptions) -> float | None:
         """Returns the delta to certify at; None where epsilon is given. Raises ValueError if neither is given."""
         if self.delta is not None or self.epsilon is not None:
             return self.delta
-        if noise.hop_noise is None:
+        if not noise.is_given:
             raise ValueError(
                 f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
             )
@@ -103,7 +103,7 @@ def certify(
     randomizer: RandomizerOptions,
     target: TargetOptions,
     setting: SettingOptions,
-    noise: HopNoiseOptions,
+    noise: HopsOptions,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
@@ -126,14 +126,10 @@ def certify(
                 family,
                 delta=delta,
                 epsilon=target.epsilon,
-                dishonest=setting.dishonest,
-                linkage=check_linkage(setting.linkage),
                 rounds=setting.rounds,
                 compare_all=compare,
-                bounds=check_bounds(bounds),
-                hop_noise=noise.build(delta, setting.rounds),
-                hops=noise.hops,
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
+                **noise.conditions(setting, delta) | {"bounds": check_bounds(bounds)},
             )
         document = result.to_json(steps=explain)
         show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
@@ -204,7 +200,7 @@ def curve(
     *,
     randomizer: RandomizerOptions,
     setting: SettingOptions,
-    noise: HopNoiseOptions,
+    noise: HopsOptions,
     out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
         "curve.png"
     ),
@@ -223,11 +219,8 @@ def curve(
         profile = accountant.privacy_profile(
             _read_budgets(budgets, family),
             family,
-            dishonest=setting.dishonest,
-            linkage=check_linkage(setting.linkage),
             rounds=setting.rounds,
-            hop_noise=noise.build(),
-            hops=noise.hops,
+            **noise.conditions(setting),
         )
         # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
         certified = {point.certificate.delta: point.certificate for point in profile.points}
@@ -295,7 +288,7 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="The central epsilon to stay below, over all rounds.")] = None,
     delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
     setting: SettingOptions,
-    noise: HopNoiseOptions,
+    noise: HopsOptions,
     accuracy: ErrorOptions,
     as_json: Json = False,
 ) -> None:
@@ -307,17 +300,18 @@ def plan(
     """
     with plain_errors():
         from croupier import accountant
-        from croupier.accountant.hop_fakes import HopFakes
         from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
+        from croupier.accountant.recertification import fakes_of
         from croupier.show.certificate_tables import certificate_table
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line
 
         accuracy.check()
+        conditions = noise.conditions(setting, delta)
         is_open = accuracy.error is None and randomizer.is_open
         family = BinaryRandomizedResponse() if is_open else accuracy.randomizer(randomizer)  # all candidates are pure
         if accuracy.error is not None:
-            if noise.hop_noise is not None or noise.hop_noise_delta is not None:
+            if noise.is_given:
                 raise ValueError("--hop-noise is given with --error; give --users or --budgets in place of --error")
             shape = None if budgets is None else _read_budgets(budgets, family)
             answer, lines = planned_for_error(
@@ -344,10 +338,7 @@ def plan(
                 num_users=users,
                 budgets=shape,
                 rounds=setting.rounds,
-                dishonest=setting.dishonest,
-                linkage=check_linkage(setting.linkage),
-                hop_noise=noise.build(delta, setting.rounds),
-                hops=noise.hops,
+                **conditions,
                 progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
             )
         document = plan_json(planned)
@@ -355,9 +346,7 @@ def plan(
         both = (
             [f"for a mean with these budgets: {'; '.join(map(str, planned.for_a_mean))}"] if planned.for_a_mean else []
         )
-        law = noise.build(delta, setting.rounds)
         chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
-        fakes = HopFakes.of(law, noise.hops, chosen, "separate", adaptive_order=False)
-        both += [line] if (line := halving_line(planned.budgets, chosen, fakes)) else []
+        both += [line] if (line := halving_line(planned.budgets, chosen, fakes_of(certified, chosen))) else []
         notes = note_lines(document["certificate"]["notes"])
         show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,7 @@ from croupier.cli.console import (
     progress_of,
     show,
 )
+from croupier.cli.mechanism_options import HopNoiseOption
 from croupier.cli.option_groups import with_option_groups
 from croupier.cli.web import serve_page
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS
@@ -78,6 +79,7 @@ class AskedFile:
 
 def demo(
     asked: AskedFile,
+    noise: HopNoiseOption,
     budgets: Annotated[
         str | None,
         typer.Option(
@@ -86,13 +88,6 @@ def demo(
         ),
     ] = None,
     hops: Hops = 2,
-    hop_noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees in each round, 0.001 to "
-            "20; none: no fakes. Not for means by laplace."
-        ),
-    ] = None,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
     plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF); its directory is made.")] = Path(
         "out/demo.png"
@@ -134,11 +129,11 @@ def demo(
         plan = plan_demo(
             file,
             questions,
-            parse_budget_groups(budgets or (GSPA_BUDGETS if hop_noise is None else HOP_NOISE_BUDGETS)),
+            parse_budget_groups(budgets or (HOP_NOISE_BUDGETS if noise.is_given else GSPA_BUDGETS)),
             group_by=asked.group_by,
             delta=delta,
             clamp=asked.clamp,
-            hop_noise=hop_noise,
+            **asdict(noise),
         )
         if file.assumed:
             note(file.assumed)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from croupier.show.forecasts import ForecastView
 
 EXACT_COUNTS = (
-    "the certificate of this round counts exactly how many people used each budget (budget_privacy 0): the first "
+    "the certificate of this round counts exactly how many people used each budget (--budget-privacy 0): the first "
     "shuffler can read one person's budget from it, by losing what others have sent, and everybody can see that a rare "
     "budget was used. --budget-privacy 1 hides that, and leaves out about 27 people of every budget"
 )
@@ -48,14 +48,13 @@ class ForecastOptions:
             ValueError: the terms cannot be, or the round cannot be granted.
         """
         from croupier.operator.forecasts import fit
-        from croupier.operator.round_settings import budget_privacy_of
 
         if not 0 <= self.expected < 2**31:
             raise ValueError(f"expected is {self.expected}; it must be in 0..{2**31 - 1}")
         fitted = fit(settings, deployment, at_risk=self.at_risk, expected=self.expected)
         if fitted.warning:
             note(fitted.warning)
-        if len(fitted.settings.budget_grid) > 1 and budget_privacy_of(fitted.settings) is None:
+        if len(fitted.settings.budget_grid) > 1 and not fitted.settings.counted_by.most_uncounted:
             note(EXACT_COUNTS)
         return fitted
 

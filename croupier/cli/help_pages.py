@@ -19,7 +19,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Privacy": (
         *("grid", "budgets", "delta", "epsilon", "epsilon_max", "epsilon_limit", "dishonest", "linkage", "rounds"),
-        *("budget_privacy", "budget_privacy_delta"),
     ),
     "Hops and their fake reports": ("hops", "hop_noise", "hop_noise_delta"),
     "People and time": (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.accountant.ranges import DEFAULT_DELTA, check_linkage
 from croupier.protocol.mechanisms import KINDS_WITH_FAKES, MECHANISMS
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
-    from croupier.protocol.hop_noise import HopNoise
+    from croupier.accountant.release import Conditions
 
 
 @dataclass(frozen=True)
@@ -82,36 +82,55 @@ class SettingOptions(ObserverOptions):
 
 
 @dataclass(frozen=True)
-class HopNoiseOptions:
-    """The fake reports that every hop adds."""
+class HopNoiseOption:
+    """The fake reports that every hop adds, at the default delta."""
 
     hop_noise: Annotated[
         float | None,
         typer.Option(
-            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            f"({', '.join(KINDS_WITH_FAKES)}); none: no fakes."
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees in each round, 0.001 to "
+            f"20 ({', '.join(KINDS_WITH_FAKES)}; clients refuse local epsilons above 8 unless their own limit "
+            "allows it); none: no fakes.",
         ),
     ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether hops add fakes."""
+        return self.hop_noise is not None
+
+
+@dataclass(frozen=True)
+class HopNoiseOptions(HopNoiseOption):
+    """The fake reports that every hop adds."""
+
     hop_noise_delta: Annotated[
         float | None,
-        typer.Option(help="The delta of the fakes of a round; default: a round's share of --delta, or 1e-6."),
+        typer.Option(help="The delta of the fakes of a round; default: a round's share of --delta, which is the most."),
     ] = None
+
+
+@dataclass(frozen=True)
+class HopsOptions(HopNoiseOptions):
+    """The hops of a certificate, and the fake reports that each adds."""
+
     hops: Annotated[int, typer.Option(help="How many hops add fakes, at least 1.")] = 2
 
-    def build(self, delta: float | None = None, rounds: int = 1) -> HopNoise | None:
-        """Returns the hop noise of each of these rounds, which have this delta together; None without hop noise.
+    def conditions(self, setting: SettingOptions, delta: float | None = None) -> Conditions:
+        """Returns the conditions of each round of a setting, which have this delta together, as `certify` takes them.
 
         Raises:
             ValueError: an epsilon or a delta outside its range, or a delta without an epsilon.
         """
         from croupier.protocol.hop_noise import HopNoise
 
-        if self.hop_noise is None:
-            if self.hop_noise_delta is not None:
-                raise ValueError("--hop-noise-delta is given without --hop-noise; give its epsilon, too")
-            return None
-        share = DEFAULT_DELTA if delta is None else delta / max(rounds, 1)
-        return HopNoise(self.hop_noise, share if self.hop_noise_delta is None else self.hop_noise_delta)
+        share = DEFAULT_DELTA if delta is None else delta / max(setting.rounds, 1)
+        return {
+            "dishonest": setting.dishonest,
+            "linkage": check_linkage(setting.linkage),
+            "hop_noise": HopNoise.chosen(self.hop_noise, self.hop_noise_delta, share),
+            "hops": self.hops,
+        }
 
 
 def randomizer_of(

@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.cli.mechanism_options import HopNoiseOptions
 from croupier.protocol.kinds import check_new, split_name
-from croupier.protocol.mechanisms import (
-    KINDS_WITH_FAKES,
-    MECHANISMS,
-    mechanism_from,
-    parameter_types,
-    parameters_in,
-)
+from croupier.protocol.mechanisms import MECHANISMS, mechanism_from, parameter_types, parameters_in
 from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.names import PublicKey
 
@@ -175,11 +170,12 @@ class CertificateOptions:
         typer.Option(
             help="The epsilon with which the counts in a certificate hide one person's budget, 0.001 to 20; 0: they "
             "are exact. Default: 1 if --min-batch-size is at least four times the people that such counts leave out, "
-            "else 0."
+            "else 0.",
+            rich_help_panel="Privacy",
         ),
     ] = None
     budget_privacy_delta: Annotated[
-        float | None, typer.Option(help="The delta of --budget-privacy; default: 1e-6.")
+        float | None, typer.Option(help="The delta of --budget-privacy; default: 1e-6.", rich_help_panel="Privacy")
     ] = None
 
     def budgets(self) -> tuple[tuple[float, ...], dict[float, float]]:
@@ -237,23 +233,6 @@ class EncryptionOptions:
         return key.public
 
 
-@dataclass(frozen=True)
-class HopNoiseOptions:
-    """The fake reports that every hop adds."""
-
-    hop_noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            f"({', '.join(KINDS_WITH_FAKES)}; clients refuse local epsilons above 8 unless their own limit allows it); "
-            "none: no fakes."
-        ),
-    ] = None
-    hop_noise_delta: Annotated[
-        float | None, typer.Option(help="The delta of the fakes, at most --delta; default: --delta.")
-    ] = None
-
-
 def settings_of(
     name: str,
     wording: WordingOptions,
@@ -282,23 +261,17 @@ def settings_of(
         if not 0 <= number < 2**31:
             raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
     budgets, limits = certificate.budgets()
+    given = asdict(certificate) | asdict(batch) | asdict(noise)
+    del given["grid"], given["short_batch"]
     return RoundSettings(
         question.question(name, wording.wordings()),
         budgets,
-        delta=certificate.delta,
-        epsilon_max=certificate.epsilon_max,
         epsilon_max_of=limits,
-        dishonest=certificate.dishonest,
-        min_batch_size=batch.min_batch_size,
-        max_batch_size=batch.max_batch_size,
         short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
         hpke_suite=_one_of("suite", encryption.suite, SUITES),
         collector_public_key=PublicKey(encryption.collector_key()),
         close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
-        hop_noise=noise.hop_noise,
-        hop_noise_delta=noise.hop_noise_delta,
-        budget_privacy=certificate.budget_privacy,
-        budget_privacy_delta=certificate.budget_privacy_delta,
+        **given,
     )
 
 

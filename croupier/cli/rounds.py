@@ -25,13 +25,13 @@ from croupier.cli.console import (
     show,
 )
 from croupier.cli.forecasts import ForecastOptions, deployment_in, fitted_json, forecasts_of
+from croupier.cli.mechanism_options import HopNoiseOptions
 from croupier.cli.option_groups import with_option_groups
 from croupier.cli.proposals import proposal_approve
 from croupier.cli.round_options import (
     BatchOptions,
     CertificateOptions,
     EncryptionOptions,
-    HopNoiseOptions,
     QuestionOptions,
     WordingOptions,
     settings_of,

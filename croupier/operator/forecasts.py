@@ -15,7 +15,7 @@ from croupier.accountant.rounds.account import Account, answer
 from croupier.accountant.rounds.forecast import always_granted, could_be_granted, forecast
 from croupier.net.retrying import retrying
 from croupier.operator.operator import Operator
-from croupier.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
+from croupier.operator.round_settings import RoundSettings, check_settings
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
@@ -62,7 +62,7 @@ class Fitted:
         most = "no budget" if self.largest is None else f"{self.largest:g} is the largest local ε that"
         most += f" can be offered to {people:,} people without that risk"
         asked = replace(self.settings, budget_grid=(*self.settings.budget_grid, *self.left_out))
-        if budget_privacy_of(asked) is not None:
+        if asked.counted_by.most_uncounted:
             most += ", while the counts in its certificate hide people's budgets (--budget-privacy 0: they do not)"
         if self.left_out:
             budgets = " and ".join(f"{budget:g}" for budget in self.left_out)
@@ -163,10 +163,10 @@ def _largest(safe: Callable[[float], bool], most: float) -> float | None:
 def _refusal(settings: RoundSettings, deployment: Deployment | None, people: int = 0) -> str:
     people = people or settings.min_batch_size
     best = forecast(check_settings(settings, deployment), people).best
-    noised, exact = budget_privacy_of(settings), ""
-    if noised is not None:
+    uncounted, exact = settings.counted_by.most_uncounted, ""
+    if uncounted:
         exact = (
-            f", or --budget-privacy 0: the counts that hide people's budgets leave out up to {noised.most_uncounted:,} "
+            f", or --budget-privacy 0: the counts that hide people's budgets leave out up to {uncounted:,} "
             "people of every budget"
         )
     return (

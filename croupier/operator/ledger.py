@@ -49,12 +49,6 @@ class _Round(BaseModel):
     unknown: bool = False
 
 
-class _BudgetPrivacy(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    epsilon: float
-    delta: float
-
-
 class _Study(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
     study_id: str
@@ -81,7 +75,7 @@ class _Backup(BaseModel):
     deployment: str
     rounds: tuple[_Round, ...]
     shown: tuple[str, ...] = ()
-    budget_privacy: dict[str, _BudgetPrivacy] = {}
+    budget_costs: dict[str, tuple[float, float]] = {}
     studies: tuple[_Study, ...] = ()
     study_rounds: tuple[_StudyRound, ...] = ()
 
@@ -115,10 +109,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
             for round_id, digest, entries in entered
         ]
         shown = sorted(ledger.disclosed_rounds())
-        budget_privacy = {
-            round_id: {"epsilon": epsilon, "delta": delta}
-            for round_id, (epsilon, delta) in sorted(ledger.budget_privacy().items())
-        }
+        budget_costs = dict(sorted(ledger.budget_costs().items()))
         has_studies = sa.inspect(connection).has_table(STUDIES.name)
         studies, study_rounds = StudyRows(connection).studies() if has_studies else ([], [])
     if file.exists():
@@ -130,7 +121,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
         "deployment": name,
         "rounds": rounds,
         "shown": shown,
-        "budget_privacy": budget_privacy,
+        "budget_costs": budget_costs,
         "studies": [_Study(**study).model_dump(mode="json") for study in studies],
         "study_rounds": [_StudyRound(**study_round).model_dump(mode="json") for study_round in study_rounds],
     }
@@ -183,8 +174,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
             )
             StudyRows(connection).restore_studies(studies, study_rounds)
             RoundRows(connection).begin_ledger()
-            for round_id, cost in backup.budget_privacy.items():
-                ledger.tell_budgets(RoundId(round_id), cost.epsilon, cost.delta)
+            for round_id, cost in backup.budget_costs.items():
+                ledger.tell_budgets(RoundId(round_id), *cost)
             return len(ledger.entered())
     finally:
         database.close()

@@ -9,20 +9,15 @@ from typing import Literal
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.protocol.approvals import proposal_to_open
-from croupier.protocol.budget_privacy import (
-    DEFAULT_BUDGET_DELTA,
-    DEFAULT_BUDGET_EPSILON,
-    LEAST_PEOPLE,
-    BudgetPrivacy,
-    privacy_message,
-)
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Refusal
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey
+from croupier.protocol.tier_counts import TierCounts, chosen_counts
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
@@ -56,7 +51,7 @@ class RoundSettings:
         hop_noise_delta: its delta; None: `delta`.
         budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
             there are several budgets and `min_batch_size` is at least `LEAST_PEOPLE` times the number of people that
-            such counts leave out; else 0. See `budget_privacy_of`.
+            such counts leave out; else 0. See `protocol.tier_counts.chosen_counts`.
         budget_privacy_delta: its delta; None: 1e-6.
     """
 
@@ -77,6 +72,12 @@ class RoundSettings:
     hop_noise_delta: float | None = None
     budget_privacy: float | None = None
     budget_privacy_delta: float | None = None
+
+    @property
+    def counted_by(self) -> TierCounts:
+        """How the people of each budget are counted."""
+        chosen = self.budget_privacy, self.budget_privacy_delta
+        return chosen_counts(*chosen, len(self.budget_grid), self.min_batch_size)
 
 
 def check_settings(
@@ -142,7 +143,8 @@ def with_keys(terms: pb.Manifest, keys: Mapping[str, pb.RoundKeys], chain: Seque
 def terms_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment | None) -> pb.Manifest:
     """Returns the manifest of a round without the keys of services."""
     limit = deployment.privacy_limit if deployment else None
-    return pb.Manifest(
+    noise = HopNoise.chosen(settings.hop_noise, settings.hop_noise_delta, settings.delta)
+    manifest = pb.Manifest(
         protocol_version=PROTOCOL_VERSION,
         deployment=deployment.name if deployment else "any",
         round_id=round_id,
@@ -166,38 +168,7 @@ def terms_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment 
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
-        hop_noise=_hop_noise(settings),
-        budget_privacy=None if (privacy := budget_privacy_of(settings)) is None else privacy_message(privacy),
+        hop_noise=None if noise is None else pb.HopNoise(epsilon=noise.epsilon, delta=noise.delta),
     )
-
-
-def budget_privacy_of(settings: RoundSettings) -> BudgetPrivacy | None:
-    """Returns how well the tier counts of a round hide one person's budget; None where they are exact.
-
-    By default they are noised where the people that they leave out are few among the smallest batch. In a smaller round
-    nearly nobody would be counted, and the round be refused.
-
-    Raises:
-        ValueError: epsilon or delta is out of range, or a delta is given for exact counts.
-    """
-    epsilon, delta = settings.budget_privacy, settings.budget_privacy_delta
-    if epsilon == 0:
-        if delta is not None:
-            raise ValueError(f"budget_privacy_delta is {delta:g} with budget_privacy 0, which has none; leave it out")
-        return None
-    chosen = BudgetPrivacy(
-        DEFAULT_BUDGET_EPSILON if epsilon is None else epsilon, DEFAULT_BUDGET_DELTA if delta is None else delta
-    )
-    if epsilon is not None:
-        return chosen
-    budgets = len(settings.budget_grid)
-    return chosen if budgets > 1 and settings.min_batch_size >= LEAST_PEOPLE * budgets * chosen.radius else None
-
-
-def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
-    if settings.hop_noise is None:
-        if settings.hop_noise_delta is not None:
-            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
-        return None
-    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
-    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
+    settings.counted_by.write_into(manifest)
+    return manifest

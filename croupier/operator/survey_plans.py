@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from croupier.accountant.numerics.decimals import difference, sum_as_decimals
@@ -79,23 +79,16 @@ def survey_terms(
 
     A wave of a study ends at its deadline, also with too few people; any other survey is held then.
     """
+    alike = {field.name for field in fields(RoundSettings)}  # what a survey and a round state by the same names
     rounds = {}
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
         settings = RoundSettings(
             question,
             grid,
-            delta=file.delta,
-            epsilon_max=file.epsilon_max,
-            dishonest=file.dishonest,
-            min_batch_size=file.min_batch_size,
-            max_batch_size=file.max_batch_size,
             short_batch_policy="dispose" if of_study else "hold",
             close_deadline_unix_s=file.deadline,
-            hop_noise=file.hop_noise,
-            hop_noise_delta=file.hop_noise_delta,
-            budget_privacy=file.budget_privacy,
-            budget_privacy_delta=file.budget_privacy_delta,
             collector_public_key=PublicKey(b"" if of_study is None else of_study.collector_public_key),
+            **file.model_dump(include=alike),
         )
         round_id = round_of(file.name, number)
         try:

@@ -62,9 +62,9 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
             Code.BAD_BATCH,
             f"{place}: {commitment.num_in} in{fakes}, {commitment.num_out} out, {dropped} drops explained",
         )
-    if lane == pb.LANE_REPORT and terms.fake_law is not None:
+    if lane == pb.LANE_REPORT and terms.fakes is not None:
         try:
-            terms.fake_law.check_total(commitment.num_fakes)
+            terms.fakes.law.check_total(commitment.num_fakes)
         except ValueError as error:
             raise Refusal(Code.BAD_BATCH, f"{place}: {error}") from error
     elif commitment.num_fakes:

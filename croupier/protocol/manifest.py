@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError, Message
 
-from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import MAX_MEAN_FAKES, FakeLaw, HopNoise
+from croupier.protocol.hop_noise import RoundFakes
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import KINDS_WITH_FAKES
 from croupier.protocol.mechanisms.base import Mechanism
@@ -28,6 +27,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.shown import check_shown
 from croupier.protocol.surveys import Survey, check_survey_of
 from croupier.protocol.tickets import TICKET_KEY_BYTES
+from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _MAX_DELTA = 0.1
@@ -90,11 +90,9 @@ class RoundTerms:
         local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
         epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
         privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
-        budget_privacy: how well tier counts hide one client's budget; None where they are exact. With one budget in the
-            grid there is nothing to hide, and the count is exact.
-        hop_noise: what the fake reports of one honest hop guarantee; None where hops add none.
-        fake_law: the law of the fake reports of each hop; None where hops add none.
-        most_fakes: the largest number of fake reports of all hops together.
+        counted_by: how the clients with each budget are counted. With one budget in the grid there is nothing to hide,
+            and the count is exact.
+        fakes: the fake reports of the hops; None where hops add none.
         permanent: the series of waves in which a client sends the same report; None where it draws a report for this
             round.
     """
@@ -113,11 +111,16 @@ class RoundTerms:
     local_delta: float
     epsilon_max_of: Mapping[float, float]
     privacy_limit: PrivacyLimit | None
-    budget_privacy: BudgetPrivacy | None
-    hop_noise: HopNoise | None
-    fake_law: FakeLaw | None
-    most_fakes: int
+    counted_by: TierCounts
+    fakes: RoundFakes | None
     permanent: PermanentSeries | None
+
+    @property
+    def shown_of_one(self) -> tuple[float, float]:
+        """The (epsilon, delta) of any one client, whatever its budget, if one hop is honest and nobody else is."""
+        if self.fakes is None:
+            return self.budget_grid[-1], self.local_delta
+        return self.fakes.noise.epsilon, self.fakes.noise.delta
 
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
@@ -166,23 +169,6 @@ def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
         raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
 
 
-def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
-    noise = HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta)
-    num_values = question.mechanism.num_report_values
-    if num_values is None:
-        raise ValueError(
-            f"hop_noise is set for {question.mechanism.kind}; it must be for {', '.join(KINDS_WITH_FAKES)}: hops "
-            "can add fake reports only where a report has one of finitely many values"
-        )
-    if noise.delta > manifest.delta:
-        raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {manifest.delta:g}")
-    if (fakes := noise.law(num_values).mean_total) > MAX_MEAN_FAKES:
-        raise ValueError(
-            f"hop_noise takes {fakes:,} fake reports of every hop; there must be at most {MAX_MEAN_FAKES:,}: choose a "
-            "larger epsilon or delta, or fewer categories"
-        )
-
-
 def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.protocol_version != PROTOCOL_VERSION:
         raise ValueError(f"protocol_version is {manifest.protocol_version}; this software speaks {PROTOCOL_VERSION}")
@@ -208,8 +194,6 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_grid(manifest.budget_grid, question.mechanism)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
-    if manifest.HasField("hop_noise"):
-        _check_hop_noise(manifest, question)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
     everyone = _keys_in(manifest)
@@ -284,12 +268,7 @@ def parse_terms(payload: bytes) -> RoundTerms:
         question = Question.read(manifest.question)
         _check(manifest, question)
         survey = check_survey_of(manifest)
-        grid, privacy = manifest.budget_grid, privacy_of(manifest)
-        noise = (
-            HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta) if manifest.HasField("hop_noise") else None
-        )
-        num_values = question.mechanism.num_report_values
-        fake_law = None if noise is None or num_values is None else noise.law(num_values)
+        grid, counted_by = manifest.budget_grid, counts_of(manifest)
         return RoundTerms(
             payload,
             manifest,
@@ -308,10 +287,8 @@ def parse_terms(payload: bytes) -> RoundTerms:
                 for budget in grid
             },
             privacy_limit=_limit(manifest),
-            budget_privacy=privacy if len(grid) > 1 else None,
-            hop_noise=noise,
-            fake_law=fake_law,
-            most_fakes=0 if fake_law is None else len(manifest.hops) * fake_law.most,
+            counted_by=counted_by if len(grid) > 1 else EXACT,
+            fakes=RoundFakes.of(manifest, question.mechanism),
             permanent=_series(manifest, question, survey),
         )
     except ValueError as error:

@@ -96,8 +96,8 @@ class LaneReceiver:
         size = onion_of(terms).arriving_size(request.lane, self._position.hop(terms))
         unpack(request.ciphertexts, size)
         most = terms.manifest.max_batch_size or _MOST_ITEMS
-        if request.lane != pb.LANE_PARAMETER:
-            most += terms.most_fakes
+        if request.lane != pb.LANE_PARAMETER and terms.fakes is not None:
+            most += terms.fakes.most
         if request.chunk_count > most:
             raise Refusal(Code.BAD_BATCH, f"{request.chunk_count} chunks; the round has at most {most} items")
 

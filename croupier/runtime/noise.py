@@ -1,12 +1,20 @@
 """Noise of counts that services draw: truncated discrete Laplace, from OpenDP's exact sampler.
 
-Its randomness is the operating system's. The law is described in `protocol.hop_noise`.
+Their randomness is the operating system's. The law is described in `protocol.fake_law`.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
+
+from croupier.protocol.fake_law import FakeLaw
+
+
+def draw_fakes(law: FakeLaw) -> list[int]:
+    """Returns how many fake reports of each value a hop adds to a batch, shape (num_values,)."""
+    noise = truncated_laplace(law.scale, law.radius, 1 if law.is_paired else law.num_values)
+    return [law.radius + shift for shift in ([-noise[0], noise[0]] if law.is_paired else noise)]
 
 
 def truncated_laplace(scale: float, radius: int, size: int) -> list[int]:

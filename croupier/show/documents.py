@@ -11,7 +11,6 @@ import grpc.aio
 
 from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
-from croupier.protocol.certificate_views import BudgetPrivacyView
 from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
@@ -150,7 +149,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "max_batch_size": manifest.max_batch_size or None,
         "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
         "hop_noise": _hop_noise_json(terms),
-        "budget_privacy": _budget_privacy_json(terms),
+        "budget_privacy": terms.counted_by.to_json(),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -161,19 +160,12 @@ def terms_json(terms: RoundTerms) -> TermsView:
     }
 
 
-def _budget_privacy_json(terms: RoundTerms) -> BudgetPrivacyView | None:
-    privacy = terms.budget_privacy
-    if privacy is None:
-        return None
-    return {"epsilon": privacy.epsilon, "delta": privacy.delta, "most_uncounted": privacy.most_uncounted}
-
-
 def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:
-    noise, law = terms.hop_noise, terms.fake_law
-    if noise is None or law is None:
+    if terms.fakes is None:
         return None
-    right = right_at_most(noise.epsilon, noise.delta)
-    return {"epsilon": noise.epsilon, "delta": noise.delta, "right_at_most": right, "fakes": law.mean_total}
+    epsilon, delta = terms.shown_of_one
+    right, fakes = right_at_most(epsilon, delta), terms.fakes.law.mean_total
+    return {"epsilon": epsilon, "delta": delta, "right_at_most": right, "fakes": fakes}
 
 
 def _limit_json(limit: PrivacyLimit) -> LimitView:

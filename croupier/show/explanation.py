@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
 from croupier.accountant.guarantees import Grade, TierCertificate
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
-from croupier.accountant.recertification import certify_again, conditions_of, hop_noise_of, why_not_again
+from croupier.accountant.recertification import certify_again, fakes_of, why_not_again
+from croupier.accountant.release import RoundConditions, conditions_of
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
-from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, read_json, secret, to_prose, written_json
 from croupier.show.estimates import data_notes_of, hop_line, precision_line
@@ -207,7 +206,7 @@ def _counted(count: int, singular: str, plural: str) -> str:
 
 def _people(certificate: Certificate, tier: TierCertificate) -> str:
     budget = tier_budget(tier.local_epsilon, tier.local_delta, up_to=tier.grouped)
-    noised = "" if certificate.budget_privacy is None else "at least "
+    noised = "at least " if certificate.counted_by.most_uncounted else ""
     each = " in each round" if certificate.rounds > 1 else ""
     return f"{noised}{_counted(tier.count, 'person', 'people')} with local ε {budget}{each}"
 
@@ -256,9 +255,9 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
     paragraphs += note_lines(written_json(certificate.notes))
-    if (noise := certificate.budget_privacy) is not None:
+    if most := certificate.counted_by.most_uncounted:
         paragraphs.append(
-            f"Up to {noise.most_uncounted:,} more people with each budget took part than are counted. That hides which "
+            f"Up to {most:,} more people with each budget took part than are counted. That hides which "
             "budget one person has. What is said holds for a person with any of these budgets."
         )
     if len(tiers) > 1:
@@ -270,9 +269,10 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
 
 def _if_one_hop_is_honest(certificate: Certificate) -> tuple[Section, ...]:
     """Returns what the fakes of one honest hop promise; nothing without hop noise."""
-    hop, (noise, hops) = certificate.one_honest_hop, hop_noise_of(certificate)
-    if hop is None or noise is None:
+    hop = certificate.one_honest_hop
+    if hop is None:
         return ()
+    hops = conditions_of(certificate)["hops"]
     each = "in every round " if certificate.rounds > 1 else ""
     paragraphs = (
         f"Each of the {hops:,} servers that shuffle adds made-up reports {each}before it shuffles. If at least one of "
@@ -390,16 +390,15 @@ def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Prom
         changes.append(
             (
                 f"at most {fewer:,} dishonest people instead of {certificate.dishonest:,}, if that is true",
-                lambda: _again(certificate, randomizer, now, fewer),
+                lambda: _again(certificate, randomizer, now, dishonest=fewer),
             )
         )
-    noise, _ = hop_noise_of(certificate)
-    if noise is not None and noise.epsilon >= 2 * MIN_EPSILON:
-        stronger = HopNoise(noise.epsilon / 2, noise.delta)
+    fakes = fakes_of(certificate, randomizer)
+    if fakes and (stronger := fakes.halved):
         changes.append(
             (
                 f"hop noise of ε = {stronger.epsilon:g}, which makes its part of the error twice as large",
-                lambda: _again(certificate, randomizer, now, noise=stronger),
+                lambda: _again(certificate, randomizer, now, hop_noise=stronger),
             )
         )
     promises = []
@@ -416,11 +415,9 @@ def _again(
     certificate: Certificate,
     randomizer: Randomizer,
     tiers: list[tuple[float, int, float]],
-    dishonest: int | None = None,
-    noise: HopNoise | None = None,
+    **changed: Unpack[RoundConditions],
 ) -> Certificate:
-    budgets = Budgets.from_tiers(tiers)
-    return certify_again(certificate, randomizer, budgets=budgets, dishonest=dishonest, noise=noise, seconds=SECONDS)
+    return certify_again(certificate, randomizer, budgets=Budgets.from_tiers(tiers), seconds=SECONDS, **changed)
 
 
 def _what_it_costs(
@@ -430,8 +427,7 @@ def _what_it_costs(
     randomizer: Randomizer,
 ) -> str:
     """How much less exact the estimate becomes; to look at, no guarantee."""
-    fakes = HopFakes.of(*hop_noise_of(certificate), randomizer, certificate.linkage, adaptive_order=False)
-    variance = 0.0 if fakes is None else fakes.variance
+    variance = fakes_of(certificate, randomizer).variance
     before, after = (standard_error(Budgets.from_tiers(tiers), randomizer, variance) for tiers in (now, then))
     return f", which makes the noise in the estimate {after / before:.2g} times as large"
 

@@ -17,12 +17,11 @@ from typing import Any, cast
 from croupier.accountant.accuracy import halving, people_for_margin
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
-from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.hop_fakes import NO_FAKES, Fakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.accountant.recertification import fakes_of
 from croupier.analyzer.differences import Interval, Reach, apart, reach
-from croupier.protocol.codes import Assumption
-from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms import form_of
 from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.rounding import round_down, round_up
@@ -350,27 +349,26 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
     try:
         certificate = Certificate.from_json(document)
         budgets = certificate.likely_budgets
-        randomizer, fakes = stated_randomizer(certificate.assumptions), None
+        randomizer = stated_randomizer(certificate.assumptions)
+        fakes: Fakes = NO_FAKES
         if randomizer is not None and result.get("hop_influence") is not None:
-            fakes = _fakes(certificate, randomizer)
+            fakes = fakes_of(certificate, randomizer)
     except ValueError:  # a document of another version
         return []
     if result.get("precision") in (Precision.COVERS_RANGE, Precision.HIDES_SHARES):
-        known = randomizer is not None and (result.get("hop_influence") is None or fakes is not None)
+        known = randomizer is not None and (result.get("hop_influence") is None or bool(fakes))
         return _usable_lines(result, budgets, randomizer, fakes) if randomizer is not None and known else []
-    if result.get("hop_influence") is not None and fakes is None:
+    if result.get("hop_influence") is not None and not fakes:
         return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
     if randomizer is None or any(tier.grouped for tier in certificate.tiers):
         num_users = (
-            4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
+            halving(budgets, randomizer, fakes).num_users if fakes and randomizer is not None else 4 * budgets.num_users
         )
         return [f"{_ask_for(num_users, budgets)}."]
     return [line] if (line := halving_line(budgets, randomizer, fakes)) else []
 
 
-def _usable_lines(
-    result: Mapping[str, Any], budgets: Budgets, randomizer: Randomizer, fakes: HopFakes | None
-) -> list[str]:
+def _usable_lines(result: Mapping[str, Any], budgets: Budgets, randomizer: Randomizer, fakes: Fakes) -> list[str]:
     """Returns how many people make a result usable, whatever the truth is (`analyzer.estimates.precision_of`).
 
     Among k categories one has a share of 1/k or more: its interval must begin above 0, and two standard errors, which
@@ -379,24 +377,10 @@ def _usable_lines(
     labels = result.get("labels")
     margin = min(_USABLE, 0.95 / len(labels)) if labels else _USABLE
     try:
-        people = people_for_margin(budgets, randomizer, margin, 0.0 if fakes is None else fakes.variance)
+        people = people_for_margin(budgets, randomizer, margin, fakes.variance)
     except ValueError:  # vectors, or a table
         return []
     return [f"To make it usable: ask about {people:,} people, {_SAME_MIX}."]
-
-
-def _fakes(certificate: Certificate, randomizer: Randomizer) -> HopFakes | None:
-    """Returns the fakes of all hops, as a certificate's assumptions state them; None if they do not."""
-    one_hop = () if certificate.one_honest_hop is None else certificate.one_honest_hop.assumptions
-    for assumption in (*certificate.assumptions, *one_hop):
-        if assumption.code is Assumption.ONE_HONEST_HOP:
-            noise = HopNoise(float(assumption["epsilon"]), float(assumption["delta"]))
-            return HopFakes(noise, int(assumption["hops"]), randomizer)
-    return None
-
-
-def _people(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes) -> int:
-    return halving(budgets, randomizer, fakes.variance).num_users
 
 
 def _ask_for(people: int, budgets: Budgets) -> str:
@@ -414,18 +398,18 @@ def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{'; '.join(names)}: {line}" for line, names in about.items()]
 
 
-def halving_line(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes | None = None) -> str:
+def halving_line(budgets: Budgets, randomizer: Randomizer, fakes: Fakes = NO_FAKES) -> str:
     """Returns a sentence on what would halve the error of answers with these budgets; "" for a table, which has none.
 
     fakes: the noise of hops, which stays as it is.
     """
     try:
-        halved = halving(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+        halved = halving(budgets, randomizer, fakes)
     except ValueError:
         return ""
     line = _ask_for(halved.num_users, budgets)
     if halved.budgets is None:
-        beside = " beside this hop noise" if fakes is not None else ""
+        beside = " beside this hop noise" if fakes else ""
         return f"{line}. No local budgets that a client accepts would do it for the same people{beside}."
     before, after = (_spread(mix) for mix in (budgets, halved.budgets))
     return (

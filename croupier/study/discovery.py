@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from croupier.analyzer.estimates import Fakes
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.mechanisms.krr import OPEN
 
 _NEGLECTED = 1e-15

@@ -23,9 +23,10 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import Release, compose, compose_releases
 from croupier.accountant.guarantees import Guarantee
-from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import sum_as_decimals
+from croupier.accountant.release import conditions_of_round
+from croupier.accountant.rounds.round_guarantee import fakes_of_round
 from croupier.operator.survey_plans import survey_terms
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
@@ -200,21 +201,16 @@ class _Planner:
 
     def _certified(self, question: int, local_epsilon: float, quick: bool, waves: int) -> Certificate:
         terms = self._terms[question]
-        privacy, counted = terms.budget_privacy, self._people
-        if privacy is not None:
-            counted = max(1, counted - privacy.most_uncounted * len(terms.budget_grid)) + 1
+        uncounted = terms.counted_by.most_uncounted * len(terms.budget_grid)
+        counted = max(1, self._people - uncounted) + terms.counted_by.victims
         return certify(
             Budgets.from_tiers([(local_epsilon, counted, terms.local_delta)]),
             randomizer_of(terms.question.mechanism),
             delta=terms.manifest.delta,
-            dishonest=terms.manifest.dishonest,
-            bounds="blanket" if quick else "all",
             attack=False,
-            hop_noise=terms.hop_noise,
-            hops=terms.num_hops,
             rounds=PermanentSeries(waves) if self._file.permanent else 1,
-            counted_by=privacy,
             seconds=5.0,
+            **conditions_of_round(terms, bounds="blanket" if quick else "all"),
         )
 
     def questions(self, budget: float, *, quick: bool = False, waves: int = 0) -> list[PlannedQuestion]:
@@ -245,11 +241,8 @@ class _Planner:
         budgets = Budgets.from_tiers([(local_epsilon, self._people, terms.local_delta)])
         randomizer = randomizer_of(terms.question.mechanism)
         own = margins(budgets, randomizer)
-        fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=False)
-        if fakes is None:
-            return own
         gain, _ = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
-        of_hops = _Z * math.sqrt(fakes.variance) / float(gain @ budgets.count)
+        of_hops = _Z * math.sqrt(fakes_of_round(terms).variance) / float(gain @ budgets.count)
         return Margins(math.hypot(own.participants, of_hops), math.hypot(own.population, of_hops))
 
     def total(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
@@ -263,9 +256,8 @@ class _Planner:
         """Returns what a number of waves costs by hop noise alone; None where a question has none."""
         releases = []
         for terms, question in zip(self._terms, questions, strict=True):
-            randomizer = randomizer_of(terms.question.mechanism)
-            fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=False)
-            if fakes is None or question.certificate.one_honest_hop is None:
+            fakes = fakes_of_round(terms)
+            if not fakes or question.certificate.one_honest_hop is None:
                 return None
             if self._file.permanent:
                 releases.append(Release(question.certificate.one_honest_hop))
@@ -352,8 +344,8 @@ class _Planner:
 
     def _largest_budget(self) -> float:
         """Returns the largest budget of which no question's part is above what clients accept."""
-        most = 8.0 if any(terms.hop_noise is not None for terms in self._terms) else _MOST_BUDGET
-        return most / max(self._parts)
+        accepted = [fakes_of_round(terms).accepted_local_epsilon for terms in self._terms]
+        return min(_MOST_BUDGET, *accepted) / max(self._parts)
 
 
 def _bound(composed: Callable[[], Guarantee]) -> Guarantee | None:

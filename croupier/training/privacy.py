@@ -28,6 +28,7 @@ from croupier.accountant.recorded_profile import Profile, RecordedProfile, profi
 from croupier.protocol.calibration import unit_epsilon, unit_sigma
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.statements import Statement, state
+from croupier.protocol.tier_counts import counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.training.config import FITTED_FEATURES
 
@@ -100,7 +101,7 @@ class Batch:
         Where counts are noised a user of every tier is added, who need not be there and so counts as dishonest for the
         others, as in the certificate (docs/accounting.md, 7.2).
         """
-        added = 1 if certificate.HasField("budget_privacy") else 0
+        added = counts_of(certificate).victims
         tiers = sorted((tier.local_epsilon, int(tier.count) + added) for tier in certificate.tiers)
         unknown = certificate.everyone_else_colludes_epsilon if certificate.unknown_budgets else 0.0
         return cls(tuple(tiers), int(certificate.dishonest) + added * len(tiers), unknown)

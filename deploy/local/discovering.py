@@ -38,7 +38,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.statements import joined, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.noise import truncated_laplace
+from croupier.runtime.noise import draw_fakes
 from croupier.show.views.discovery import DiscoveryView
 from croupier.study.discovery import Discovery, DiscoverySettings, Level
 from croupier.study.discovery_waves import KeptWaves, WaitUntil
@@ -179,13 +179,11 @@ def discover(
         reports = [
             randomize(how.question, mechanism.parse_value(text), local_epsilon, randomness) for _, text in people
         ]
-        tiers, num_reports, noise, fakes = [(local_epsilon, len(reports))], len(reports), None, None
-        if hop_noise is not None:
-            noise = HopNoise(hop_noise, how.delta)
-            k = len(mechanism.categories)
-            law = noise.law(k)
-            drawn = truncated_laplace(law.scale, law.radius, hops * k)
-            added = [place % k for place, shift in enumerate(drawn) for _ in range(law.radius + shift)]
+        tiers, num_reports, fakes = [(local_epsilon, len(reports))], len(reports), None
+        noise = HopNoise.chosen(hop_noise, None, how.delta)
+        if noise is not None:
+            law = noise.law(len(mechanism.categories))
+            added = [value for _ in range(hops) for value, count in enumerate(draw_fakes(law)) for _ in range(count)]
             fakes = Fakes(law, hops, len(added), law.most)
             reports += added
         shares = estimate(how.question, reports, tiers, fakes=fakes).values
@@ -308,7 +306,7 @@ class WavePlan:
 
         Which number of categories is the dearest need not be exact: what exceeds the plan is refused.
         """
-        noise = None if terms.hop_noise is None else HopNoise(terms.hop_noise, delta)
+        noise = HopNoise.chosen(terms.hop_noise, None, delta)
         hops = 1 if first.fakes is None else first.fakes.hops
         is_round = first.certificate.tiers[0].privacy_profile is None  # read from a message, without its curve
         people = math.floor(first.reports * LEAST_TO_RETURN) if is_round else first.reports

@@ -109,9 +109,9 @@ def test_half_of_the_error() -> None:
 def test_half_of_the_error_beside_hop_noise(epsilon: float) -> None:
     """With hop noise fewer than four times as many people are needed, and twice as many where it is all the noise."""
     budgets, fakes = Budgets.from_tiers(TIERS), HopFakes(HopNoise(epsilon, 1e-6), 2, as_randomizer("rr"))
-    halved = halving(budgets, "rr", fakes.variance)
+    halved = halving(budgets, "rr", fakes)
     many = Budgets.from_tiers([(tier.local_epsilon, tier.count * 1000) for tier in budgets.tiers])
-    assert halving(many, "rr", fakes.variance).num_users == pytest.approx(4 * many.num_users, rel=0.02)
+    assert halving(many, "rr", fakes).num_users == pytest.approx(4 * many.num_users, rel=0.02)
     assert 2 * budgets.num_users < halved.num_users < 4 * budgets.num_users
     more = halved.num_users / budgets.num_users
 

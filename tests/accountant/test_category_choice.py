@@ -10,6 +10,7 @@ from croupier.accountant.category_choice import best_of_categories
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.krr import KaryRandomizedResponse
 from croupier.accountant.mechanisms.pgr import ProjectiveResponse
+from croupier.accountant.release import SettledConditions
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_the_choice_has_the_least_error(k: int, epsilon: float, name: str) -> No
 def test_hops_add_less_to_krr() -> None:
     budgets = Budgets.from_tiers([(4.5, 1_000)])
     assert best_of_categories(300, budgets).kind == "pgr"
-    assert best_of_categories(300, budgets, (0.1, 1e-6)).kind == "krr"
+    assert best_of_categories(300, budgets, SettledConditions(hop_noise=(0.1, 1e-6))).kind == "krr"
 
 
 @pytest.mark.slow

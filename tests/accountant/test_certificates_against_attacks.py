@@ -27,8 +27,8 @@ from croupier import (
     certify,
 )
 from croupier.accountant.published import gspa_asymptotic
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.permanent import PermanentSeries
+from croupier.protocol.tier_counts import BudgetPrivacy, TierCounts
 from tests.support.drawn import drawn
 from tests.support.oracles.from_definitions import count_law
 
@@ -174,7 +174,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "blanket": {"bounds": "blanket"},
     "in turns": {"adaptive_order": True},
     "rounds": {"rounds": 2},
-    "budget privacy": {"counted_by": BudgetPrivacy(1.0, 1e-6)},
+    "budget privacy": {"counted_by": TierCounts(BudgetPrivacy(1.0, 1e-6))},
     "hop noise": {"hop_noise": (0.3, 1e-7)},
     "little hop noise": {"hop_noise": (5.0, 1e-3), "hops": 3},
     "rounds with hop noise": {"rounds": 3, "hop_noise": (1.0, 1e-5)},

@@ -9,24 +9,24 @@ import pytest
 
 from croupier.accountant import plan
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.level_choice import best_levels
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.onebit import OneBitMean
+from croupier.accountant.release import SettledConditions
 from croupier.protocol.hop_noise import HopNoise
 
 
 def error(k: int, budgets: Budgets, noise: HopNoise | None) -> float:
-    fakes = HopFakes.of(noise, 2, LevelsMean(k), "separate", adaptive_order=False)
-    return standard_error(budgets, LevelsMean(k), 0.0 if fakes is None else fakes.variance)
+    fakes = SettledConditions(hop_noise=noise).fakes(LevelsMean(k))
+    return standard_error(budgets, LevelsMean(k), fakes.variance)
 
 
 @pytest.mark.parametrize("noise", [None, HopNoise(1.0, 1e-6), HopNoise(0.1, 1e-6)])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0, 7.0])
 def test_the_chosen_levels_have_the_least_error_of_all(epsilon: float, noise: HopNoise | None) -> None:
     for budgets in (Budgets.from_tiers([(epsilon, 3000)]), Budgets.from_tiers([(epsilon / 2, 900), (epsilon, 300)])):
-        best = best_levels(budgets, noise).k
+        best = best_levels(budgets, SettledConditions(hop_noise=noise)).k
         every = {k: error(k, budgets, noise) for k in range(2, 120)}
         assert best in every
         assert every[best] == min(every.values())

@@ -24,7 +24,6 @@ from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
@@ -34,6 +33,7 @@ from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
+from croupier.protocol.tier_counts import EXACT, BudgetPrivacy, TierCounts
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from tests.support import make_kit
@@ -111,7 +111,7 @@ def test_without_noise_two_counts_show_the_budget() -> None:
 
 def test_the_default_leaves_27_people_out() -> None:
     privacy = BudgetPrivacy()
-    assert (privacy.epsilon, privacy.delta, privacy.radius, privacy.most_uncounted) == (1.0, 1e-6, 27, 54)
+    assert (privacy.epsilon, privacy.delta, privacy.radius, TierCounts(privacy).most_uncounted) == (1.0, 1e-6, 27, 54)
     assert privacy.law.delta <= privacy.delta
     assert [privacy.counted(100, shift) for shift in (-27, 0, 27)] == [46, 73, 100]
     assert privacy.counted(20, 0) == 0
@@ -193,7 +193,11 @@ def test_a_certificate_of_counts_holds_for_whoever_is_not_counted(counts: Counts
     message = pb.Certificate(delta=0.05, dishonest=dishonest, num_users=PEOPLE)
     certify_into(message, terms, list(zip(GRID, counts, strict=True)))
     assert [(tier.local_epsilon, tier.count) for tier in message.tiers] == list(zip(GRID, counts, strict=True))
-    assert (message.num_users, message.dishonest, message.most_uncounted) == (PEOPLE, dishonest, STRONG.most_uncounted)
+    assert (message.num_users, message.dishonest, message.most_uncounted) == (
+        PEOPLE,
+        dishonest,
+        TierCounts(STRONG).most_uncounted,
+    )
     for users in multisets():
         if not possible(users, counts):
             continue
@@ -204,7 +208,9 @@ def test_a_certificate_of_counts_holds_for_whoever_is_not_counted(counts: Counts
             delta = worst_bits(budgets, budgets.index(GRID[place]), tier.epsilon, dishonest)
             assert delta <= message.delta * (1 + 1e-9)
     if message.HasField("lower_bound_epsilon"):
-        most = [(budget, count + STRONG.most_uncounted + 1) for budget, count in zip(GRID, counts, strict=True)]
+        most = [
+            (budget, count + TierCounts(STRONG).most_uncounted + 1) for budget, count in zip(GRID, counts, strict=True)
+        ]
         weakest = certify(most, "rr", epsilon=message.lower_bound_epsilon, dishonest=dishonest)
         assert weakest.delta >= message.delta * (1 - 1e-9)
 
@@ -227,14 +233,14 @@ def test_a_certificate_of_counts_is_read_back(mechanism: Mechanism) -> None:
     assert [entry.count for entry in entries] == [150, 0, 170]
     assert message.epsilon == max(tier.epsilon for tier in message.tiers) == message.unknown_budget_epsilon
     certificate = Certificate.from_json(round_certificate_json(message))
-    assert certificate.budget_privacy == BudgetPrivacy()
+    assert certificate.counted_by == TierCounts(BudgetPrivacy())
     assert certificate.num_users == 400
     assert [tier.count for tier in certificate.tiers] == [150, 0, 170]
     stated = [assumption for assumption in certificate.assumptions if assumption.code is Assumption.BUDGETS_NOISED]
     assert [dict(statement.parameters) for statement in stated] == [{"epsilon": 1.0, "delta": 1e-6, "most": 54}]
     assert not any(assumption.code is Assumption.BUDGETS_PUBLIC for assumption in certificate.assumptions)
     again = certify(
-        certificate.budgets, randomizer_of(mechanism), delta=1e-5, counted_by=certificate.budget_privacy, attack=False
+        certificate.budgets, randomizer_of(mechanism), delta=1e-5, counted_by=certificate.counted_by, attack=False
     )
     assert again.epsilon == pytest.approx(message.epsilon, rel=1e-9)
 
@@ -278,7 +284,7 @@ def test_a_grid_of_one_budget_hides_nothing_and_counts_exactly() -> None:
     manifest = make_kit().manifest
     del manifest.budget_grid[1:]
     manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=1.0, delta=1e-6))
-    assert parse_terms(canonical(manifest)).budget_privacy is None
+    assert parse_terms(canonical(manifest)).counted_by == EXACT
 
 
 def told(costs: Iterable[tuple[float, float]], exact: int = 0) -> BudgetsTold:

@@ -11,7 +11,7 @@ from croupier.analyzer.estimators import estimate
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.questions import Question
-from croupier.shuffler.fakes import draw_fakes
+from croupier.runtime.noise import draw_fakes
 
 SHARES = np.array([0.5, 0.1, 0.0, 0.9])
 QUESTION = Question("symptoms", MultipleChoice(len(SHARES)))

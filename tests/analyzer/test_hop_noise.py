@@ -13,12 +13,13 @@ from scipy.stats import binom
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import ESTIMATORS, estimate
 from croupier.analyzer.laws import Laws
-from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from croupier.protocol.fake_law import FakeLaw
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
-from croupier.shuffler.fakes import draw_fakes
+from croupier.runtime.noise import draw_fakes
 
 ROUNDS = 10_000
 LEAST = float(binom(ROUNDS, 0.95).ppf(1e-6)) / ROUNDS

@@ -22,10 +22,10 @@ from croupier.protocol.mechanisms.levels import Levels
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.noise import draw_fakes
 from croupier.show.distribution import quantile
 from croupier.show.published import publication_json
 from croupier.show.views.distributions import DistributionView
-from croupier.shuffler.fakes import draw_fakes
 
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.95

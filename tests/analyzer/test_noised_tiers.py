@@ -10,7 +10,6 @@ import pytest
 from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Noised
 from croupier.analyzer.estimators import estimate
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
@@ -22,6 +21,7 @@ from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
+from croupier.protocol.tier_counts import BudgetPrivacy
 from tests.support.statements import codes
 
 PRIVACY = BudgetPrivacy()

@@ -23,10 +23,10 @@ from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant, Sealed
 from croupier.operator.round_settings import RoundSettings
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.names import Lane
+from croupier.protocol.tier_counts import BudgetPrivacy
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs

@@ -15,17 +15,17 @@ import pytest
 
 from croupier.accountant.service.service import AccountantService
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
+from croupier.runtime.noise import draw_fakes
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
-from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.service import ShufflerService
 from tests.attacks.cheaters import instead
@@ -178,8 +178,8 @@ async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_p
         accountant = at.service("accountant")
         assert isinstance(accountant, SeesEarlyRequests)
         terms = await at.operator.open_round(BITS)
-        law = terms.fake_law
-        assert law is not None
+        assert terms.fakes is not None
+        law = terms.fakes.law
         await at.until(lambda: len(accountant.seen) == 2)
         await at.inside.stop("shuffler-2")
         await at.inside.start("shuffler-2")

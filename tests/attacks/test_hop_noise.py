@@ -23,7 +23,8 @@ from croupier.accountant.service.tickets import TicketCheck
 from croupier.analyzer.held_reports import HeldReports
 from croupier.operator.round_settings import RoundSettings, draft_manifest
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from croupier.protocol.fake_law import FakeLaw
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Digest, Lane, RoundId
@@ -33,10 +34,10 @@ from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer,
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.voprf import random_scalar
+from croupier.runtime.noise import draw_fakes
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import FakeReports, seal_values, wrap_fakes
-from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.service import ShufflerService
 from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, none_early, own_report, refused
 from tests.support import settings
@@ -75,8 +76,8 @@ class AddsNone(OwnFakes):
 
 class AllOnes(OwnFakes):
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
-        made = await self.with_tickets(terms, [1] * terms.fake_law.most)
+        assert terms.fakes is not None
+        made = await self.with_tickets(terms, [1] * terms.fakes.law.most)
         return wrap_fakes(terms.payload, self.position.hop(terms), made)
 
 
@@ -90,8 +91,8 @@ class ReplacesReports(CheatingShuffler):
         instead(self.fakes, make=self.make, make_early=none_early)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
-        sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
+        assert terms.fakes is not None
+        sealed = seal_values(terms.payload, [1] * terms.fakes.law.most)
         drawn = [(report, random_scalar()) for report in sealed]
         with_tickets = list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
         self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
@@ -103,8 +104,8 @@ class ReplacesReports(CheatingShuffler):
 
 class UsesEachTicketTwice(OwnFakes):
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
-        made = await self.with_tickets(terms, [1] * (terms.fake_law.most // 2))
+        assert terms.fakes is not None
+        made = await self.with_tickets(terms, [1] * (terms.fakes.law.most // 2))
         return wrap_fakes(terms.payload, self.position.hop(terms), [*made, *made])
 
 
@@ -125,8 +126,8 @@ class UsesAllTicketsTwice(AllOnes):
     """All of its fakes are 1, and each of them goes out twice, in two envelopes."""
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
-        made = await self.with_tickets(terms, [1] * terms.fake_law.most)
+        assert terms.fakes is not None
+        made = await self.with_tickets(terms, [1] * terms.fakes.law.most)
         return wrap_fakes(terms.payload, self.position.hop(terms), [*made, *made])
 
 
@@ -170,8 +171,8 @@ class MarksHops(AccountantService):
 async def filled(at: Arena, budget: float = 2.0) -> RoundTerms:
     """Returns a round with hop noise in which everybody has answered 1, with this budget."""
     terms = await at.operator.open_round(replace(NOISY, budget_grid=(budget,)))
-    assert terms.fake_law is not None
-    assert terms.fake_law.most == LAW_MOST
+    assert terms.fakes is not None
+    assert terms.fakes.law.most == LAW_MOST
     await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=budget))
     return terms
 
@@ -202,7 +203,7 @@ async def test_a_hop_that_adds_another_number_of_fakes_is_caught(
     if cheat is not AddsNone:
         return
     with pytest.MonkeyPatch.context() as patch:  # without the check only the noise of the honest hop counts
-        patch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
+        patch.setattr("croupier.protocol.fake_law.FakeLaw.check_total", lambda law, total: None)
         async with arena(tmp_path / "trusting", 2, {at: cheat}) as deployment:
             _, certificate = await deployment.finish(await filled(deployment))
             assert sorted(stated(certificate)) == [0, LAW_MOST]
@@ -239,8 +240,8 @@ async def test_no_hop_moves_a_histogram_by_more_than_the_stated_influence(
     settings = RoundSettings(letter, (8.0,), hop_noise=8.0, min_batch_size=20, epsilon_max=8.0, delta=1e-3)
     async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
         terms = await deployment.operator.open_round(settings)
-        law = terms.fake_law
-        assert law is not None
+        assert terms.fakes is not None
+        law = terms.fakes.law
         assert law.most < PEOPLE
         await deployment.admit(terms, await deployment.seal(terms, PEOPLE, value=0, max_local_epsilon=8.0))
         publication, certificate = await deployment.finish(terms)
@@ -286,7 +287,7 @@ async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
     """Receivers check the number of fakes; the accountant their tickets, and how many it gave. All have to go."""
     monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
-    monkeypatch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
+    monkeypatch.setattr("croupier.protocol.fake_law.FakeLaw.check_total", lambda law, total: None)
     cast = {"shuffler-1": AddsOnesWithoutTickets}
     _, _, certificate = await moved_by(tmp_path / "tickets", cast)
     assert {drop.reason: drop.count for drop in certificate.report_drops} == {"no-ticket": MORE}
@@ -304,7 +305,7 @@ async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monk
     """Accountant and analyzer both leave out what they have met; without that a hop doubles its influence."""
     monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
-    monkeypatch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
+    monkeypatch.setattr("croupier.protocol.fake_law.FakeLaw.check_total", lambda law, total: None)
     cheat = {"shuffler-1": UsesAllTicketsTwice}
     _, _, certificate = await moved_by(tmp_path / "met", cheat)
     assert {drop.reason: drop.count for drop in certificate.report_drops} == {"repeated": LAW_MOST}

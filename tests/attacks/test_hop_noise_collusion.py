@@ -63,8 +63,8 @@ class IsolatesOne(CheatingShuffler):
         instead(self.fakes, make=self.make, make_early=none_early)
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
-        self.own = [own_report(terms, self.position.hop(terms), 0) for _ in range(terms.fake_law.most)]
+        assert terms.fakes is not None
+        self.own = [own_report(terms, self.position.hop(terms), 0) for _ in range(terms.fakes.law.most)]
         return self.own
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
@@ -94,8 +94,8 @@ async def ones_seen(at: Arena, value: int) -> int:
     release = (await keys_of(at.service("accountant"), terms))[KeyPurpose.RELEASE].private
     label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
     opened = open_many(terms.suite, release, label, sealed)
-    assert terms.fake_law is not None
-    assert len(opened) == CLIENTS + 2 * terms.fake_law.most
+    assert terms.fakes is not None
+    assert len(opened) == CLIENTS + 2 * terms.fakes.law.most
     await at.operator.withdraw(terms.round_id)
     return opened.count(encode_report(1))
 
@@ -203,7 +203,7 @@ async def test_a_hop_whose_ledger_is_full_stops_every_round(tmp_path: Path) -> N
             await deployment.operator.open_round(again)
         assert refused.value.code is Code.BAD_MANIFEST
         await limit_hop_2(deployment, "")
-        assert (await deployment.operator.open_round(again)).hop_noise is not None
+        assert (await deployment.operator.open_round(again)).fakes is not None
 
 
 class Tickets(CheatingShuffler):
@@ -240,8 +240,8 @@ class SpendsThemOnBudgets(Tickets):
     """Some of its tickets are for budgets of its own, which replace those of clients."""
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
-        sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
+        assert terms.fakes is not None
+        sealed = seal_values(terms.payload, [1] * terms.fakes.law.most)
         messages = [
             ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed[FORGED:]
         ]
@@ -268,9 +268,9 @@ class SpendsThemInAnotherRound(Tickets):
     first: RoundTerms | None = None
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
-        assert terms.fake_law is not None
+        assert terms.fakes is not None
         assert self.first is not None
-        sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
+        sealed = seal_values(terms.payload, [1] * terms.fakes.law.most)
         messages = [ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed]
         return self.fakes_with(terms, sealed, await self.tickets(self.first, messages))
 
@@ -329,8 +329,8 @@ async def test_a_hops_tickets_of_one_round_are_no_tickets_in_another(
             assert told in await deployment.problem("accountant", second)
             return
         _, certificate = await deployment.finish(second)
-    law = second.fake_law
-    assert law is not None
+    assert second.fakes is not None
+    law = second.fakes.law
     # Its fakes were dropped, and count as lost reports of clients.
     assert {drop.reason: drop.count for drop in certificate.report_drops} == {"no-ticket": law.most}
     assert certificate.num_reports == CROWD - law.most
@@ -372,6 +372,6 @@ async def test_a_hop_that_checks_no_key_has_its_fakes_marked(tmp_path: Path, mon
         assert isinstance(analyzer, AnalyzerService)
         await deployment.reached("analyzer", terms, pb.ROUND_STATE_MIXED)
         reports = [record.content async for page in analyzer.opener.records(terms, pb.LANE_REPORT) for record in page]
-        assert terms.fake_law is not None
-        assert len(reports) == CLIENTS + 2 * terms.fake_law.most
+        assert terms.fakes is not None
+        assert len(reports) == CLIENTS + 2 * terms.fakes.law.most
         assert sum(not accountant.is_fake(terms, report) for report in reports) == CLIENTS

@@ -282,8 +282,8 @@ async def test_fakes_leave_no_trace_on_disk_once_their_batch_is_gone(
         await deployment.finish(terms)
         for name in ("shuffler-1", "shuffler-2"):
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
-        assert terms.fake_law is not None
-        assert len(needles["fakes"]) == 2 * terms.fake_law.most
+        assert terms.fakes is not None
+        assert len(needles["fakes"]) == 2 * terms.fakes.law.most
         assert len(needles["documents"]) == 2
         directory = deployment.inside.directory
         if taken_away == NOTHING:

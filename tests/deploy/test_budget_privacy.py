@@ -9,9 +9,9 @@ import pytest
 
 from croupier.cli.forecasts import EXACT_COUNTS, ForecastOptions
 from croupier.operator.forecasts import fit
-from croupier.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
+from croupier.operator.round_settings import RoundSettings, check_settings
 from croupier.operator.survey_file import SurveyFile
-from croupier.protocol.budget_privacy import BudgetPrivacy
+from croupier.protocol.tier_counts import BudgetPrivacy
 from croupier.show.documents import terms_json
 from croupier.show.round_text import terms_text
 from tests.support import BIT
@@ -37,7 +37,7 @@ def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
     changed: dict[str, object], expected: BudgetPrivacy | None
 ) -> None:
     chosen = replace(ROUND, **changed)  # type: ignore[arg-type]
-    assert budget_privacy_of(chosen) == expected
+    assert chosen.counted_by.privacy == expected
     manifest = check_settings(chosen).manifest
     assert manifest.HasField("budget_privacy") == (expected is not None)
 

@@ -346,7 +346,7 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     noisy = SURVEY.replace("delta = 1e-4", "delta = 1e-4\nhop_noise = 0.1\nhop_noise_delta = 1e-5")
     await open_survey(where, read(tmp_path, noisy), how)
     rounds = kept_rounds(where, "work-2026")
-    assert [terms.hop_noise for terms in rounds] == [HopNoise(0.1, 1e-5)] * 3
+    assert [terms.fakes and terms.fakes.noise for terms in rounds] == [HopNoise(0.1, 1e-5)] * 3
     document = survey_json([(terms, "OPEN") for terms in rounds])
     honest = document["one_honest_hop"]
     assert honest is not None

@@ -76,8 +76,8 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
         ]
         await at.submit(terms, users)
         publication, certificate = await at.finish(terms)
-    law = terms.fake_law
-    assert law is not None
+    assert terms.fakes is not None
+    law = terms.fakes.law
     assert certificate.granted
     assert certificate.epsilon < NOISE
     assert codes(certificate.assumptions)[-1] == Assumption.ONE_HONEST_HOP
@@ -194,7 +194,7 @@ async def test_a_hop_refuses_rounds_without_hop_noise_if_its_settings_say_so(tmp
             await at.operator.open_round(plain(BIT))
         assert refused.value.code is Code.BAD_MANIFEST
         assert hop_ledgers(at.inside.directory)["shuffler-2"]["rounds"] == 0
-        assert (await at.operator.open_round(settings(BIT, 2))).hop_noise is not None
+        assert (await at.operator.open_round(settings(BIT, 2))).fakes is not None
 
 
 def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ async def test_a_number_on_levels_has_a_mean_and_a_distribution(tmp_path: Path) 
         terms = await at.operator.open_round(settings(question, 40))
         await at.submit(terms, [Participant(value, 4.0) for value in [1.5, 2.0, 2.5, 7.0] * 10])
         publication, certificate = await at.finish(terms)
-    law = terms.fake_law
-    assert law is not None
+    assert terms.fakes is not None
+    law = terms.fakes.law
     assert (law.num_values, certificate.randomizer) == (5, "levels(k=5)")
     result = publication_json(publication, certificate)
     distribution, (number,) = result["distribution"], numbers_of(result)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from croupier.operator.keys import make_deployment
-from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import canonical, parse_terms
@@ -26,6 +25,7 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
+from croupier.protocol.tier_counts import EXACT, BudgetPrivacy, TierCounts
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.messages import naming
@@ -272,6 +272,6 @@ def test_in_a_sequential_round_a_client_submits_the_key_of_its_answer() -> None:
 def test_a_manifest_may_have_budget_privacy() -> None:
     manifest = make_kit().manifest
     _budget_privacy()(manifest)
-    assert parse_terms(canonical(manifest)).budget_privacy == BudgetPrivacy(1.0, 1e-6)
+    assert parse_terms(canonical(manifest)).counted_by == TierCounts(BudgetPrivacy(1.0, 1e-6))
     del manifest.budget_grid[1:]  # with which there is nothing to hide
-    assert parse_terms(canonical(manifest)).budget_privacy is None
+    assert parse_terms(canonical(manifest)).counted_by == EXACT

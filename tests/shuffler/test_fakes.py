@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 from scipy.stats import chisquare
 
-from croupier.protocol.hop_noise import FakeLaw, HopNoise
-from croupier.shuffler.fakes import draw_fakes
+from croupier.protocol.fake_law import FakeLaw
+from croupier.protocol.hop_noise import HopNoise
+from croupier.runtime.noise import draw_fakes
 
 
 def expected(law: FakeLaw, draws: int) -> dict[int, float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from croupier.cli.console import ASK, Hops, Json, note, plain_errors, show
+from croupier.cli.mechanism_options import HopNoiseOption
 from croupier.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def add_commands(app: typer.Typer) -> None:
 class SoughtOptions:
     """Options of 'discover': what is looked for."""
 
+    noise: HopNoiseOption
     alphabet: Annotated[
         str, typer.Option(help="The letters of the texts: a text with any other, such as a capital, is never listed.")
     ]
@@ -45,12 +47,6 @@ class SoughtOptions:
         ),
     ] = False
     local_epsilon: Annotated[float, typer.Option(help="Of each report, above 0 and at most 20.")] = 4.0
-    hop_noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Every hop adds fake reports to each wave: the epsilon that one honest hop guarantees there."
-        ),
-    ] = None
     delta: Annotated[float, typer.Option(help="Of all waves together.")] = 1e-6
     min_batch_size: Annotated[int, typer.Option(help="The fewest people of a wave.")] = 100
 
@@ -108,7 +104,7 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
     settings = DiscoverySettings(
         sought.alphabet, sought.longest, sought.fewest, sought.false_listed, sought.missed, sought.groups
     )
-    terms = WaveTerms(name, sought.local_epsilon, sought.delta, sought.min_batch_size, sought.hop_noise)
+    terms = WaveTerms(name, sought.local_epsilon, sought.delta, sought.min_batch_size, **asdict(sought.noise))
     if answers.csv is None:
         if answers.directory is None or answers.simulate:
             raise ValueError("csv is not given; it must be, or --dir, a deployment whose participants answer")
@@ -123,8 +119,8 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         return asyncio.run(asked())
     texts = [text.strip() for _, text in open_table(answers.csv).column(answers.value_column) if text.strip()]
     if answers.simulate:
-        epsilon, delta, noise = sought.local_epsilon, sought.delta, sought.hop_noise
-        return discover(texts, settings, local_epsilon=epsilon, delta=delta, hop_noise=noise, hops=hops)
+        epsilon, delta, noise = sought.local_epsilon, sought.delta, asdict(sought.noise)
+        return discover(texts, settings, local_epsilon=epsilon, delta=delta, hops=hops, **noise)
 
     async def played(directory: Path) -> Discovered:
         with closing(WorkerPool()) as pool:

@@ -10,6 +10,7 @@ from croupier.accountant.level_choice import best_levels
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.levels import LevelsMean
+from croupier.accountant.release import SettledConditions
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.levels import MAX_LEVELS
@@ -54,7 +55,7 @@ def _measure_mean(n: int, epsilon: float, delta: float) -> Row:
     shown = {hops: _best_without_local_noise(n, noise, hops) for hops in (2, 3)}
     errors = {f"{hops} hops": error / n for hops, (_, error) in shown.items()}
     budgets = Budgets.from_tiers([(LOCAL_EPSILON, n)])
-    levels = best_levels(budgets, noise, 2)
+    levels = best_levels(budgets, SettledConditions(hop_noise=noise))
     fakes = HopFakes(noise, 2, levels)
     errors["2 hops and local noise"] = standard_error(budgets, levels, fakes.variance)
     alone = Budgets.from_tiers([(epsilon, n)])

@@ -15,7 +15,7 @@ from croupier import TableMechanism, certify, randomizer_from_name
 from croupier.accountant.attacks import hop_noise
 from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.fake_law import FakeLaw
 from tests.support.oracles.hop_noise import fakes_array, truncated_laplace
 
 Channel = list[list[float]]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.numerics.inversion import smallest_epsilon
-from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from croupier.protocol.fake_law import FakeLaw
+from croupier.protocol.hop_noise import HopNoise
 from tests.support.messages import naming
 from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick, truncated_laplace
 
