@@ -1,4 +1,4 @@
-"""`lower_bound`: the strongest attack that was found on the shuffled release, as a number that nothing can be below.
+"""`lower_bound`: the strongest attack found on the shuffled release, as a lower bound on every true epsilon.
 
 Grade LOWER_BOUND: one concrete pair of neighbouring data sets, one event, its two probabilities computed with their
 numerical error taken off. The certificates are the other side; where the two are close, both are nearly the truth.
@@ -23,14 +23,14 @@ from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.ranges import Linkage, check_count, check_linkage, outside
 
 Progress = Callable[[LowerBound, int], None]
-"""Called with the best attack so far and how many were tried."""
+"""Called with the best attack so far and the number of attacks tried."""
 
 VICTIMS = 2
-"""The largest tiers that are tried as the victim's."""
+"""The number of largest tiers that are tried as the victim's."""
 MANY_TIERS = 64
-"""With more tiers only the largest is tried by default: its neighbours hardly differ."""
+"""With more tiers only the largest is tried by default, because its neighbours hardly differ."""
 _STALE = 300
-"""After this many variations in a row that were tried before, a victim's search is over."""
+"""A victim's search ends after this many repeated variations in a row."""
 
 
 def lower_bound(
@@ -49,13 +49,13 @@ def lower_bound(
 
     Args:
         budgets: the public multiset of local budgets, as for `certify`.
-        randomizer: what every client runs, or its name, as for `certify`.
+        randomizer: the randomizer of every client, or its name, as for `certify`.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
-        dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.
-        linkage: "separate", or "stratified" where a report shows its tier: only the victim's own tier hides it.
+        dishonest: the number of other users, with the smallest budgets, who tell the observer which report is theirs.
+        linkage: "separate", or "stratified" if a report shows its tier: only the victim's own tier hides it.
         victim: the local epsilon of the users to attack; None: the few tiers that promise the strongest attack.
-        seconds: search on for this long (>= 0) with other data sets, events and victims; None tests only the first few.
+        seconds: search on for this time (>= 0) with other data sets, events and victims; None: the first few only.
         progress: called during the search.
 
     Returns:
@@ -100,12 +100,12 @@ def _tiers_of(budgets: Budgets, victim: float) -> list[int]:
 
 
 def _victims(budgets: Budgets, linkage: Linkage, target: Target, seconds: float | None) -> list[int]:
-    """The tiers whose members are attacked, the most promising first."""
+    """Returns the tiers whose members are attacked, the most promising first."""
     tiers = budgets.num_tiers
     if linkage == "separate":
         few = 1 if tiers > MANY_TIERS and seconds is None else VICTIMS
         return list(range(tiers - 1, max(-1, tiers - 1 - few), -1))
-    # Stratified, a small tier may be worse off than a larger budget. The Gaussian limit of randomised response tells.
+    # Stratified, a small tier may be worse off than a larger budget; the Gaussian limit of randomised response decides.
     decay = np.exp(-budgets.local_epsilon)
     hidden = np.maximum(budgets.count - 1, 1e-9) * 2 * decay / (1 + decay)
     spread = 2 * np.tanh(budgets.local_epsilon / 2) / np.sqrt(hidden) * math.sqrt(2 * target.log_odds)
@@ -120,7 +120,7 @@ def _population(budgets: Budgets, tier: int, dishonest: int, linkage: Linkage) -
     else:
         count, epsilons, deltas = budgets.count.copy(), budgets.local_epsilon, budgets.local_delta
         count[tier] -= 1
-    before = np.cumsum(count) - count  # tiers are sorted: the smallest budgets hide best, and are the first to go
+    before = np.cumsum(count) - count  # tiers are sorted: the smallest budgets hide best, and are removed first
     count = count - np.clip(dishonest - before, 0, count)
     used = count > 0
     return Population(
@@ -192,7 +192,7 @@ def _vary(attacks: Attacks, data: Any, score: float, seen: set[Any], target: Tar
 
 
 def _answer(population: Population, witness: Witness, target: Target) -> LowerBound:
-    """Rounded down; never above the local budget of a pure randomizer, at which no event proves anything."""
+    """Returns the witness's bound, rounded down; never above a pure randomizer's budget, where no event has a score."""
     score = max(0.0, witness.score)
     words = witness.event if witness.score > 0 else f"{population}: no event proves more than 0"
     if target.epsilon is not None:

@@ -2,8 +2,8 @@
 
 The victim moves between 0 and 1 while the others all hold one value; a report lies between the cuts with a known
 probability, so that the count is a sum of independent bits. Cuts are compared by a saddle-point approximation on a few
-stand-ins for the others; what the best of them prove is left to `event_tests`. In R^d a report's distance from the
-axis on which all values lie shows its noise scale, and sets other tiers apart.
+tiers that represent the others; `event_tests` turns the best of them into lower bounds. In R^d a report's distance from
+the axis of all values shows its noise scale, which separates the tiers.
 """
 
 from __future__ import annotations
@@ -31,33 +31,32 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 MAX_STAND_INS = 24
-"""The others are stood for by this many tiers while cuts are compared."""
+"""The number of tiers that represent the others while cuts are compared."""
 FINALISTS = 2
-"""That many of the cuts that looked best are tested by default."""
+"""The number of best cuts that are tested by default."""
 STARTS = 6
-"""That many cuts of the coarse grid are refined."""
+"""The number of cuts of the coarse grid that are refined."""
 FEW_SCALES, MAX_SCALES = 10_000, 20_000
-"""Numbers of distinct noise scales. Above the first, scores are added up as if neighbouring scales were equal (on the
-line, where the error of that is known), and cuts are tried where that fails. Above the second, noise on a lattice gets
-a single cut.
-"""
+"""Numbers of distinct noise scales. Above the first, neighbouring scales are merged for the sum of scores (on the line,
+where the error of merging is known), and cuts are tried if merging fails. Above the second, noise on a lattice gets a
+single cut."""
 MOST_LEVELS, FINE_LEVELS = 100, 30_000
-"""Levels of the scores; with more than MAX_ROWS scales, times sqrt(users): sums of 30,000 values take a second. At
-10^7 users 9 levels would cost 2 per cent of epsilon."""
+"""Levels of the scores; with more than MAX_ROWS scales, times sqrt(users), because sums of 30,000 values take a second.
+At 10^7 users 9 levels would cost 2 per cent of epsilon."""
 REACH = 12.0
-"""Cells reach this number of the victim's noise scales beyond [0, 1]; half of the cells reach this number of the
-finest noise scales."""
+"""Cells reach this number of the victim's noise scales beyond [0, 1]; half of the cells reach this number of the finest
+noise scales."""
 CELLS = 1_200
-"""About the number of cells that scores are read from."""
+"""About the number of cells that have scores."""
 LONGEST = 0.7
-"""The part of the longest window that can be computed which a plan uses: windows are longer at a tilt."""
+"""The part of the longest computable window that a plan uses, because windows are longer at a tilt."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
 _RING_TAILS = (None, 1e-2, 1e-5)
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The reports between low and high (in R^d: along the axis) are counted, the others being at one value.
+    """Attack that counts the reports between low and high (in R^d: along the axis), with all others at one value.
 
     ring: in R^d, the share of the victim's own reports that may be lost on each side by counting only reports whose
     distance from the axis fits the victim's noise; None counts them all.
@@ -71,7 +70,7 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores 0..levels of the reports are added up, in about `cells` cells from -reach to 1 + reach and two beyond."""
+    """Attack that adds up scores 0..levels of reports, in about `cells` cells on [-reach, 1 + reach] and two beyond."""
 
     others_at: float
     reach: float
@@ -91,7 +90,7 @@ class AdditiveNoiseAttacks:
     dimension: int = 1
 
     def defaults(self) -> Iterator[Cuts | Scores]:
-        """The most promising cuts with the others at 1 (their mirror images, with the others at 0, are as good)."""
+        """Yields the most promising cuts with the others at 1; their mirror images are as good."""
         rings = _RING_TAILS if self.dimension > 1 and self.scales.size else (None,)
         scored = self.scales.size > 0 and self._scored is not None
         if self.dimension > 1 or not (scored and self.scales.size > FEW_SCALES):
@@ -104,7 +103,7 @@ class AdditiveNoiseAttacks:
             yield Scores(1.0, REACH * min(self.victim_scale, 30.0), CELLS, levels)
 
     def vary(self, data: Cuts | Scores, generator: np.random.Generator) -> Cuts | Scores:
-        """A cut moved by a part of a noise scale, other cells for the scores, or the others elsewhere."""
+        """Returns a cut moved by part of a noise scale, other cells for the scores, or another value of the others."""
         if isinstance(data, Scores):
             at = data.others_at
             if generator.random() < 0.3:
@@ -131,7 +130,7 @@ class AdditiveNoiseAttacks:
             by_scores = self._by_scores(data, target)
             if by_scores.score > 0 or self.scales.size <= FEW_SCALES:
                 return by_scores
-            # What merged scales may change was too much: the best cut instead.
+            # The effect of merged scales was too large: use the best cut.
             return max(
                 [by_scores, *(self.test(cuts, target) for cuts in self._promising(data.others_at, None)[:1])],
                 key=lambda witness: witness.score,
@@ -165,12 +164,12 @@ class AdditiveNoiseAttacks:
                 test = None if score is None else self._score_test(cuts, score, data.others_at)
                 if test is None or test.length < LONGEST * MAX_LENGTH:
                     break
-                levels //= 2  # many users whose scores are nearly all the largest or the least: few levels do
+                levels //= 2  # if nearly all scores are the largest or the least, few levels are enough
             witness = max(
                 witness, NO_WITNESS if test is None else test.best(target), key=lambda candidate: candidate.score
             )
             aim = min(max(witness.score, 0.0) if target.epsilon is None else target.epsilon, 300.0)
-            # The stronger test looks for a victim at the others' value: where they are at 1, Pr1 is the larger.
+            # The stronger test is for a victim at the others' value: with them at 1, Pr1 is the larger.
             aim = -aim if data.others_at > 0.5 else aim
         words = f"{self.population} all at {data.others_at:g}, moving between 0 and 1; sum of scores 0..{levels}"
         where = f"likelihood ratio in {cuts.size - 1} cells on [{-data.reach:.4g}, {1 + data.reach:.4g}]"
@@ -184,14 +183,14 @@ class AdditiveNoiseAttacks:
 
     @cached_property
     def _scored(self) -> tuple[Floats, Floats, Merging | None] | None:
-        """The scales whose laws are added up, how many users have each, and what is owed to merging; None for none."""
+        """The scales for the sum of scores, the users of each, and the effect of merging; None for no sum."""
         variation = self.noise.variation
         if self.scales.size <= (MAX_SCALES if variation is None else FEW_SCALES):
             return self.scales, self.population.others_count.astype(np.float64), None
         return None if variation is None else merged_scales(self.scales, self.population.others_count, variation)
 
     def _score_test(self, cuts: Floats, score: Ints, at: float) -> ScoreTest | None:
-        """The cells cover the line: laws are made to sum to 1, so that errors of their entries cancel in the sum."""
+        """Returns the test; the cells cover the line, so laws are normalised and errors of their entries cancel."""
         if self._scored is None:
             return None
         scales, count, merged = self._scored
@@ -221,21 +220,21 @@ class AdditiveNoiseAttacks:
         return inside * kept, outside + inside * cut
 
     def _ring(self, scale: Floats, tail: float) -> tuple[Floats, Floats]:
-        """Pr[the distance from the axis is one that fits the victim's scale] and its complement."""
+        """Returns the probability that a distance from the axis fits the victim's scale, and its complement."""
         from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
         half = (self.dimension - 1) / 2
         ratio = (self.victim_scale / scale) ** 2
         low, high = gammaincinv(half, tail) * ratio, gammainccinv(half, tail) * ratio
         below, above = gammainc(half, low), gammaincc(half, high)
-        # Where both ends lie on one side of the middle the difference of the smaller tails keeps its digits.
+        # If both ends are on one side of the middle, the difference of the smaller tails keeps its digits.
         upper = gammaincc(half, low) - above
         lower = gammainc(half, high) - below
         return np.maximum(np.where(low > half, upper, lower), 0.0), np.clip(below + above, 0.0, 1.0)
 
     @cached_property
     def _stand_ins(self) -> tuple[Floats, Floats]:
-        """A few scales with counts that look like the others; for choosing only."""
+        """A few scales with counts that represent the others in the choice of cuts."""
         count = self.population.others_count.astype(np.float64)
         if self.scales.size <= MAX_STAND_INS:
             return self.scales, count
@@ -247,7 +246,7 @@ class AdditiveNoiseAttacks:
         return np.exp(mean[total > 0]), np.asarray(total[total > 0], dtype=np.float64)
 
     def _promising(self, at: float, ring: float | None) -> list[Cuts]:
-        """The best cuts of a coarse grid, each moved to the best near it in ever finer steps; the finalists of them."""
+        """Returns the finalists: the best cuts of a coarse grid, each moved to the best near it in ever finer steps."""
         low, high = _pairs(self._places()[None, :], self._places()[None, :])
         low, high = low[low < high], high[low < high]
         best = np.argsort(-self._promise(low, high, at, ring), kind="stable")[:STARTS]
@@ -267,7 +266,7 @@ class AdditiveNoiseAttacks:
         return [cuts for cuts in distinct if cuts.low < cuts.high][: FINALISTS if self.scales.size <= FEW_SCALES else 1]
 
     def _places(self) -> Floats:
-        """Where cuts may lie: inside [0, 1] and beyond, in units of the victim's and of the others' scales."""
+        """Returns the places of cuts: inside [0, 1], and beyond in units of the victim's and of the others' scales."""
         units = {self.victim_scale}
         if self.scales.size:
             units |= {float(self.scales.min()), float(np.median(self.scales))}
@@ -278,7 +277,7 @@ class AdditiveNoiseAttacks:
         return np.unique([self.noise.cut(place) for place in places])
 
     def _promise(self, low: Floats, high: Floats, at: float, ring: float | None) -> Floats:
-        """About what each pair of cuts proves, shape of low and high: (C,)."""
+        """Returns about the score of each pair of cuts, shape of low and high: (C,)."""
         scales, count = self._stand_ins
         inside, outside = self._between(scales[None, :], at, low[:, None], high[:, None], ring)
         victim = [self._between(np.array([self.victim_scale]), x, low, high, ring) for x in (0.0, 1.0)]
@@ -299,6 +298,6 @@ class AdditiveNoiseAttacks:
 
 
 def _pairs(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Every combination within each row: (R, A) and (R, B) to two flat arrays of R * A * B, row after row."""
+    """Returns every combination within each row: (R, A) and (R, B) to two flat arrays of R * A * B, row after row."""
     shape = (first.shape[0], first.shape[1], second.shape[1])
     return np.broadcast_to(first[:, :, None], shape).ravel(), np.broadcast_to(second[:, None, :], shape).ravel()

@@ -1,8 +1,8 @@
-"""Attacks on bits: which of the other users hold a one. Binary randomised response and all that reduces to it.
+"""Attacks on binary randomised response and on the mechanisms that reduce to it, by the bits of the other users.
 
 A one-bit mean is attacked at the two ends of its interval, a hemisphere mechanism by the sign of each report's
-projection on the victim's direction, the others all on that line: both are randomised response on a bit. What a count
-of ones proves is left to `event_tests`.
+projection on the victim's direction, with all others on that line: both are randomised response on a bit.
+`event_tests` turns a count of ones into a lower bound.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from croupier.accountant.numerics.binomial import Ints
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 MAX_BLOCKS = 32
-"""More tiers than this are split as this many blocks of neighbours."""
+"""More tiers than this are put into this many blocks of neighbours."""
 MAX_SPLITS = 64
-"""Up to this many splits of the others into ones and zeros are all tested at once."""
+"""Up to this many splits of the others into ones and zeros are all tested by default."""
 
 Split = tuple[int, ...]
 
@@ -34,14 +34,14 @@ def keep_probability(local_epsilon: float) -> Probability:
 
 @dataclass(frozen=True, eq=False)
 class BinaryAttacks:
-    """Data sets are splits: how many users of each block of tiers hold a one, those of the smallest budgets first."""
+    """Data sets are splits: the number of ones in each block of tiers, smallest budgets first."""
 
     population: Population
     noun: str = "bits"
     statistic: str = "count of ones"
 
     def defaults(self) -> Iterator[Split]:
-        """All zeros; for one or two tiers a grid of splits; for few users every split."""
+        """Yields all zeros; for one or two tiers a grid of splits; for few users every split."""
         size = self._sizes()
         yield (0,) * size.size
         if math.prod(int(n) + 1 for n in size.tolist()) <= MAX_SPLITS:
@@ -52,7 +52,7 @@ class BinaryAttacks:
             yield from itertools.product(*grid)
 
     def vary(self, data: Split, generator: np.random.Generator) -> Split:
-        """Draws the ones of one block again, or changes them by a few users."""
+        """Redraws the ones of one block, or changes them by a few users."""
         size = self._sizes()
         if size.size == 0:
             return data
@@ -66,7 +66,7 @@ class BinaryAttacks:
         return (*data[:block], ones, *data[block + 1 :])
 
     def test(self, data: Split, target: Target) -> Witness:
-        """Counts the ones, from above and from below."""
+        """Returns the better of the counts of ones from above and from below."""
         population = self.population
         ones = self._ones(data)
         decay = np.exp(-population.others_epsilon)

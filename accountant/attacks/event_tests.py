@@ -1,9 +1,9 @@
 """From an event to a lower bound: tests of a shuffled batch, each with its two probabilities rounded the sound way.
 
 For every event S, H_{e^epsilon} >= Pr0[S] - e^epsilon Pr1[S]. So an attack is an event with Pr0 bounded from below and
-Pr1 from above, and every choice made on the way (thresholds, windows, tilts) may be approximate. Two tests are here:
-`CountTest` (how many reports fall into a set) and `histogram_test` (all that the observer sees, for a handful of
-users). Tests by two counts and by scores have files of their own; which data sets to try is left to `lower_bound`.
+Pr1 from above, and every choice on the way (thresholds, windows, tilts) may be approximate. Two tests are here:
+`CountTest` (the number of reports in a set) and `histogram_test` (the whole view of the observer, for a handful of
+users). Tests by two counts and by scores have files of their own; `lower_bound` chooses the data sets.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from croupier.accountant.ranges import check_epsilon, check_target_delta
 AlikeReports = tuple[tuple[int, float, float], ...]
 """Groups of report values: how many there are, and the probability of each at one answer and at another one."""
 LEAST = 1e-290
-"""A Pr1 below this is taken as this, a Pr0 below it as 0: that is sound, and nothing underflows unseen."""
+"""A Pr1 below this counts as this, a Pr0 below it as 0, which is sound and lets no underflow pass."""
 MAX_POINTS = 128
-"""At most this many thresholds are tried at once; further ones around the best of them."""
+"""The most thresholds that are tried at once; further ones around the best follow."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What an attack makes as large as possible: epsilon at a given delta, or delta at a given epsilon."""
+    """The objective of an attack: the largest epsilon at a given delta, or the largest delta at a given epsilon."""
 
     delta: float | None = None
     epsilon: float | None = None
@@ -45,7 +45,7 @@ class Target:
             check_epsilon(self.epsilon)
 
     def score(self, first: Floats, second: Floats) -> Floats:
-        """What events of Pr0 >= first and Pr1 <= second prove: an epsilon (-inf for none) or a delta. Any shape."""
+        """Returns the bounds from events of Pr0 >= first and Pr1 <= second: epsilons (-inf for none) or deltas."""
         second = np.maximum(second, LEAST)
         if self.delta is None:
             with np.errstate(over="ignore"):
@@ -57,7 +57,7 @@ class Target:
 
     @property
     def log_odds(self) -> float:
-        """-ln of the delta that is aimed at, roughly."""
+        """About -ln of the target delta."""
         return 40.0 if self.delta is None else -math.log(self.delta)
 
 
@@ -70,21 +70,21 @@ class Witness:
 
 
 class Attacks(Protocol):
-    """The attacks on one kind of randomizer around one victim: data sets to test, and how to vary them.
+    """The attacks on one kind of randomizer around one victim: data sets to test, and variations of them.
 
-    A data set is an immutable object that only its own attacks look into.
+    A data set is an immutable object that only its own attacks interpret.
     """
 
     def defaults(self) -> Iterator[Any]:
-        """The data sets to test first, few and cheap."""
+        """Yields the data sets to test first, few and cheap."""
         ...
 
     def vary(self, data: Any, generator: np.random.Generator) -> Any:
-        """Another data set near one that did well."""
+        """Returns another data set near a good one."""
         ...
 
     def test(self, data: Any, target: Target) -> Witness:
-        """The best event on this data set; its words describe data set and statistic."""
+        """Returns the best event on this data set; its words describe data set and statistic."""
         ...
 
 
@@ -97,19 +97,19 @@ def saddle_points(
     """Approximates Pr0 and Pr1 of {V + X > K'(tilt)}, V a bit with Pr0[V=1] = high and Pr1[V=1] = low, tilt > 0.
 
     The lattice saddle-point approximation (Daniels 1987) from value = K, slope = K' and curvature = K'' at the tilts.
-    It only chooses where to look: no bound rests on it (docs/lower-bounds.md, section 6).
+    It only chooses candidates: no bound rests on it (docs/lower-bounds.md, section 6).
     """
     from scipy.special import erfcx
 
     curvature = np.maximum(curvature, 1e-12)
-    # Counts are integers: where the law is narrow, a threshold between two of them is worth nothing.
+    # Counts are integers: for a narrow law, a threshold between two of them is useless.
     missed = np.round(slope) - slope
     mass = np.exp(value - tilts * (slope + missed) - missed**2 / (2 * curvature)) / np.sqrt(1 + 2 * math.pi * curvature)
     # The sum of e^(-tilt m - m^2/(2 curvature)) over m >= 1, as the integral from 1/2.
     start = (tilts * curvature + 0.5) / np.sqrt(2 * curvature)
     bend = np.exp(-tilts / 2 - 1 / (8 * curvature)) * (tilts / 2) / np.sinh(np.minimum(tilts / 2, 300.0))
     smooth = np.sqrt(math.pi * curvature / 2) * erfcx(start) * bend
-    # Where the law is narrow it is nearly a Poisson law, of which the next mass is this much smaller, at least.
+    # A narrow law is nearly a Poisson law, whose next mass is at least this fraction of the mass.
     tail = mass * np.maximum(smooth, curvature / (1 + curvature) * np.exp(-tilts))
     return high * mass + tail, low * mass + tail
 
@@ -126,11 +126,11 @@ class Population:
 
     @property
     def others(self) -> int:
-        """How many they are."""
+        """The number of other users."""
         return int(self.others_count.sum())
 
     def __str__(self) -> str:
-        """For the description of an attack."""
+        """Returns the description of the population in a witness."""
         return f"victim of local ε {self.local_epsilon:g} among {self.others:,}"
 
 
@@ -142,7 +142,7 @@ class Probability:
     complement: float
 
     def of_complement(self) -> Probability:
-        """The same, seen from the complement."""
+        """Returns the probabilities of the complement."""
         return Probability(self.complement, self.event)
 
 
@@ -151,7 +151,7 @@ class CountTest:
     """Events {S > t} of S = V + X: the victim's bit V, Pr[V=1] = high or low, and the others' X = others + constant.
 
     The others' sum is log-concave, so the likelihood ratio of S is monotone and {S > t} is the best kind of event.
-    mirrored: S is the negative of what is counted.
+    mirrored: S is the negative of the count.
     """
 
     others: PoissonBinomial
@@ -173,11 +173,11 @@ class CountTest:
         )
 
     def best_of_both(self, target: Target) -> Witness:
-        """The better of many and few."""
+        """Returns the better witness of the upper and the lower tail."""
         return max(self.best(target), self.reflected().best(target), key=lambda witness: witness.score)
 
     def tilts(self, target: Target) -> Floats:
-        """Tilts between which the best one lies."""
+        """Returns tilts with the best one between them."""
         _, _, curvature = self.others.cumulants(np.zeros(1))
         width = math.sqrt(max(float(curvature[0]), 1e-6))
         reach = math.sqrt(2 * target.log_odds) + 2
@@ -189,20 +189,20 @@ class CountTest:
         return np.geomspace(0.05 / width, min(max(top, 0.1 / width), 500.0), 32)
 
     def best(self, target: Target) -> Witness:
-        """The best threshold that was found."""
+        """Returns the best threshold found."""
         if self.high.event <= self.low.event:
             return NO_WITNESS
         tilts = self.tilts(target)
         scores = target.score(*saddle_points(*self.others.cumulants(tilts), tilts, self.high.event, self.low.event))
         promising = {int(np.argmax(scores))}
         if target.delta is None:
-            # A difference of two nearly equal probabilities is beyond the approximation: look more than once.
+            # A difference of two nearly equal probabilities is beyond the approximation: try several windows.
             promising |= {8, 14, 20, 26}
         witnesses = [self._near(float(tilts[place]), target) for place in sorted(promising)]
         return max(witnesses, key=lambda witness: witness.score)
 
     def _near(self, tilt: float, target: Target) -> Witness:
-        """The best threshold in the window of one tilted law."""
+        """Returns the best threshold in the window of one tilted law."""
         window = self.others.window(tilt)
         low, high = window.low, min(window.low + window.length - 1, window.highest)
         step = max(1, -(-(high - low + 1) // MAX_POINTS))
@@ -217,7 +217,7 @@ class CountTest:
         return Witness(best, f"< {-threshold}" if self.mirrored else f"> {threshold}")
 
     def _points(self, window: Window, target: Target, t: Ints) -> tuple[float, int]:
-        """The best score of the events {S > t + constant} and its t."""
+        """Returns the best score of the events {S > t + constant} and its t."""
         point, point_error, tail, tail_error = window.upper(t)
         scale, rounding = window.scale(t)
         rounding = rounding + 2 * self.probability_error + 8 * UNIT
@@ -229,7 +229,7 @@ class CountTest:
 
 
 def histogram_test(first: NDArray[np.float64], second: NDArray[np.float64], target: Target, users: int) -> float:
-    """The best score from all that is seen: two laws over the same outcomes, made of `users` reports one by one.
+    """Returns the best score from the observer's whole view: two laws over the same outcomes of `users` reports.
 
     The best event at epsilon is {Pr0 > e^epsilon Pr1}; for a given delta the epsilon is found by Dinkelbach's steps.
     The error of either probability is relative: only positive numbers are multiplied and added, a handful of rounded

@@ -1,10 +1,10 @@
 """The attack on hop noise: everybody but the victim and one honest hop is dishonest, and reads that hop's counts.
 
-The observer knows every report of the honest hop's output but the victim's and the fakes. Of every value the hop has
-added c + Z fakes. A report of the value changes the law f of their count N by the factor f(N - 1)/f(N), which depends
-only on the case of N: zero, up to the middle c, or above it; and N = 2c + 1 shows the report. So a test needs nothing
-but the number of values in each case, for every group of values that two answers of the victim are reported as with
-the same two probabilities. Those numbers are independent, and their laws are exact (docs/hop-noise.md, section 2.1).
+The observer knows every report of the honest hop's output except the victim's and the fakes. The hop has added c + Z
+fakes of every value. A report of the value changes the law f of their count N by the factor f(N - 1)/f(N), which
+depends only on the case of N: zero, up to the middle c, or above it; N = 2c + 1 exposes the report. So a test needs
+only the number of values in each case, for every group of values with the same two probabilities under the victim's two
+answers. Those numbers are independent, and their laws are exact (docs/hop-noise.md, section 2.1).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from croupier.protocol.fake_law import FakeLaw
 _MARGIN = 1e-9
 """Far above the relative error of a probability, and of a sum of MAX_OUTCOMES of them."""
 MAX_OUTCOMES = 2**20
-"""More outcomes take seconds: the groups that tell two answers apart least are then not looked at."""
+"""More outcomes take seconds, so the groups with the smallest difference between the answers are then ignored."""
 MAX_TRINOMIAL = 30
 """In larger groups a count of zero is read as one up to the middle. It excludes only one of many values."""
 MAX_OUTCOMES_OF_GROUP = 1000
-"""Counts of larger groups are read in steps; they have a standard deviation of more than 50."""
+"""Counts of larger groups are read in steps; their standard deviation is more than 50."""
 REACH = 9.0
-"""The outcomes of larger groups that are looked at, in standard deviations from the mean."""
+"""The range of outcomes of larger groups, in standard deviations from the mean."""
 
 
 def attack_on_hop_noise(
     law: FakeLaw, reports: AlikeReports, *, delta: float | None = None, epsilon: float | None = None
 ) -> LowerBound:
-    """Returns the strongest test of a batch's counts, as a bound that no guarantee of one honest hop can be below.
+    """Returns the strongest test of a batch's counts, as a lower bound on any guarantee of one honest hop.
 
     Args:
         law: of the honest hop's fakes.
-        reports: of two answers of the victim, as `Randomizer.alike_reports` groups them.
+        reports: of two answers of the victim, grouped by `Randomizer.alike_reports`.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
 
@@ -58,7 +58,7 @@ def attack_on_hop_noise(
 
 
 def _best_event(first: Floats, second: Floats, target: Target) -> float:
-    """Returns what the best event proves: all outcomes whose likelihood ratio is above a threshold."""
+    """Returns the score of the best event: all outcomes whose likelihood ratio is above a threshold."""
     used = (first > 0) | (second > 0)
     first, second = first[used], second[used]
     with np.errstate(divide="ignore"):
@@ -68,16 +68,16 @@ def _best_event(first: Floats, second: Floats, target: Target) -> float:
 
 
 def _cases(law: FakeLaw) -> tuple[float, float, float]:
-    """The probabilities that a count of fakes is zero, up to the middle, or above it."""
+    """Returns the probabilities that a count of fakes is zero, up to the middle, or above it."""
     middle = law.edge * math.exp(law.radius / law.scale)  # Pr[Z = 0]
     above = middle * math.expm1(-law.radius / law.scale) / -math.expm1(1 / law.scale)
     return law.edge, above + (middle - law.edge), above
 
 
 def _laws_of_two_values(law: FakeLaw, reports: AlikeReports) -> tuple[Floats, Floats]:
-    """The laws of the cases of Z, which tells both counts, at two answers."""
+    """Returns the laws of the cases of Z, which determines both counts, at two answers."""
     least, below, above = _cases(law)
-    # A report of the one value leaves Z as it is; with a report of the other one Z looks larger by one.
+    # A report of the one value leaves Z as it is; a report of the other one makes Z look larger by one.
     alone, raised = np.array([least, below, above, 0.0]), np.array([0.0, above, below, least])
     one, other = (answers for number, *answers in reports for _ in range(number))
     return one[0] * alone + other[0] * raised, one[1] * alone + other[1] * raised
@@ -88,7 +88,7 @@ class _Group:
     """Values alike in the reports of two answers, with the law of the numbers of values in each case.
 
     fakes: float64 (J,), the probability of every outcome without a report; raised: float64 (J,), the sum of the
-    probabilities of the outcome where one of the values has a report, over all values. One outcome: not looked at.
+    probabilities of the outcome where one of the values has a report, over all values. An ignored group has J = 1.
     """
 
     fakes: Floats
@@ -98,7 +98,7 @@ class _Group:
 
 
 def _laws_of_more_values(law: FakeLaw, reports: AlikeReports) -> tuple[Floats, Floats]:
-    """The laws of what the observer sees, at two answers; the last outcomes are reports that are shown."""
+    """Returns the laws of the observer's view at two answers; the last outcomes are exposed reports."""
     zero, *_ = _cases(law)
     groups, outcomes = [], 1
     for number, first, second in sorted(reports, key=lambda group: -group[0] * abs(group[1] - group[2])):
@@ -118,9 +118,9 @@ def _laws_of_more_values(law: FakeLaw, reports: AlikeReports) -> tuple[Floats, F
 
 
 def _group(law: FakeLaw, number: int) -> tuple[Floats, Floats]:
-    """See `_Group`; with number values."""
+    """Returns `fakes` and `raised` of a `_Group` of `number` values."""
     zero, below, above = _cases(law)
-    down, up = above / below, below / above  # by how much a report changes the probability of each case
+    down, up = above / below, below / above  # the factor of a report on the probability of each case
     if number <= MAX_TRINOMIAL:
         zeros, high = (counts.ravel() for counts in np.mgrid[: number + 1, : number + 1])
         zeros, high = zeros[zeros + high <= number], high[zeros + high <= number]

@@ -1,8 +1,7 @@
-"""How likely a noisy report falls between two cuts, for Laplace and Gaussian noise of many scales at once.
+"""The probability that a noisy report falls between two cuts, for Laplace and Gaussian noise of many scales at once.
 
-Cuts are numbers that no report hits: any number on the line, half-way points on a lattice. Every probability comes
-with its complement, both from forms without cancellation where they are small. Which cuts to use is left to the
-attacks on `additive_noise`.
+Cuts are numbers that no report takes: any number on the line, half-way points on a lattice. Every probability comes
+with its complement, both from forms without cancellation where they are small. `additive_noise` chooses the cuts.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ class IntervalProbabilities(Protocol):
 
     @property
     def variation(self) -> float | None:
-        """A bound on the 1-norm of d/dx of the density at scale e^x, |Im x| <= 1/2; None where none is known."""
+        """A bound on the 1-norm of d/dx of the density at scale e^x, |Im x| <= 1/2; None if none is known."""
         ...
 
     def between(self, scale: Floats, at: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """Pr[low < at + noise < high] and its complement; arrays broadcast, low < high are cuts, -inf and inf too."""
+        """Returns Pr[low < at + noise < high] and its complement; arrays broadcast; cuts low < high may be infinite."""
         ...
 
     def cut(self, place: float) -> float:
-        """A cut near a place."""
+        """Returns a cut near a place."""
         ...
 
     def value(self, place: float) -> float:
-        """A value that a user may hold, near a place in [0, 1]."""
+        """Returns a value that a user may hold, near a place in [0, 1]."""
         ...
 
 
@@ -52,13 +51,13 @@ class _Lattice:
     lattice: int | None = None
 
     def cut(self, place: float) -> float:
-        """Half-way between lattice points."""
+        """Returns a point half-way between lattice points."""
         if self.lattice is None or math.isinf(place):
             return place
         return (math.floor(place * self.lattice) + 0.5) / self.lattice
 
     def value(self, place: float) -> float:
-        """On the lattice."""
+        """Returns the nearest lattice point."""
         return place if self.lattice is None else round(place * self.lattice) / self.lattice
 
 
@@ -68,7 +67,7 @@ class LaplaceIntervals(_Lattice):
 
     @property
     def probability_error(self) -> float:
-        """A few ulp, and those of exponents up to 100."""
+        """A few ulp, including the errors of exponents up to 100."""
         return 5e-14
 
     @property
@@ -97,7 +96,7 @@ class GaussianIntervals(_Lattice):
 
     @property
     def probability_error(self) -> float:
-        """Calibration is good to 1e-12, erfc to a few ulp, and at most three digits cancel where they do."""
+        """The sum of 1e-12 for calibration, a few ulp for erfc, and at most three cancelled digits."""
         return 1e-10
 
     @property

@@ -1,8 +1,8 @@
 """Attacks on k-ary randomised response: the others at a third category, or, for few users, at any categories.
 
 With many users `two_counts` reads the counts of the victim's two categories. With few, the whole histogram is
-multiplied out and every outcome is used: categories that no user holds look alike and are counted together, which
-loses nothing.
+multiplied out and every outcome is used. Categories that no user holds have equal probabilities and are counted
+together without loss.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 MAX_HISTOGRAM = 60_000
-"""Histograms are multiplied out where their table has at most this many cells."""
+"""The largest table of cells in which histograms are multiplied out."""
 FIRST_PLACEMENTS = 64
-"""That many placements of few users are tested at once, the rest of them only in a longer search."""
+"""The number of placements of few users that are tested by default; a longer search tests the others."""
 MAX_FEW = 8
-"""Up to this many other users, their placements are tested at once."""
+"""The most other users whose placements are tested by default."""
 
 Placement = tuple[tuple[int, ...], ...]
-"""For each tier of the others, how many hold each category: the victim's two, 0 and 1, and the categories 2 and 3."""
+"""The numbers of users of each tier at each category: the victim's two, 0 and 1, and the categories 2 and 3."""
 
 
 @dataclass(frozen=True, eq=False)
 class KaryAttacks:
-    """Data sets are placements; None stands for "all at a third category", read by counts. k >= 3."""
+    """Data sets are placements; None means "all at a third category", read by counts. k >= 3."""
 
     population: Population
     k: int
 
     def defaults(self) -> Iterator[Placement | None]:
-        """All at a third category, and a few placements of few users."""
+        """Yields all at a third category, and a few placements of few users."""
         yield None
         if self.population.others <= MAX_FEW and self._held() >= 3:
             yield from itertools.islice(self._placements(), FIRST_PLACEMENTS)
 
     def vary(self, data: Placement | None, generator: np.random.Generator) -> Placement | None:
-        """One user moved to another category; nothing to vary where the table would be too large."""
+        """Returns the placement with one user at another category, or unchanged if its table would be too large."""
         held = self._held()
         if held < 3 or self.population.others == 0:
             return data
@@ -58,7 +58,7 @@ class KaryAttacks:
         return (*data[:tier], tuple(counts.tolist()), *data[tier + 1 :])
 
     def test(self, data: Placement | None, target: Target) -> Witness:
-        """The counts of the victim's two categories for None, otherwise the whole histogram."""
+        """Returns the best event by the counts of the victim's two categories for None, or by the whole histogram."""
         if data is None:
             return self._by_counts(target)
         population = self.population
@@ -90,7 +90,7 @@ class KaryAttacks:
         return Witness(witness.score, f"{population} all holding a third of {k} categories; {witness.event}")
 
     def _held(self) -> int:
-        """How many categories may be held in a table that is small enough: 4, 3 or 0."""
+        """Returns how many categories may be held in a table that is small enough: 4, 3 or 0."""
         size = self.population.others + 2
         for held in (4, 3):
             if held <= self.k and size ** (min(self.k, held + 1) - 1) <= MAX_HISTOGRAM:
@@ -105,7 +105,7 @@ class KaryAttacks:
         return itertools.product(*(_compositions(n, self._held()) for n in self.population.others_count.tolist()))
 
     def _laws(self, data: Placement) -> tuple[Floats, Floats]:
-        """The laws of the histogram, the victim at category 0 and at category 1: flat arrays over the same outcomes."""
+        """Returns the laws of the histogram for the victim at category 0 and at 1, flat, over the same outcomes."""
         population, held = self.population, len(data[0]) if data else self._held()
         sizes = [1.0] * held + ([float(self.k - held)] if self.k > held else [])
         law = np.zeros((population.others + 2,) * (len(sizes) - 1))
@@ -118,7 +118,7 @@ class KaryAttacks:
         return first, second
 
     def _with(self, law: Floats, local_epsilon: float, category: int, sizes: list[float]) -> Floats:
-        """The law with one more report; the last category, or all the others together, has no axis."""
+        """Returns the law with one more report; the last category, or all the others together, has no axis."""
         decay = math.exp(-local_epsilon)
         whole = 1 + (self.k - 1) * decay
         shares = [size * decay / whole for size in sizes]
@@ -132,6 +132,6 @@ class KaryAttacks:
 
 
 def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
-    """All ways to write total as an ordered sum, those with much at the third place first."""
+    """Returns all ways to write total as an ordered sum, by decreasing third part."""
     compositions = [counts for counts in itertools.product(range(total + 1), repeat=parts) if sum(counts) == total]
     return sorted(compositions, key=lambda counts: -counts[2])

@@ -1,4 +1,4 @@
-"""Many noise scales as few: what a sum over users may change when each bin of scales becomes two of them.
+"""Merging of many noise scales into few: the change of a sum over users when each bin becomes two scales.
 
 A sum of g(ln scale) over the users of a bin is replaced by one over two scales with real counts that have the users'
 first moments, up to the third (Gauss quadrature). For the logarithm of a report's generating function the difference
@@ -17,15 +17,15 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 RADIUS = 9e-4
 """Half the width of a bin of ln scale."""
 MAX_BINS = 8192
-"""The most bins; where the scales span more of them, the bins are wider."""
+"""The most bins; if the scales span more, the bins are wider."""
 
 
 @dataclass(frozen=True)
 class Merging:
-    """How many users were merged, and how far.
+    """The size of a merging and the bounds on its effect.
 
-    users: how many. radius: half the width of a bin. gap: by how much the moments of a bin, in units of its radius and
-    for each user, may differ, their sum over k = 1, 2, 3. variation: see `IntervalProbabilities.variation`.
+    users: their number. radius: half the width of a bin. gap: the largest difference of the moments of a bin, in units
+    of its radius and per user, summed over k = 1, 2, 3. variation: see `IntervalProbabilities.variation`.
     """
 
     users: float
@@ -34,7 +34,7 @@ class Merging:
     variation: float
 
     def log_error(self, tilt: float, turn: Floats) -> Floats:
-        """How far the logarithm of the product of all generating functions may be wrong; inf where it is not bounded.
+        """Returns a bound on the error of the logarithm of the product of all generating functions; inf for none.
 
         Args:
             tilt: |tilt| times the largest score.
@@ -48,7 +48,7 @@ class Merging:
         return np.where((turn <= 1) & (self.radius <= 0.1 * reach), self.users * (change + 8 * UNIT), math.inf)
 
     def unlike(self, tilt: float) -> float:
-        """How far the users' mean of |phi|^2 may be above that of the scales they were merged into, at any angle."""
+        """Returns a bound on the excess of the users' mean of |phi|^2 over that of the merged scales, at any angle."""
         if not tilt <= 1:
             return math.inf
         share = self.radius * 3 * self.variation * math.exp(2 * tilt)
@@ -56,7 +56,7 @@ class Merging:
 
 
 def merged_scales(scales: Floats, count: Ints, variation: float) -> tuple[Floats, Floats, Merging]:
-    """Returns at most two scales for each bin, how many users each of them stands for, and what that may change.
+    """Returns at most two scales for each bin, the number of users of each, and the effect of merging.
 
     Args:
         scales: float64 (T,), > 0.
@@ -86,7 +86,7 @@ def merged_scales(scales: Floats, count: Ints, variation: float) -> tuple[Floats
         float(np.abs((share * nodes**k).sum(0) - users * moment).sum())
         for k, moment in enumerate((first, second, third), 1)
     )
-    # Places in their bins, and sums over a bin.
+    # Errors of places in their bins, and of sums over a bin.
     rounding = 64 * UNIT * ((max(abs(low), abs(high)) + 1) / radius + int(np.bincount(label).max()))
     merging = Merging(float(users.sum()), radius * (1 + 1e-6), gap / float(users.sum()) + rounding, variation)
     used = share > 0

@@ -1,8 +1,8 @@
 """Attacks on projective geometry response: the others at a category on one line with the victim's two.
 
-Three points on a line have hyperplanes that share the same points. So what the others report of their own category is
-on none of the points that only one of the victim's two hyperplanes has, and the reports there are the blanket's alone,
-as in `two_counts`. All else looks the same for both of the victim's categories.
+Three points on a line have hyperplanes that share the same points. So reports of the others' own category miss the
+points that belong to only one of the victim's two hyperplanes, and the reports there are the blanket's alone, as in
+`two_counts`. All other reports look the same for both of the victim's categories.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class ProjectiveAttacks:
     space: ProjectiveSpace
 
     def defaults(self) -> Iterator[None]:
-        """The data set."""
+        """Yields the data set."""
         yield None
 
     def vary(self, data: None, generator: np.random.Generator) -> None:
-        """Nothing to vary."""
+        """Returns the data set: there is no other."""
         return data
 
     def test(self, data: None, target: Target) -> Witness:
-        """The counts of the points that one of the victim's hyperplanes has and the other has not."""
+        """Returns the best event by the counts of the points in only one of the victim's hyperplanes."""
         population, space = self.population, self.space
         decay = np.exp(-population.others_epsilon)
         each = space.apart * decay / (space.block + (space.num_points - space.block) * decay)
         own = math.exp(-population.local_epsilon)
-        # Of what the victim reports outside of the two sets, in units of the smaller probability of one of them.
+        # The victim's reports outside the two sets, in units of the smaller probability of one of them.
         elsewhere = (space.common / own + space.num_points - 2 * space.block + space.common) / space.apart
         pair, _ = poisson_binomial(2 * each, population.others_count)
         witness = TwoCountTest(pair, None, population.local_epsilon, elsewhere + 2).best(target)

@@ -1,11 +1,10 @@
-"""Attacks that add a score per report: what a likelihood ratio sees, where a count in an interval sees one bit.
+"""Attacks that add a score per report, which uses the whole likelihood ratio, where a count uses one bit.
 
 With the others at one value, the likelihood ratio of a shuffled batch is close to a sum over reports of
-(p0 - e^epsilon p1 + sum_t b_t r_t)/q, r_t the densities of the others' tiers and q their mean: how many users each tier
-has is known, and the b_t keep the score from being moved by what only tells the tiers apart. Reports are put into
-cells, cells get that score as an integer, and the law of the sum is computed by Fourier inversion of its tilted law, as
-in `poisson_binomial` but for any scores.
-Which cells to use is left to the attacks on `additive_noise`; how an event becomes a bound is said in `event_tests`.
+(p0 - e^epsilon p1 + sum_t b_t r_t)/q, r_t the densities of the others' tiers and q their mean. The number of users of
+each tier is known, and the b_t remove from the score the part that only separates tiers. Reports are put into cells,
+cells get that score as an integer, and the law of the sum is computed by Fourier inversion of its tilted law, as in
+`poisson_binomial` but for any scores. `additive_noise` chooses the cells; `event_tests` turns events into bounds.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 
 MAX_ROWS = 64
-"""With more laws than this, neighbouring laws are taken together where scores are chosen."""
+"""More laws than this are grouped with their neighbours for the choice of scores."""
 MAX_LENGTH = 2**20
-"""Longer windows are not computed."""
+"""The length of the longest window that is computed."""
 MAX_WORK = 5e8
-"""Nor are sums of more terms: laws times scores times angles."""
+"""The largest number of terms that is computed: laws times scores times angles."""
 BLOCK = 2**19
 """The number of pairs of a law and an angle that are computed at once."""
 _LOG_OUTSIDE = 50.0
 """Bernstein's inequality leaves at most e^-50 of a law outside a window on each side; more lengthens every window."""
 _LOG_UNHEARD = 60.0
-"""Frequencies at which the transform is at most e^-_LOG_UNHEARD are left out, where that can be shown at once."""
+"""Frequencies are omitted if a quick bound shows that the transform is at most e^-_LOG_UNHEARD there."""
 _GRID = 4096
-"""Angles of a whole turn at which that is looked for."""
+"""Angles of a whole turn at which that bound is evaluated."""
 _FLOOR = 1e-7
 """Factors of the transform below this size count as this size, so that their logarithm is finite; an error term covers
 it."""
@@ -49,8 +48,8 @@ class ScoreTest:
     """S = V + X: scores 0..m of the victim and of the others, each with its law over the scores.
 
     first, second: float64 (m+1,), the victim's law at its two values; others: float64 (T, m+1), one law for each tier
-    of count float64 (T,) users. Every entry has a relative error of at most probability_error. merged: what the sum
-    over the others owes to tiers that stand for others like them; None where every user has the law of its tier.
+    of count float64 (T,) users. Every entry has a relative error of at most probability_error. merged: the merging of
+    the others' tiers; None if every user has the law of its tier.
     """
 
     first: Floats
@@ -61,12 +60,12 @@ class ScoreTest:
     merged: Merging | None = None
 
     def reflected(self) -> ScoreTest:
-        """The scores counted from the other end, the victim's values exchanged."""
+        """Returns the test of the scores counted from the other end, with the victim's values exchanged."""
         first, second, others = self.second[::-1], self.first[::-1], self.others[:, ::-1]
         return ScoreTest(first, second, others, self.count, self.probability_error, self.merged)
 
     def best(self, target: Target) -> Witness:
-        """The better of many and few: events {S > t}, at a tilt that is moved twice to where the best event lies."""
+        """Returns the better of the two tails: events {S > t}, at a tilt that is moved towards the best event."""
         many, few = self._best(target), self.reflected()._best(target)
         if many[0] >= few[0]:
             return Witness(many[0], f"> {many[1]}")
@@ -74,7 +73,7 @@ class ScoreTest:
 
     @property
     def length(self) -> float:
-        """About how long a window the law of the sum needs; longer ones than MAX_LENGTH are not computed."""
+        """About the length of the window for the law of the sum, which must be at most MAX_LENGTH."""
         scores = np.arange(self.first.size, dtype=np.float64)
         mean = self.others @ scores
         variance = float(self.count @ (self.others @ scores**2 - mean**2))
@@ -107,7 +106,7 @@ class ScoreTest:
         return best, at
 
     def _tilt(self, centre: float, width: float) -> float:
-        """A tilt > 0 whose mean is about `centre`, where there is one; any tilt is sound."""
+        """Returns a tilt > 0 whose mean is about `centre`, if there is one; any tilt is sound."""
         scores = np.arange(self.first.size, dtype=np.float64)
         high = min(20.0 / width + 1.0, 300.0 / self._top)
 
@@ -118,14 +117,14 @@ class ScoreTest:
         return root_between(excess, min(0.01 / width, high / 2), high)
 
     def score_at(self, tilt: float, target: Target) -> tuple[float, int]:
-        """The best score of {S > t} over the window of the tilted law, and its t."""
+        """Returns the best score of {S > t} over the window of the tilted law, and its t."""
         steps = np.arange(self.first.size, dtype=np.float64)
         centre = np.round(self.others @ steps)
         distance = steps - centre[:, None]
         weight, grown = self.others * np.exp(tilt * distance), self.others * np.expm1(tilt * distance)
         whole, change = weight.sum(1), grown.sum(1)
         tilted = weight / whole[:, None]
-        # Near 1 from the change: entries sum to 1 only up to rounding, which would count once for every user.
+        # Near 1 from the change, because entries sum to 1 only up to rounding, which would count once per user.
         log_whole = np.where(np.abs(change) < 0.5, np.log1p(np.maximum(change, -0.5)), np.log(whole))
         log_scale = float(((log_whole + tilt * centre) * self.count).sum())
         mean = tilted @ steps
@@ -133,11 +132,11 @@ class ScoreTest:
         middle = float(self.count @ mean)
         reach = bernstein_radius(variance, _LOG_OUTSIDE, self._top)
         low, high = max(0, math.floor(middle - reach)), min(self._top * self._users, math.ceil(middle + reach))
-        # At the tilt of Bernstein's inequality the merged law is known as well: e lets it have e^(1 - _LOG_OUTSIDE).
+        # At the tilt of Bernstein's inequality the merged law is bounded as well: by a factor e.
         further = tilt + reach / (variance + self._top * reach / 3)
         if high - low + 1 > MAX_LENGTH or not self._log_error(further, np.zeros(1))[0] <= 1:
             return NO_WITNESS.score, 0
-        # How far a relative change of every entry moves a transform: A without frequency, B per radian.
+        # Bounds on the effect of a relative change of every entry on a transform: at frequency 0, and per radian.
         still = np.abs(grown).sum(1) / whole
         turning = (tilted * np.abs(distance)).sum(1)
         masses = self._masses(tilt, tilted, still, turning, low, high)
@@ -158,10 +157,10 @@ class ScoreTest:
     def _masses(
         self, tilt: float, tilted: Floats, still: Floats, turning: Floats, low: int, high: int
     ) -> tuple[Floats, float] | None:
-        """The tilted law on low..high, and a bound on its absolute error, that of the scale's probabilities included.
+        """Returns the tilted law on low..high, and a bound on its absolute error, the scale's probabilities included.
 
         A transform of numbers of 1-norm s has an error of at most STAGE log2(length) s in every entry
-        (docs/numerics.md, section 3.1). None where it would take long.
+        (docs/numerics.md, section 3.1). None if it would take long.
         """
         from scipy.fft import irfft, next_fast_len
 
@@ -185,10 +184,10 @@ class ScoreTest:
     def transforms(
         self, tilted: Floats, centre: Floats, still: Floats, turning: Floats, angles: Floats, log_error: Floats
     ) -> tuple[NDArray[np.complex128], Floats]:
-        """E e^(-i angle (X - sum of the centres)), (J,), and bounds on its error.
+        """Returns E e^(-i angle (X - sum of the centres)), (J,), and bounds on its error.
 
-        phi - 1 is summed as it is: its error falls with the angle. A product of many numbers of size <= g_t, each
-        wrong by d_t, is wrong by at most prod g_t (e^(sum of d_t/g_t) - 1).
+        phi - 1 is summed directly, because its error decreases with the angle. A product of many numbers of size <= g_t
+        with errors d_t has an error of at most prod g_t (e^(sum of d_t/g_t) - 1).
         """
         steps = np.arange(self.first.size, dtype=np.float64)
         order = np.argsort(centre, kind="stable")
@@ -223,11 +222,11 @@ class ScoreTest:
     def _threshold(
         self, place: Ints, mass: Floats, error: float, scale: Floats, rounding: float, target: Target
     ) -> tuple[float, int]:
-        """Pr[S > t] = sum over the victim's score s of law(s) Pr[X > t - s]; the tail beyond the window is `error`."""
+        """Uses Pr[S > t] = sum over the victim's score s of law(s) Pr[X > t - s]; `error` bounds the tail beyond."""
         rounding += place.size * UNIT + 2 * self.probability_error + 16 * UNIT
         least = np.maximum(mass - error, 0.0) * scale
         most = (np.maximum(mass, 0.0) + error) * scale
-        # Index i stands for Pr[X >= place[0] + i].
+        # Index i is Pr[X >= place[0] + i].
         from_below = np.cumsum(least[::-1])[::-1]
         from_above = np.cumsum(most[::-1])[::-1] + error * scale[-1]
         first, second = self._with_victim(self.first, from_below), self._with_victim(self.second, from_above)
@@ -237,18 +236,19 @@ class ScoreTest:
 
     @staticmethod
     def _with_victim(law: Floats, tail: Floats) -> Floats:
-        """Entry j: Pr[V + X >= place[0] + m + j], m the largest score; all tails used lie inside the window."""
+        """Returns Pr[V + X >= place[0] + m + j] at entry j, m the largest score; all tails used are in the window."""
         return np.asarray(np.convolve(tail, law, mode="valid"), dtype=np.float64)
 
 
 def _last_angle(laws: Floats, count: Floats, unlike: float) -> float:
-    """An angle in (0, pi] beyond which the users' transforms multiply to e^-_LOG_UNHEARD at most; pi if none is found.
+    """Returns an angle in (0, pi] beyond which the transforms multiply to e^-_LOG_UNHEARD at most, or pi.
 
     With D the difference of two scores of one user, drawn at random, and s, f its second and fourth moment, the users'
     mean of |phi|^2 is E cos(w D) <= 1 - w^2 s/2 + w^4 f/24, at most 1 - w^2 s/4 as long as w^2 <= 6 s/f; n/2 times its
-    logarithm bounds that of the product. Beyond, a grid tells, as it moves by no more than E|D| per radian.
+    logarithm bounds the logarithm of the product. Beyond, a grid is enough, because the mean changes by at most E|D|
+    per radian.
 
-    unlike: how far the users' mean may be above that of these laws; see `Merging`.
+    unlike: the largest excess of the users' mean over that of these laws; see `Merging`.
     """
     users = float(count.sum())
     if not (users > 0 and users * unlike <= 1):
@@ -275,18 +275,18 @@ def _last_angle(laws: Floats, count: Floats, unlike: float) -> float:
 def scores_of_cells(
     first: Floats, second: Floats, others: Floats, count: Floats, levels: int, epsilon: float = 0.0
 ) -> Ints | None:
-    """Cells to scores 0..levels, linearly: (first - e^epsilon second)/(the others' mean), less what tells tiers apart.
+    """Returns scores 0..levels of cells, linear in (first - e^epsilon second)/(the others' mean) without tier effects.
 
     Args:
         first: float64 (C,), the victim's probabilities of the cells at one of its values.
         second: the same at the other value.
-        others: float64 (T, C), those of the other users' tiers.
+        others: float64 (T, C), the probabilities of the other users' tiers.
         count: float64 (T,), the users of each tier.
-        levels: the largest score, as long as scores have no common factor.
-        epsilon: about what the test is to prove; any is sound.
+        levels: the largest score, unless scores have a common factor.
+        epsilon: about the epsilon that the test is to prove; any is sound.
 
     Returns:
-        int64 (C,), or None where the score does not vary.
+        int64 (C,), or None if the score does not vary.
     """
     mean = count @ others / max(float(count.sum()), 1.0)
     used = (first + second > 0) & (mean > 0)
@@ -302,10 +302,10 @@ def scores_of_cells(
 
 
 def best_scores(difference: Floats, others: Floats, weight: Floats, mean: Floats, used: NDArray[np.bool_]) -> Floats:
-    """The f with the largest (difference @ f)^2 / Var(sum of the others' f), (C,), up to a constant and a factor.
+    """Returns f with the largest (difference @ f)^2 / Var(sum of the others' f), (C,), up to a constant and a factor.
 
-    Var = sum_t weight_t Var_t(f), so that mean f = difference + sum_t b_t others_t, b_t = (share of t) E_t f. Of many
-    tiers neighbours are taken together; any f is sound.
+    Var = sum_t weight_t Var_t(f), so that mean f = difference + sum_t b_t others_t, b_t = (share of t) E_t f. If there
+    are many tiers, neighbours are grouped; any f is sound.
     """
     share = weight / max(float(weight.sum()), 1.0)
     first = np.unique(np.linspace(0, len(others), min(len(others), MAX_ROWS) + 1).astype(np.int64))[:-1]

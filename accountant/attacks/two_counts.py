@@ -1,9 +1,9 @@
 """A test of k-ary randomised response by two counts: those of the victim's two categories, the others all at a third.
 
-With the others at a third category x2, whatever else they report is uniform on the remaining categories, so that the
-observer loses nothing by looking only at h0 and h1 (the counts of the victim's categories) and d (all reports but those
-of x2). For equal budgets the attack meets the blanket certificate to six digits. The laws and the best event are
-derived in docs/lower-bounds.md, section 6.1; `event_tests` says how an event becomes a lower bound.
+With the others at a third category x2, their other reports are uniform on the remaining categories, so the observer
+loses nothing by using only h0 and h1 (the counts of the victim's categories) and d (all reports except those of x2).
+For equal budgets the attack meets the blanket certificate to six digits. The laws and the best event are derived in
+docs/lower-bounds.md, section 6.1; `event_tests` turns events into lower bounds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from croupier.accountant.numerics.roots import root_between
 MAX_WINDOW = 2**20
 """The most values that the count of the two categories may take in a test."""
 MAX_CELLS = 50_000
-"""The count of all reports outside the third category is used as well where that makes at most this many cells."""
+"""The count of all reports outside the third category is used too if that makes at most this many cells."""
 ROUGH_ROWS = 512
-"""Thresholds are looked for on about this many rows before the sum over all of them."""
+"""The number of rows on which thresholds are searched before the sum over all of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class _Law:
 
     @classmethod
     def of(cls, bits: PoissonBinomial, tilt: float) -> _Law | None:
-        """From the tilted law; None where the window is too long."""
+        """Returns the bounds from the tilted law; None if the window is too long."""
         window = bits.window(tilt)
         if window.length > MAX_WINDOW:
             return None
@@ -57,9 +57,9 @@ class _Law:
         return cls(window.low, least, most, 1.0)
 
     def pairs(self) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-        """The c = first+1 .. last, with bounds on Pr[X = c-1] (least > 0 throughout) and on Pr[X = c].
+        """Returns all c = first+1 .. last with bounds on Pr[X = c-1] (least > 0 throughout) and on Pr[X = c].
 
-        Any other c may be left out of an event: that is only another event.
+        An event may omit any other c.
         """
         c = self.first + 1 + np.arange(self.least.size - 1, dtype=np.int64)
         used = self.least[:-1] > 0
@@ -87,7 +87,7 @@ class _Rows:
     error: float
 
     def search(self, target: Target) -> float:
-        """The epsilon whose best event proves that epsilon (Dinkelbach's steps), on every few rows only."""
+        """Returns the epsilon whose best event proves it (Dinkelbach's steps), on a sample of the rows."""
         if target.epsilon is not None:
             return target.epsilon
         step = max(1, self.counts.size // ROUGH_ROWS)
@@ -101,7 +101,7 @@ class _Rows:
         return epsilon
 
     def event(self, epsilon: float, step: int = 1) -> tuple[Floats, Floats]:
-        """Pr0 from below and Pr1 from above of {h0 >= a}, for every step-th row, with a(row) the best at epsilon.
+        """Returns Pr0 from below and Pr1 from above of {h0 >= a}, for every step-th row, a(row) the best at epsilon.
 
         With m = c-1, B = Pr[Bin(m,1/2) = a-1] and T = Pr[Bin(m,1/2) >= a]:
         Z Pr0 = alpha (T + B/2) + beta (e^v (T + B) + T), Z Pr1 = alpha (T + B/2) + beta (e^v T + T + B).
@@ -129,8 +129,8 @@ class _Rows:
 class TwoCountTest:
     """k-RR, k >= 3, the victim at one of two categories, all others at a third.
 
-    pair: the law of how many of the others' reports are in one of the two: bits of 2/(e^eps_i + k - 1).
-    away: the law of how many are not in the third: bits of (k-1)/(e^eps_i + k - 1); None: it is not used.
+    pair: the law of the number of the others' reports in one of the two: bits of 2/(e^eps_i + k - 1).
+    away: the law of the number outside the third: bits of (k-1)/(e^eps_i + k - 1); None: it is not used.
     k: may be any number above 2 without `away`: the victim is in neither of the two with (k-2)/(e^v + k - 1).
     """
 
@@ -140,7 +140,7 @@ class TwoCountTest:
     k: float
 
     def best(self, target: Target) -> Witness:
-        """The best event that was found: by c alone, tilted to the counts that matter most, or by (d, c)."""
+        """Returns the best event found: by c alone, tilted to the counts that matter most, or by (d, c)."""
         witness, centre = self._by_pair(0.0, target)
         _, mean, variance = (float(x[0]) for x in self.pair.cumulants(np.zeros(1)))
         if centre > 0 and abs(centre - mean) > 1.5 * math.sqrt(variance):
@@ -151,7 +151,7 @@ class TwoCountTest:
         return witness
 
     def _by_pair(self, tilt: float, target: Target) -> tuple[Witness, float]:
-        """The event by c = h0 + h1 alone, and the mean of the c that it wins by."""
+        """Returns the event by c = h0 + h1 alone, and the mean of c weighted by its gain."""
         law = _Law.of(self.pair, tilt)
         if law is None:
             return NO_WITNESS, 0.0
@@ -161,7 +161,7 @@ class TwoCountTest:
         return _witness(rows, target, "counts of the victim's two categories")
 
     def _by_both(self, away: PoissonBinomial, target: Target) -> Witness:
-        """The event by (d, c): given d, c ~ Bin(d, 2/(k-1)), and the other d - c reports may be the victim's, too."""
+        """Returns the event by (d, c): given d, c ~ Bin(d, 2/(k-1)); the victim's report may be outside the two."""
         _, _, variance = (float(x[0]) for x in away.cumulants(np.zeros(1)))
         if 20 * math.sqrt(variance) > MAX_CELLS**0.5 * 4:
             return NO_WITNESS
@@ -197,7 +197,7 @@ class TwoCountTest:
         return _witness(rows, target, "counts of the victim's two categories and of the third")[0]
 
     def _tilt(self, centre: float) -> float:
-        """The tilt at which the mean of the pair's law is about `centre`; any tilt is sound."""
+        """Returns the tilt at which the mean of the pair's law is about `centre`; any tilt is sound."""
 
         def excess(tilt: float) -> float:
             return float(self.pair.cumulants(np.array([tilt]))[1][0]) - centre

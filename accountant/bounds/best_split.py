@@ -1,8 +1,8 @@
 """The split into a core and tails for given hosts: good shares of the victim's difference in the Gaussian limit.
 
-For many hosts everything becomes Gaussian, and a split leaves a sum of two variances, each of the worst place of its
-hosts (docs/paper, section 6, "The split"). For given mixtures of places the shares with the least sum have
-a closed form; the mixtures move towards the worst places in a few steps. Nothing certified rests on it.
+With many hosts every law becomes Gaussian, and the bound for a split depends on the sum of two variances, each at the
+worst place of its hosts (docs/paper, section 6, "The split"). For given mixtures of places the shares with the least
+sum have a closed form; a few steps move the mixtures towards the worst places. Nothing certified rests on it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from croupier.accountant.bounds.split_laws import MOST_EXPONENT, Split
 from croupier.accountant.numerics.binomial import Floats
 
 MIDDLE_CELLS = 12
-"""Cells between the victim's values: more follow the best shares more closely, and every law takes longer."""
+"""Cells between the victim's values. More cells follow the best shares more closely, and every law takes longer."""
 FIRST_CELL, FAR = 0.15, 8.0
-"""Cells beyond the victim's values: the first one's width in units of 1/(v + largest rate), and where the last one
-begins, in units of 1/v. Narrower ones take longer; the cells beyond the last hold e^-8 of the victim's noise."""
+"""Cells beyond the victim's values: the width of the first in units of 1/(v + largest rate), and the start of the last
+in units of 1/v. Narrower cells take longer; the cells beyond the last hold e^-8 of the victim's noise."""
 PLACES = 9
-"""Places of a host, evenly in its interval, among which the worst mixture is looked for."""
+"""Places of a host, evenly in its interval, over which the worst mixture is searched."""
 STEPS = 12
 """Steps towards the worst places. With none, certificates are up to 7 % larger."""
 LARGEST = 0.25
-"""The most that one host may tell of the core or of psi, in units of the deviation of all hosts: the Gaussian limit
-does not see what is rare and large, and the true bound does. Without it epsilon is up to 4 % larger."""
+"""The largest contribution of one host to the core or to psi, in units of the deviation of all hosts. The Gaussian
+limit neglects rare large contributions, which the true bound charges. Without it epsilon is up to 4 % larger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class HostGroup:
 def best_split(
     victim: float, distance: float, epsilon: float, groups: tuple[HostGroup, HostGroup]
 ) -> tuple[float, Split]:
-    """About the least standard deviation for these hosts of core and tails, at this distance, and its split."""
+    """Returns about the least standard deviation for these hosts of core and tails at this distance, and its split."""
     fastest = max(float(group.rates.max()) for group in groups)
     inside, outside = grid(victim + fastest, FAR / victim)
     edges = np.concatenate([-outside[:0:-1], distance * inside, distance + outside[1:]])
@@ -57,10 +57,10 @@ def best_split(
         )
     share, psi = _best(core, tails)
     core_part, _ = _parts(whole, share, psi, width)
-    # What is rare must not be too much at once.
+    # Rare contributions must not be too large.
     most = LARGEST * math.sqrt((width * core_part**2) @ core.cost)
-    share = np.minimum(share, most / (core.told * np.maximum(np.abs(whole), 1e-300)))
-    psi = np.minimum(psi, LARGEST * (width @ psi) / np.maximum(core.told, tails.told))
+    share = np.minimum(share, most / (core.influence * np.maximum(np.abs(whole), 1e-300)))
+    psi = np.minimum(psi, LARGEST * (width @ psi) / np.maximum(core.influence, tails.influence))
     core_part, tails_part = _parts(whole, share, psi, width)
     deviation = math.sqrt(
         sum(group.variance(width * part**2) for group, part in ((core, core_part), (tails, tails_part)))
@@ -70,7 +70,7 @@ def best_split(
 
 
 def grid(scale: float, reach: float) -> tuple[Floats, Floats]:
-    """Edges between the victim's values, in units of their distance, and beyond; see `Split`."""
+    """Returns edges between the victim's values, in units of their distance, and beyond; see `Split`."""
     growth = math.log1p(FIRST_CELL * WIDENING)
     cells = math.ceil(math.log1p(WIDENING * reach * scale) / growth)
     outside = np.expm1(growth * np.arange(cells)) / (WIDENING * scale)
@@ -88,11 +88,11 @@ class _Group:
     mixture: Floats
     """The probabilities of the places, for every budget, (T, P)."""
     weights: Floats
-    """The weight of every budget, in proportion to numbers and precision, (T,)."""
+    """The weight of every budget, in proportion to number and precision, (T,)."""
 
     @classmethod
     def of(cls, group: HostGroup, distance: float, middle: Floats, squares: Floats) -> _Group:
-        """With even mixtures. squares: D^2 times the width of every cell, which decides the weights."""
+        """Returns a group with even mixtures. squares: D^2 times the width of every cell, which decides the weights."""
         places = np.unique(np.append(np.linspace(distance - 1, 1.0, PLACES), [0.0, distance]))
         rates = group.rates[:, None, None]
         inverse = 2 / rates * np.exp(np.minimum(rates * np.abs(middle - places[:, None]), MOST_EXPONENT))
@@ -100,7 +100,7 @@ class _Group:
         return cls(group.count, inverse, even, np.ones(group.count.size)).nearer(squares, 0.0)
 
     def nearer(self, squares: Floats, step: float) -> _Group:
-        """With mixtures this much nearer to the worst places for the part of D with these squares, and its weights."""
+        """Returns the group with mixtures a step nearer to the worst places for a part of D with these squares."""
         worst = np.eye(self.inverse.shape[1])[(self.inverse @ squares).argmax(1)]
         precision = self._precision(squares)
         mixture = self.mixture + step * (worst - self.mixture)
@@ -108,34 +108,34 @@ class _Group:
 
     @property
     def cost(self) -> Floats:
-        """What a unit of D costs in every cell, (Z,): the mean of sum w^2/(n R) over the mixtures."""
+        """The cost of a unit of D in every cell, (Z,): the mean of sum w^2/(n R) over the mixtures."""
         cost: Floats = np.einsum("t,tp,tpz->z", self.weights**2 / self.count, self.mixture, self.inverse)
         return cost
 
     @property
-    def told(self) -> Floats:
-        """The most that one host tells of a unit of D in every cell, (Z,)."""
-        told: Floats = ((self.weights / self.count)[:, None] * self.inverse.max(1)).max(0)
-        return told
+    def influence(self) -> Floats:
+        """The largest contribution of one host to a unit of D in every cell, (Z,)."""
+        influence: Floats = ((self.weights / self.count)[:, None] * self.inverse.max(1)).max(0)
+        return influence
 
     def _precision(self, squares: Floats) -> Floats:
-        """What every budget adds to 1/variance if its hosts are at their worst place, (T,)."""
+        """Returns the part of every budget in 1/variance if its hosts are at their worst place, (T,)."""
         precision: Floats = self.count / np.maximum((self.inverse @ squares).max(1), 1e-300)
         return precision
 
     def variance(self, squares: Floats) -> float:
-        """Returns the variance of the part of D that has these squares, with the best weights for it."""
+        """Returns the variance of a part of D with these squares, with the best weights for it."""
         return 1 / float(self._precision(squares).sum())
 
 
 def _best(core: _Group, tails: _Group) -> tuple[Floats, Floats]:
-    """The core's share b/(a + b) and psi in proportion to 1/(a + b), for costs a and b (section 6, "The split")."""
+    """Returns the core's share b/(a + b) and psi in proportion to 1/(a + b), for costs a and b (section 6)."""
     a, b = core.cost, tails.cost
     return b / (a + b), (a + b).min() / (a + b)
 
 
 def _parts(whole: Floats, share: Floats, psi: Floats, width: Floats) -> tuple[Floats, Floats]:
-    """D_1, of mass 0, and D_2."""
+    """Returns D_1, of mass 0, and D_2."""
     core = whole * share
     core = core - psi * ((width @ core) / (width @ psi))
     return core, whole - core

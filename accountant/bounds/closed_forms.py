@@ -1,8 +1,8 @@
 """Randomised response against m uniform messages: delta(m) of bits, and the law of one loss for k values.
 
-delta(m) is the hockey-stick divergence between the victim's message hidden among m uniform ones, for the two values
-of the victim that are hardest to tell apart (docs/bounds.md). The formula is written so that nothing cancels but
-one pair of tails, and the error of that pair is added. The law of m is left to `count_law`, sums to `loss_sums`.
+delta(m) is the hockey-stick divergence between the batches for the two values of the victim that are hardest to tell
+apart, the victim's message being hidden among m uniform ones (docs/bounds.md). Only one pair of tails is subtracted in
+the formula, and the error of that difference is added. The law of m is in `count_law`, sums of losses in `loss_sums`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Fl
 
         delta(m) = (w - e^epsilon (1-w)) Pr[Bin(m,1/2) = a*-1] - (e^epsilon - 1) Pr[Bin(m,1/2) >= a*],
 
-    the spec's form with the two tails subtracted by hand. Direction: the first array is the value, the second a bound
-    on its absolute error. Both float64, shape of counts. 0 < local_epsilon <= 500, epsilon >= 0.
+    which is the formula of docs/bounds.md after the two tails are subtracted. The first array is the value, the second
+    a bound on its absolute error; both are float64 of the shape of counts. 0 < local_epsilon <= 500, epsilon >= 0.
     """
     zeros = np.zeros(counts.shape)
     if epsilon >= local_epsilon:
         return zeros, zeros
     decay = math.exp(-local_epsilon)
     gain = math.exp(epsilon)
-    # N minus the slope of the spec: exact also where the slope is within an ulp of 1, at budgets above about 25.
+    # 1 minus the slope: exact also where the slope is within an ulp of 1, at budgets above about 25.
     below_one = -math.expm1(epsilon - local_epsilon) / (-math.expm1(-local_epsilon) * (1 + gain))
     sizes = counts + 1
     threshold = sizes - np.ceil(sizes * below_one).astype(np.int64) + 1
@@ -48,9 +48,9 @@ def binary_delta(local_epsilon: float, epsilon: float, counts: Ints) -> tuple[Fl
     head = -math.expm1(epsilon - local_epsilon) / (1 + decay) * at
     rest = math.expm1(epsilon) * above
     largest = float(counts.max(initial=0))
-    # The distance to N is good to a few ulp. Where that moves the threshold past an integer, the term won or lost is
-    # that small relative to the head, because it vanishes at the threshold; its mass is at most 1 + e^epsilon (or N)
-    # times the one next to it.
+    # The distance to N has an error of a few ulp. If the error moves the threshold past an integer, one term is added
+    # or omitted; it vanishes at the threshold, so it is as small as that error relative to the head, and its mass is
+    # at most 1 + e^epsilon (or N) times its neighbour's.
     misplaced = 8 * UNIT * min(largest + 1, 2 + 2 * gain)
     error = head * (pmf_error(10 * math.sqrt(largest) + 20) + 1e-13 + misplaced) + rest * half_tail_error(largest)
     return np.maximum(head - rest, 0.0), error

@@ -1,9 +1,9 @@
-"""Common blankets for randomizers with densities: which omega, what it leaves each user, and the profile it gives.
+"""Common blankets for randomizers with densities: the choice of omega, the users' weights, and the privacy profile.
 
-The output space is cut into cells; omega is constant on each, so that every user's weight
-gamma = min over cells of (least density of that user in the cell) / omega is exact arithmetic on cell values, and the
-privacy loss of the victim is known cell by cell. Any omega is sound; `best_blanket` looks for a good one. Mathematics:
-docs/bounds.md, section 2.3; sums of losses are left to `loss_sums`, mechanisms to `additive_noise`.
+The output space is cut into cells, and omega is constant on each. Every user's weight
+gamma = min over cells of (least density of that user in the cell) / omega is then exact arithmetic on cell values, and
+the privacy loss of the victim is known in every cell. Any omega is sound; `best_blanket` looks for a good one. The
+mathematics is in docs/bounds.md, section 2.3, sums of losses are in `loss_sums`, mechanisms in `additive_noise`.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from croupier.protocol.statements import Statement, state
 MASS_ERROR = 4e-12
 """A bound on the relative error of the masses and densities in a `LossPair` (docs/numerics.md, section 3.2)."""
 WEIGHT_ERROR = 1e-11
-"""By this times 1 + |ln gamma| the logarithm of a weight is lowered: more than its rounding error (section 3.2)."""
+"""The logarithm of a weight is lowered by this times 1 + |ln gamma|, more than its rounding error (section 3.2)."""
 
 REPRESENTATIVES = 6
-"""How many of the others' rates shape the blanket: the search takes time for each; every rate is counted in the end."""
+"""The number of rates that shape the blanket. The search takes time for each; every rate counts in the result."""
 MAX_RATES = 28
-"""More rates than this are counted in as many groups: the law of the blanket count takes time for each."""
+"""More rates than this are put into as many groups, because the law of the blanket count takes time for each."""
 NEGLIGIBLE = 1e-85
-"""Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
+"""omega is set to 0 below this fraction of its maximum, because quotients by it would leave the range of floats."""
 COUNT_BUCKETS = 100
-"""Numbers of blanket messages that are told apart: the mean excess takes time for each, and they are rounded down."""
+"""Distinct numbers of blanket messages. The mean excess takes time for each; numbers between them are rounded down."""
 LOG_DELTA = 14.0
-"""ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
+"""The ln(1/delta) of the search for a blanket; any other delta has nearly the same best blanket."""
 SHIFTS = (-2.0, 0.0, 2.0, 30.0)
-"""ln of the multiples of |p0 - p1| with which the search begins, in units of its largest value: 30 cuts nothing."""
+"""ln of the first multiples of |p0 - p1| in the search, in units of its largest value: 30 cuts nothing."""
 EVALUATIONS = 100
-"""How many omegas the search tries for every parameter, at most: without it epsilon is up to 10 % larger where budgets
-are many."""
+"""The largest number of omegas that the search evaluates per parameter. With the first omega alone, epsilon is up to
+10 % larger where there are many budgets."""
 NEARBY = 6
-"""As many for a victim near one that was searched for: with none epsilon of the smallest budgets is up to ten times as
-large."""
+"""This limit for a victim close to one that has been searched for. Without any search, epsilon of the smallest
+budgets is up to ten times as large."""
 
 
 @dataclass(frozen=True, eq=False)
 class LossPair:
     """Two densities of the victim, p0 and p1, on pieces of the output space, each inside one cell.
 
-    cell: int64 (K,), which cell; width: reference measure of the piece. mass0/1: their integrals; low0/1, high0/1:
-    their least and largest density on the piece; all of these to a relative error of MASS_ERROR. tail0: the mass of p0
-    outside all cells, rounded up. extra: what else has to be added to delta, times e^epsilon (docs/bounds.md,
+    cell: int64 (K,), the cell of the piece; width: its reference measure. mass0/1: the integrals of the densities;
+    low0/1, high0/1: their least and largest value on the piece; all of these to a relative error of MASS_ERROR. tail0:
+    the mass of p0 outside all cells, rounded up. extra: an addend of delta in units of e^epsilon (docs/bounds.md,
     section 2.3, worst pair).
     """
 
@@ -75,12 +75,13 @@ class LossPair:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The output space seen through cells, for one victim.
+    """The division of the output space into cells for one victim.
 
     width: float64 (C,), reference measure of each cell. log_floor(rates) -> (T, C): ln of the least density, over cell
     and values, of users of each rate; concave in the rate. pairs: the victim's pairs of densities to be covered.
-    shape: makes a valid omega out of any function >= 0 on the cells (C,), never larger. pool: averages the squares
-    of such a function, so that its shape is valid. valid_epsilon: up to which central epsilon the pairs are worst.
+    shape: turns any function >= 0 on the cells (C,) into a valid omega that is nowhere larger. pool: averages the
+    squares of such a function, so that its shape is valid. valid_epsilon: the largest central epsilon at which the
+    pairs are the worst ones.
     """
 
     width: Floats
@@ -101,14 +102,14 @@ class BlanketProfile(Curve):
     law: CountLaw
     description: tuple[Statement[Step], ...]
     parameters: Floats
-    """What the search for omega found."""
+    """The result of the search for omega."""
     points: float = POINTS_PER_DEVIATION
     """See `mean_excess`."""
 
     def delta(self, epsilon: float) -> Bounded:
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
         check_epsilon(epsilon)
-        # Delta does not grow with epsilon, and e^epsilon is no float beyond 709.
+        # Delta does not increase with epsilon, and e^epsilon overflows beyond 709.
         epsilon = min(epsilon, self.cells.valid_epsilon, 700.0)
         bounds = [self._pair(pair, epsilon) for pair in self.cells.pairs]
         return max(bounds, key=lambda bound: bound.value)
@@ -138,11 +139,11 @@ class BlanketProfile(Curve):
 
 
 def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:
-    """The law of L = (p0 - e^epsilon p1)/omega under omega, and the victim's mass in cells where omega is 0."""
+    """Returns the law of L = (p0 - e^epsilon p1)/omega under omega, and the victim's mass in cells with omega = 0."""
     here = omega[pair.cell]
     covered = here > 0
     outside = float(np.maximum(pair.mass0[~covered] - gain * pair.mass1[~covered], 0.0).sum())
-    # Inside a cell without omega, p0 - e^epsilon p1 may change its sign: charge what p0 exceeds the least p1 by.
+    # Inside a cell without omega, p0 - e^epsilon p1 may change its sign: charge the excess of p0 over the least p1.
     excess = pair.high0[~covered] - gain * pair.low1[~covered]
     outside = max(
         outside, float(np.minimum(pair.mass0[~covered], np.maximum(excess, 0.0) * pair.width[~covered]).sum())
@@ -188,7 +189,7 @@ class RateBins:
 
     @classmethod
     def of(cls, rates: Floats, count: Ints, dishonest: int) -> RateBins:
-        """Users of the given rates; every rate is its own bin while there are few."""
+        """Returns bins for users of the given rates; each rate is a bin of its own if there are few."""
         order = np.argsort(rates, kind="stable")
         rates, count = rates[order], count[order]
         if rates.size <= MAX_RATES:
@@ -207,10 +208,10 @@ class RateBins:
         chord = at_low + part * (at_high - at_low)
         gamma = np.minimum(1.0, np.exp(chord - WEIGHT_ERROR * (1 + np.abs(chord))))
         expected = gamma * self.count
-        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # too few to be worth the time
+        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # not worth the time
         if not (span > 0).any():
             return _bucketed(blanket_count(*without_largest(gamma, self.count, self.dishonest), tail=tail), tail)
-        # The users of a bin differ: each one that is removed takes at most one blanket message along.
+        # The users of a bin differ; removing one of them removes at most one blanket message.
         law = _bucketed(blanket_count(gamma, self.count, tail=tail), tail)
         counts = np.maximum(law.counts - self.dishonest, 0)
         starts = np.flatnonzero(np.concatenate([[True], np.diff(counts) > 0]))
@@ -231,17 +232,17 @@ def best_blanket(
 ) -> BlanketProfile:
     """Returns the profile of the best omega found: a floor of the others' densities, cut at a multiple of |p0 - p1|.
 
-    For given relative weights r_i, gamma_i proportional to r_i needs omega <= const * min_i floor_i / r_i; among those,
-    the omega that minimises the integral of (p0 - p1)^2 / omega is the smaller of that and a multiple of |p0 - p1|. The
-    r_i and the multiple are searched for on coarse cells with Bernstein's inequality; the result is evaluated on
-    the fine cells, and is sound whatever the search did.
+    For given relative weights r_i, gamma_i proportional to r_i needs omega <= const * min_i floor_i / r_i. Under that
+    limit the integral of (p0 - p1)^2 / omega is least for the smaller of the limit and a multiple of |p0 - p1|. The
+    search for the r_i and the multiple uses coarse cells and Bernstein's inequality; the profile is computed on the
+    fine cells, and is sound for any result of the search.
 
     Args:
-        cells: the victim's, on which the profile is computed.
-        coarse: the same victim's in fewer cells, for the search.
+        cells: the victim's cells for the profile.
+        coarse: fewer cells of the same victim, for the search.
         others: the other users.
         tail: mass of the blanket count that may be cut.
-        description: the first step of what the profile explains.
+        description: the first step of the profile's explanation.
         start: parameters of a profile for the same others and a victim nearby, which make the search short.
     """
     representative, share = _representatives(others.mean, others.count)
@@ -262,7 +263,7 @@ def best_blanket(
 
 
 def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
-    """At most REPRESENTATIVES rates and how many users each stands for."""
+    """Returns at most REPRESENTATIVES rates and the number of users that each represents."""
     if rates.size <= REPRESENTATIVES:
         return rates, count.astype(np.float64)
     first = group_starts(np.log(rates), count / rates, REPRESENTATIVES)
@@ -271,7 +272,7 @@ def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
 
 
 def _wanted(cells: Cells) -> Floats:
-    """|p0 - p1| on each cell: its root mean square, over the pieces and the pairs; 1 where no pair differs anywhere."""
+    """Returns the root mean square of |p0 - p1| on each cell, over the pieces and pairs; 1 if no pair differs."""
     square = np.zeros(cells.width.size)
     for pair in cells.pairs:
         difference = (pair.mass0 - pair.mass1) / np.maximum(pair.width, 1e-300)
@@ -280,7 +281,7 @@ def _wanted(cells: Cells) -> Floats:
 
 
 def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) -> Floats:
-    """The omega for parameters (T+1,): ln r_i and ln of the multiple of |p0 - p1|; it integrates to 1, or is 0."""
+    """Returns omega for parameters (T+1,), ln r_i and ln of the multiple of |p0 - p1|; its integral is 1, or 0."""
     limit = np.min(log_floor - parameters[:-1, None], axis=0)
     if limit.max() == -np.inf:  # no output is common to all
         return np.zeros(wanted.size)
@@ -290,7 +291,7 @@ def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) ->
     top = float(omega.max())
     if top <= 0:
         return omega
-    omega = omega / top  # floats near 0 have few digits: only now does it integrate to what its sum says
+    omega = omega / top  # before the sum, because floats near 0 have few digits
     omega = np.where(omega > NEGLIGIBLE, omega, 0.0)
     return omega / float(omega @ cells.width)
 
@@ -298,21 +299,21 @@ def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) ->
 def _at_least_one(omega: Floats, width: Floats) -> Floats:
     """Returns omega scaled to an integral of at least 1, rounding included.
 
-    An omega of integral 1 + e counts N losses (1 + e)^(N-1) times too much, and its weights 1 + e times too little:
-    both are sound for e >= 0 only.
+    An omega of integral 1 + e counts N losses (1 + e)^(N-1) times too much and its weights 1 + e times too little. That
+    is sound for e >= 0 only.
     """
     total = math.fsum((omega * width).tolist()) * (1 - 4 * UNIT)
     return omega / total if total > 0 else omega
 
 
 def _log_weights(log_floor: Floats, omega: Floats) -> Floats:
-    """The logarithms of the weights gamma: the minimum over the cells of floor/omega."""
+    """Returns the logarithms of the weights gamma: the minimum over the cells of floor/omega."""
     used = omega > 0
     return np.asarray(np.min(log_floor[:, used] - np.log(omega[used])[None, :], axis=1))
 
 
 def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -> Floats:
-    """Good parameters for `_cut`: a scan over the tiers' own shapes, then a descent from the best of them."""
+    """Returns good parameters for `_cut`: a scan over the tiers' own shapes, then a descent from the best of them."""
     from scipy.optimize import minimize
 
     log_floor, wanted = coarse.log_floor(rates), _wanted(coarse)
@@ -322,7 +323,7 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
         pieces.append((pair.cell, difference**2 / pair.width, difference / pair.width))
 
     def cost(parameters: Floats) -> float:
-        """The logarithm of epsilon by Bernstein's inequality: a term for the variance, one for the largest loss."""
+        """Returns ln of epsilon by Bernstein's inequality: a term for the variance, one for the largest loss."""
         omega = _cut(coarse, log_floor, wanted, parameters)
         if not (omega > 0).any():
             return 1e9

@@ -1,9 +1,8 @@
-"""The exact worst case of binary randomised response, by looking at every data set of the others.
+"""The exact worst case of binary randomised response, by enumerating the data sets of the others.
 
-For bits the number of ones is all that a shuffled batch shows, and by symmetry only how many users of each budget
-hold a 1 matters. With one or two budgets those splits can be enumerated, so that the largest divergence over them is
-a proof and not a search (docs/bounds.md, section 2.1). When to use this instead of the blanket bound is left to the
-mechanisms.
+A shuffled batch of bits shows the number of ones only, and by symmetry it depends only on how many users of each budget
+hold a 1. With one or two budgets those splits can be enumerated, so that the largest divergence over them is a proof
+and not a search (docs/bounds.md, section 2.1). The mechanisms choose between this bound and the blanket bound.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
 MAX_WORK = 2_500_000
-"""Splits times the length of their laws; beyond it, where time would grow, another bound loses next to nothing."""
+"""Limit on splits times the length of their laws. Beyond it time would grow, and another bound is almost as small."""
 CUT = 1e-40
-"""Masses of binomial laws below it are left out and charged: no one asks for so small a delta of so few people."""
+"""Masses of binomial laws below this are omitted and charged; few users never have a target delta as small."""
 
 
 def is_enumerable(count: Ints, dishonest: int) -> bool:
-    """Whether all splits of the others (count: users of each budget) are few, with no choice of dishonest ones."""
+    """Says whether the splits of the others (count: users of each budget) are few and the dishonest users are fixed."""
     users = int(count.sum())
     if users <= dishonest or count.size > 2 or (count.size == 2 and dishonest > 0):
         return False
@@ -75,9 +74,9 @@ class ExactBinaryProfile(Curve):
 
     @cached_property
     def _reached(self) -> Floats:
-        """Pr[X >= t] of every split, for increasing t from where it is 1, and 0 in the end: (S, L).
+        """Pr[X >= t] of every split, for increasing t from the last with probability 1 to the first with 0: (S, L).
 
-        All sums are of positive terms: every mass is good to 8 ulp for each user, but for what is below CUT.
+        All sums are of positive terms: the error of every mass is 8 ulp per user, apart from masses below CUT.
         """
         laws = [np.ones(1)]
         for keep, flip, number in zip(*bit_probabilities(self.others), self.count.tolist(), strict=True):
@@ -107,11 +106,11 @@ class ExactBinaryProfile(Curve):
 
 
 def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
-    """That a report is 1: of those who hold a 1, and of those who hold a 0."""
+    """Returns the probability that a report is 1, for users who hold a 1 and for users who hold a 0."""
     decay = np.exp(-local_epsilon)
     return 1 / (1 + decay), decay / (1 + decay)
 
 
 def shown_alone(local_epsilon: float, epsilon: float) -> float:
-    """What the report shows by itself, w - e^epsilon (1-w), rounded up."""
+    """Returns the divergence of the report alone, w - e^epsilon (1-w), rounded up."""
     return -math.expm1(epsilon - local_epsilon) / (1 + math.exp(-local_epsilon)) * (1 + 4 * UNIT)

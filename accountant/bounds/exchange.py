@@ -1,10 +1,10 @@
-"""The engine of the exchange bound: what the others' own randomness hides, whatever the randomizer.
+"""The engine of the exchange bound: amplification by the others' own randomness, for any randomizer.
 
-A host is another user in whose place the victim may have reported. The divergence is at most E[Y]_+ for a weighted sum
-Y = sum_i alpha_i X_i over the hosts, and that is at most an integral along a line in the complex plane of a product
-with one factor per host (docs/paper, section 1). Here are the stages of the hosts' clocks, the choice of
-theta, the smoothing, and the integrals of many sums at once, over-estimated cell by cell with their tails. What the
-factors are is left to `exchange_binary` and `noise_sums`.
+A host is an honest user with whom the victim may have exchanged slots. The divergence is at most E[Y]_+ for a weighted
+sum Y = sum_i alpha_i X_i over the hosts, and E[Y]_+ is at most an integral along a line in the complex plane of a
+product with one factor per host (docs/paper, section 1). This file has the stages of the hosts' clocks, the choice of
+theta, the smoothing, and the integrals of many sums at once, over-estimated cell by cell with their tails. The factors
+are in `exchange_binary` and `noise_sums`.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method
 
 UNHEARD = 1e-9
-"""The chance that no clock rings before the horizon, as a part of delta: it is charged, and costs nothing one sees."""
+"""The chance that no clock rings before the horizon, as a part of delta. It is charged, and is too small to matter."""
 TUNING_DELTA = 1e-12
-"""The delta for which a bound is made when no target is given: the smallest that is usual."""
+"""The delta for which a bound is tuned if no target is given: the smallest usual one."""
 SMOOTHING = tuple(2.0**power for power in range(-3, 8))
-"""Variances of the Gaussian that is added to Y, in units of Var(Y)/hosts: each is a bound, and the least is kept."""
+"""Variances of the Gaussian that is added to Y, in units of Var(Y)/hosts: each gives a bound, and the least is kept."""
 BULK = 7.0
-"""Standard deviations of the integrand, as if it were Gaussian, that get narrow cells; e^-24 of it lies beyond them."""
+"""Standard deviations of a Gaussian integrand that get narrow cells; e^-24 of it lies beyond them."""
 TILTS = ((0.7, 9, 6), (0.2, 9, 1), (0.04, 7, 1))
-"""The search for theta, ever finer: how far around the best one so far, in ln theta; at how many places; and how
-often it moves further. A theta 10 % from the best one costs less than 0.1 % of epsilon."""
+"""The stages of the search for theta: the distance from the best theta so far, in ln theta; the number of places; and
+the largest number of moves. A theta 10 % from the best one costs less than 0.1 % of epsilon."""
 EXPONENT = 512 * UNIT
-"""The relative rounding of an exponent, times the sizes of its terms: far more than its operations lose (section 3)."""
+"""The relative rounding of an exponent in units of its terms: far more than its operations lose (section 3)."""
 SLACK = 1e-6
-"""More than rounding and the tail of the integral add to a bound that is of use, relatively."""
+"""Rounding and the tail of the integral add less than this to a useful bound, relatively."""
 
 
 @dataclass(frozen=True, eq=False)
 class HostSums(ABC):
-    """N sums Y over the same T tiers of hosts, for data as bad as can be, and the S stages of their clocks."""
+    """N sums Y over the same T tiers of hosts, for the worst data, and the S stages of their clocks."""
 
     count: Floats
     """Hosts of every tier, (T,)."""
@@ -57,7 +57,7 @@ class HostSums(ABC):
     @property
     @abstractmethod
     def deviation(self) -> Floats:
-        """About the standard deviation of every sum, (N,); it decides where to look."""
+        """The approximate standard deviation of every sum, (N,), which decides where to evaluate."""
 
     @property
     @abstractmethod
@@ -66,7 +66,7 @@ class HostSums(ABC):
 
     @abstractmethod
     def at_rest(self, rows: Ints, theta: Floats) -> Floats:
-        """Returns about ln of the product at theta, (R, M), for these rows, (R,). It decides where to look."""
+        """Returns about ln of the product at theta, (R, M), for these rows, (R,), to decide where to evaluate."""
 
     @abstractmethod
     def logarithms(self, theta: Floats, edges: Floats) -> Floats:
@@ -78,8 +78,8 @@ class HostSums(ABC):
     def positive_parts(self, step: float) -> Floats:
         """Returns upper bounds on E[Y]_+, averaged over the stages: the theorem's integral, section 1, (3).
 
-        step: cells are as good as ones that are this many standard deviations of the integrand wide; the bound exceeds
-        the integral by a fraction of about 0.4 step. (N,), infinite where nothing is proved.
+        step: the cells are as good as cells whose width is this many standard deviations of the integrand; the bound
+        exceeds the integral by a fraction of about 0.4 step. (N,), infinite if there is no proof.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             theta = self.tilt()
@@ -93,7 +93,7 @@ class HostSums(ABC):
             return integral(theta, spread, hosts, edges, exponent)
 
     def tilt(self) -> Floats:
-        """The theta with about the smallest bound for each row, where the integrand is least at r = 0: any is sound."""
+        """Returns about the best theta of each row, where the integrand is least at r = 0; any theta is sound."""
         deviation = self.deviation
         drift = -self.mean / deviation
         most = np.broadcast_to(self.largest_theta, drift.shape)
@@ -107,7 +107,7 @@ class HostSums(ABC):
                 height = self.at_rest(rows, thetas) - 2 * np.log(thetas)
                 best = np.argmin(np.where(np.isfinite(height), height, math.inf), axis=1)
                 theta[rows] = thetas[np.arange(rows.size), best]
-                rows = rows[(best == 0) | (best == places - 1)]  # where the laws are lopsided it is further off
+                rows = rows[(best == 0) | (best == places - 1)]  # skewed laws have their best theta further off
                 if rows.size == 0:
                     break
         return theta
@@ -117,7 +117,7 @@ def integral(theta: Floats, spread: Floats, hosts: Floats, edges: Floats, expone
     """(1/pi theta) e^(theta^2 s^2/2) times the integral of e^(-theta^2 s^2 r^2/2)/(1 + r^2) e^exponent dr, rounded up.
 
     Each cell is charged at its left end for the two explicit factors, which decrease; beyond the last cell the product
-    is at most what it is at r = 0.
+    is bounded by its value at r = 0.
     """
     left, end = edges[:, :-1], edges[:, -1]
     top = exponent.max(1)
@@ -136,9 +136,10 @@ def integral(theta: Floats, spread: Floats, hosts: Floats, edges: Floats, expone
 
 @lru_cache(maxsize=16)
 def _bulk(step: float) -> Floats:
-    """Edges from 0 to BULK, between which the integrand is over-estimated by about as much in each cell.
+    """Returns edges from 0 to BULK of cells in which the integrand is over-estimated by about the same amount.
 
-    A cell of width h costs h^2 times the slope: for e^(-u^2/2) they are narrowest near u = 1, and half as many do.
+    A cell of width h costs h^2 times the slope. For e^(-u^2/2) the cells are narrowest near u = 1, which halves their
+    number.
     """
     places = np.linspace(0.0, BULK, 4096)
     density = np.sqrt(places) * np.exp(-places * places / 4) + 0.01
@@ -148,9 +149,9 @@ def _bulk(step: float) -> Floats:
 
 
 def _edges(step: float, hosts: float) -> Floats:
-    """Edges of cells in standard deviations of the integrand: from 0 to BULK, then wider ones, up to 40 (hosts + 1)^.5.
+    """Returns edges in standard deviations of the integrand: `_bulk`, then wider cells up to 40 (hosts + 1)^.5.
 
-    Beyond the bulk they widen in proportion to the distance, as its last one; the least smoothing leaves e^-100 there.
+    Beyond the bulk the widths grow in proportion to the distance; the least smoothing leaves e^-100 at the last edge.
     """
     bulk = _bulk(step)
     growth = BULK / float(bulk[-2])
@@ -159,21 +160,21 @@ def _edges(step: float, hosts: float) -> Floats:
 
 
 def horizon(delta: float | None, most: float) -> float:
-    """Returns until when the clocks run; at most `most`. Any time > 0 is sound."""
+    """Returns the time at which the clocks stop; at most `most`. Any time > 0 is sound."""
     return min(-math.log(UNHEARD) - math.log(TUNING_DELTA if delta is None else delta), most)
 
 
 @dataclass(frozen=True, eq=False)
 class ExchangeProfile(Curve):
-    """What the exchange bounds of all randomizers share: the theorem of section 1. See `PrivacyProfile`."""
+    """The common part of the exchange bounds of all randomizers: the theorem of section 1. See `PrivacyProfile`."""
 
     proved_by: ClassVar[Method] = Method.EXCHANGE
     step: ClassVar[float]
     """See `HostSums.positive_parts`."""
     local_epsilon: float
-    """The victim's; from there on delta is 0."""
+    """The victim's local budget; delta is 0 from there on."""
     horizon: float
-    """Until when the clocks of the hosts run; then the victim is taken to be seen."""
+    """The time at which the hosts' clocks stop; the victim counts as exposed if none has rung by then."""
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -187,7 +188,7 @@ class ExchangeProfile(Curve):
 
     @property
     def tolerance(self) -> float:
-        """See `Curve.tolerance`: the bound itself exceeds its integral by about as much."""
+        """See `Curve.tolerance`: the bound exceeds its integral by about this fraction."""
         return 1e-4
 
     def to_compose(self, delta: float, ceiling: float) -> Curve:
@@ -196,14 +197,14 @@ class ExchangeProfile(Curve):
 
     @abstractmethod
     def _alone(self, epsilon: float) -> Bounded:
-        """What the victim's report shows by itself, for epsilon below its local one."""
+        """Returns the divergence of the victim's report alone, for epsilon below its local one."""
 
     @abstractmethod
     def sums(self, epsilon: float) -> HostSums:
-        """The hosts' factors, in one row."""
+        """Returns the hosts' factors, in one row."""
 
 
 def rounded_up(value: float) -> Bounded:
-    """A bound > 0 that was computed here, with its slack; at most 1."""
+    """Returns a computed bound > 0 with its slack; at most 1."""
     value = min(1.0, value * (1 + 4 * UNIT))
     return Bounded(value, min(value, SLACK * value))

@@ -1,9 +1,9 @@
-"""The exchange bound for bits and for what reduces to bits: rr, onebit, krr with two values, hemisphere.
+"""The exchange bound for bits and for randomizers that reduce to bits: rr, onebit, krr with two values, hemisphere.
 
-All honest others are hosts, in two kinds: a host agrees with the victim's first value or not. One of them, the first
-whose clock rings, reports a fair bit instead of its own; the others keep what their clocks leave of their own noise.
-The formulas are those of docs/paper, section 2, in forms without cancellation, with the error of every step
-(section 3). The theorem itself, and the integral, are left to `exchange`. Not for the sequential order.
+All honest others are hosts, of two kinds: a host agrees with the victim's first value or does not. The first host whose
+clock rings reports a fair bit instead of its own; the others keep their residual noise. The formulas are those of
+docs/paper, section 2, in forms without cancellation, with the error of every step (section 3). The theorem and the
+integral are in `exchange`. The bound does not cover the sequential order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from croupier.protocol.statements import Statement, state
 MAX_TIERS = 64
 """More budgets of hosts than this are rounded up into this many groups: time grows with them, and 64 lose 0.01 %."""
 MOST_SPENT = 0.3
-"""What part of its rarer answer a host may give to the blanket, at most: more leaves it little noise of its own."""
+"""The largest part of its rarer answer that a host may give to the blanket: more leaves it little noise of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class _Hosts:
 
     @property
     def most_time(self) -> float:
-        """Until when the clocks may run: then each has given MOST_SPENT away."""
+        """The largest horizon of the clocks: by then each host has given MOST_SPENT away."""
         return 2 * self.variance * MOST_SPENT * (1 - MOST_SPENT)
 
 
@@ -80,12 +80,12 @@ class _Stage:
 
     @property
     def shares(self) -> Floats:
-        """The share that every tier has in the variance."""
+        """The share of every tier in the variance."""
         hosts = self.hosts
         return hosts.count * hosts.keep * hosts.flip / hosts.variance
 
     def over(self, theta: float, edges: Floats) -> Floats:
-        """Upper bounds on ln |product| at theta (1 + ir) for all r of each cell, rounding included: (L,)."""
+        """Returns upper bounds on ln |product| at theta (1 + ir) for all r of each cell, rounding included: (L,)."""
         rounding = (64 + self.hosts.count.size) * UNIT
         exponents, shifts, terms = self.exponents(np.array([theta]))
         factor = (exponents[:, 0, :, None] + self._drop(shifts[:, 0], edges, rounding)).max(1)
@@ -94,9 +94,9 @@ class _Stage:
         return total
 
     def _drop(self, shift: Floats, edges: Floats, rounding: float) -> Floats:
-        """Upper bounds on ln(|phi(z)| / phi(theta)) V / (p q) over every cell, (T, 2, L), for shift (T, 2).
+        """Returns upper bounds on ln(|phi(z)| / phi(theta)) V / (p q) over every cell, (T, 2, L), for shift (T, 2).
 
-        |phi(z)|^2 / phi(theta)^2 = 1 - sin^2(r shift / 2) / cosh^2((shift +- v) / 2), both factors taken from below.
+        |phi(z)|^2 / phi(theta)^2 = 1 - sin^2(r shift / 2) / cosh^2((shift +- v) / 2), both factors rounded down.
         """
         hosts = self.hosts
         v = hosts.local_epsilon[:, None]
@@ -111,9 +111,9 @@ class _Stage:
         return logarithm
 
     def exponents(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
-        """For each tier, theta (n,) and both kinds of host, T x n x 2.
+        """Returns three arrays for each tier, theta (n,) and kind of host, T x n x 2.
 
-        Returns ln phi(theta) V / (p q); the shift theta kappa / V; and the size of the terms of the former, (T,).
+        They are ln phi(theta) V / (p q); the shift theta kappa / V; and the size of the terms of the former, (T,).
         """
         hosts = self.hosts
         theta = theta[:, None]
@@ -127,7 +127,7 @@ class _Stage:
 
 
 def _excess(t: Floats) -> Floats:
-    """e^t - 1 - t >= 0, to 12 ulp: a series near 0, where the difference would cancel."""
+    """Returns e^t - 1 - t >= 0, to 12 ulp: by a series near 0, where the difference would cancel."""
     near = np.abs(t) < 0.5
     small = np.where(near, t, 0.0)
     series: Floats = np.ones_like(small)
@@ -145,17 +145,17 @@ class BitSums(HostSums):
 
     @property
     def deviation(self) -> Floats:
-        """See `HostSums`: that of the first stage."""
+        """See `HostSums`: the deviation of the first stage."""
         first = self.stages[0]
         return np.array([float(first.gap.max()) / math.sqrt(first.hosts.variance)])
 
     @property
     def largest_theta(self) -> float:
-        """See `HostSums`: any."""
+        """See `HostSums`: there is no limit."""
         return math.inf
 
     def at_rest(self, rows: Ints, theta: Floats) -> Floats:
-        """See `HostSums`: that of the stage in the middle, for all of them."""
+        """See `HostSums`: the middle stage stands for all of them."""
         stage = self.stages[len(self.stages) // 2]
         total: Floats = stage.shares @ stage.exponents(theta[0])[0].max(-1)
         return total[None]
@@ -191,7 +191,7 @@ class ExchangeBinaryProfile(ExchangeProfile):
         return Bounded(min(1.0, value + UNDERFLOW), min(1.0, value * 8 * UNIT + UNDERFLOW))
 
     def sums(self, epsilon: float) -> BitSums:
-        """The sums over the hosts in every stage of their clocks, for one victim."""
+        """Returns the sums over the hosts in every stage of their clocks, for one victim."""
         decay, growth = math.exp(-self.local_epsilon), math.expm1(epsilon)
         head = -math.expm1(epsilon - self.local_epsilon) / (1 + decay)  # p_v - e^epsilon q_v
         ends, log_mass = stages(self.horizon)
@@ -207,11 +207,11 @@ class ExchangeBinaryProfile(ExchangeProfile):
 def exchange_binary_profile(
     victim: Victim, others: Others, delta: float | None
 ) -> ExchangeBinaryProfile | NoAmplification:
-    """The exchange bound for a victim among the others, or the reason why there is none.
+    """Returns the exchange bound for a victim among the others, or the reason why there is none.
 
-    The f dishonest are the f of the smallest budgets, budgets of hosts are rounded up, and victims of a span are given
-    its upper end: each is at least as bad as the truth, because randomised response with a smaller budget is a mixture
-    of those with a larger one (docs/paper). delta decides how long the clocks run.
+    The f dishonest users are those of the f smallest budgets, the hosts' budgets are rounded up, and the victims of a
+    span get its upper end. Each of these is at least as bad as the truth, because randomised response with a smaller
+    budget is a mixture of those with a larger one (docs/paper). delta decides how long the clocks run.
     """
     epsilons, count = others.once(_rounded_up, _rounded_up)
     if epsilons.size == 0:
@@ -221,7 +221,7 @@ def exchange_binary_profile(
 
 
 def _rounded_up(others: Others) -> tuple[Floats, Ints]:
-    """The budgets without the smallest ones, at most MAX_TIERS of them, rounded up ("The other users", section 2)."""
+    """Returns the budgets without the smallest ones, at most MAX_TIERS, rounded up ("The other users", section 2)."""
     negated, count = without_largest(-others.local_epsilon, others.count, others.dishonest)
     epsilons, count = -negated[count > 0], count[count > 0]
     if epsilons.size == 0:

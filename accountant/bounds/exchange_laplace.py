@@ -1,8 +1,8 @@
 """The exchange bound for Laplace noise on values in [0, 1]: all pairs of values, all data, personal budgets.
 
-All users whose budget is at most the victim's are hosts, with all of their own noise but for a little that goes to the
-common blanket omega, flat around [0, 1] and then proportional to e^(-a distance). The lemmas that reduce all data to a
-few laws per budget, T1 to T5 and L1 to L3, are in docs/paper, section 5. The theorem is in `exchange`, the
+All users whose budget is at most the victim's are hosts. They keep their own noise apart from a small part, which goes
+to the common blanket omega, flat around [0, 1] and then proportional to e^(-a distance). The lemmas that reduce all
+data to a few laws per budget, T1 to T5 and L1 to L3, are in docs/paper, section 5. The theorem is in `exchange`, the
 factors are in `noise_sums`, the laws in `laplace_laws`.
 """
 
@@ -28,18 +28,18 @@ from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
 MAX_LOCAL_EPSILON = 30.0
-"""Above it likelihood ratios leave the range in which they are evaluated; there is nothing to gain either."""
+"""Above this likelihood ratios leave the range in which they are evaluated, and there is no amplification either."""
 MAX_TIERS, GROUPS = 8, 48
-"""More budgets of the others than the first number are put into as many groups as the second: a certificate then takes
-some seconds. A group costs about its relative width."""
+"""If the others have more budgets than the first number, these are put into as many groups as the second, and a
+certificate takes some seconds. A group costs about its relative width."""
 STEP = 0.02
-"""See `HostSums.positive_parts`: half of it takes twice the time, for less than 0.1 % of epsilon, and
-up to 1 % where delta is 10^-3."""
+"""See `HostSums.positive_parts`. Half of it takes twice the time, for less than 0.1 % of epsilon, or up to 1 % for a
+delta of 10^-3."""
 FIRST_PART = 0.03
-"""The relative width of the first part of a span of victims: it loses as many of its hosts."""
+"""The relative width of the first part of a span of victims, which loses the same fraction of its hosts."""
 PLATEAUS = (0.5, 1.0)
-"""How far from the middle the blanket may stay flat: beyond the ends it costs less where small budgets are among large
-ones, without which 9,000 x .01 + 1,000 x 5 are certified 15 % more."""
+"""The distances from the middle up to which the blanket may be flat. A blanket that is flat beyond the ends costs less
+for small budgets among large ones; without it 9,000 x .01 + 1,000 x 5 are certified 15 % more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +50,14 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     rates: Floats
     """Budgets of the hosts, (T,): the largest of each group."""
     kept: Floats
-    """The smallest of each group, in units of the largest."""
+    """The smallest budget of each group, in units of the largest."""
     count: Floats
 
     @classmethod
     def among(
         cls, victim: float, rates: Floats, kept: Floats, count: Floats, delta: float | None
     ) -> ExchangeLaplaceProfile:
-        """The bound with clocks that run until a horizon which these hosts can pay for."""
+        """Returns the bound with clocks that run until a horizon which these hosts can pay for."""
         curve = cls(victim, math.inf, rates, kept, count)
         return replace(curve, horizon=horizon(delta, float(curve.blanket @ count) * LONGEST))
 
@@ -74,7 +74,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
     @cached_property
     def blanket(self) -> Floats:
-        """T4: gamma, (T,), for the plateau of omega that costs least, about; any is sound."""
+        """T4: gamma, (T,), for about the cheapest plateau of omega; any plateau is sound."""
         share = self.rates * np.exp(-self.rates)  # about in proportion to the weights
         tried = [gamma_of(self.rates, self.kept, m) for m in PLATEAUS]
         return min(tried, key=lambda gamma: float(self.count @ (share**2 / gamma)))
@@ -90,7 +90,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return shown_by_noise(self.local_epsilon, epsilon)
 
     def sums(self, epsilon: float) -> NoiseSums:
-        """The laws of T3, thinned by what the clocks leave (T4)."""
+        """Returns the sums of the laws of T3, thinned by the clocks (T4)."""
         families = tuple(
             family_of(self.local_epsilon, epsilon, rate, kept)
             for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
@@ -102,7 +102,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
 
 
 def gamma_of(rates: Floats, kept: Floats | float = 1.0, m: float = 0.5) -> Floats:
-    """T4: every host's density is at least gamma omega, whatever its value, omega being flat up to m; rounded down.
+    """Returns gamma of T4, rounded down: a host's density is at least gamma omega for any value, omega flat to m.
 
     gamma = (e/2) (2m - 1 + 2/a) e^(-em), a the largest of the rates, is least at an end of a group [kept e, e].
     """
@@ -113,7 +113,7 @@ def gamma_of(rates: Floats, kept: Floats | float = 1.0, m: float = 0.5) -> Float
 
 
 def shown_by_noise(local_epsilon: float, epsilon: float) -> Bounded:
-    """What the victim's report shows by itself, 1 - e^((epsilon - v)/2), rounded up; epsilon < v."""
+    """Returns the divergence of the victim's report alone, 1 - e^((epsilon - v)/2), rounded up; epsilon < v."""
     value = min(1.0, -math.expm1((epsilon - local_epsilon) / 2) * (1 + 8 * UNIT) + UNDERFLOW)
     return Bounded(value, min(value, value * 8 * UNIT + UNDERFLOW))
 
@@ -121,10 +121,10 @@ def shown_by_noise(local_epsilon: float, epsilon: float) -> Bounded:
 def exchange_laplace_profile(
     victim: Victim, others: Others, delta: float | None
 ) -> ExchangeLaplaceProfile | SpanProfile | NoAmplification:
-    """The exchange bound for a victim among the others, or for all victims of a span; or the reason for none.
+    """Returns the exchange bound for a victim among the others, or for all victims of a span; or the reason for none.
 
-    Hosts are those whose budget is at most the victim's; larger ones are given away. The f dishonest may be any: f
-    users are left out of every budget, or of every group where budgets are many. delta decides how long clocks run.
+    Users whose budget is at most the victim's are hosts; the reports of the others are given away. Any f users may be
+    dishonest, so f users of every budget (or group of budgets) are omitted. delta decides how long the clocks run.
     """
     if victim.local_epsilon > MAX_LOCAL_EPSILON:
         return NoAmplification(
@@ -149,7 +149,7 @@ def exchange_laplace_profile(
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """The others by increasing budget, rates and count (T,); any `dishonest` of them are of no use."""
+    """The others by increasing budget, rates and count (T,), of whom any `dishonest` hide nothing."""
 
     rates: Floats
     count: Ints

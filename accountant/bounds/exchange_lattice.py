@@ -1,7 +1,7 @@
-"""The exchange bound for Laplace noise on a lattice, as deployments draw it: from that of continuous noise.
+"""The exchange bound for Laplace noise on a lattice, as deployments draw it, from the bound for continuous noise.
 
-Noise on a lattice is continuous noise rounded to it, but for a small chance that it is 0, by which the victim shows a
-little more, and a host everything (docs/paper, section 5, "On a lattice").
+Noise on a lattice is continuous noise rounded to it, except with a small probability that it is 0. By that the victim
+shows a little more and a host everything (docs/paper, section 5, "On a lattice").
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from croupier.protocol.statements import Statement, state
 
 @dataclass(frozen=True, eq=False)
 class ExchangeLatticeProfile(Curve):
-    """What a bound for continuous noise says of noise on a lattice. See `PrivacyProfile`."""
+    """The bound for noise on a lattice that follows from one for continuous noise. See `PrivacyProfile`."""
 
     continuous: Curve
     """The curve of continuous noise with `most_shown` hosts fewer."""
     local_epsilon: float
-    """The victim's, or the largest of its span; from there on delta is 0."""
+    """The victim's local budget, or the largest of its span; delta is 0 from there on."""
     steps: int
     """The number of steps of the lattice from 0 to 1."""
     most_shown: int
-    """The number of hosts that show their value, but for the chance `shown` that more do."""
+    """The number of hosts that show their value, except with probability `shown`."""
     shown: float
-    """The chance that more than `most_shown` hosts show their value."""
+    """The probability that more than `most_shown` hosts show their value."""
 
     @property
     def method(self) -> Proof:
@@ -44,7 +44,7 @@ class ExchangeLatticeProfile(Curve):
         return self.continuous.method
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:
-        """See `Curve.to_compose`: that of continuous noise, on the lattice."""
+        """See `Curve.to_compose`: the form for continuous noise, on the lattice."""
         continuous = self.continuous.to_compose(delta, ceiling)
         return None if continuous is None else replace(self, continuous=continuous)
 
@@ -59,7 +59,7 @@ class ExchangeLatticeProfile(Curve):
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0)
         left = (epsilon - self.log_ratio) * (1 - 4 * UNIT)
-        if left < 0:  # then only because E' < 1: H_E' <= H_1 + 1 - E'
+        if left < 0:  # only if E' < 1: H_E' <= H_1 + 1 - E'
             return self._raised(self.continuous.delta(0.0), -math.expm1(left * (1 + 8 * UNIT)))
         return self._raised(self.continuous.delta(left))
 
@@ -81,7 +81,7 @@ class ExchangeLatticeProfile(Curve):
         return Inverse(min(ceiling, epsilon), self._raised(inverse.reached), inverse.evaluations)
 
     def guess(self, delta: float) -> float:
-        """Returns the guess for continuous noise, plus what the lattice costs."""
+        """Returns the guess for continuous noise plus the cost of the lattice."""
         target = (delta - self.shown) * math.exp(-self.log_ratio)
         return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self.log_ratio
 
@@ -99,14 +99,14 @@ def on_lattice(
     steps: int,
     delta: float | None,
 ) -> Curve:
-    """The bound for noise on multiples of 1/steps.
+    """Returns the bound for noise on multiples of 1/steps.
 
     Args:
-        make: that for continuous noise, for a victim among others.
-        victim: the local epsilon, the largest of a span.
+        make: returns the bound for continuous noise, for a victim among others.
+        victim: the local epsilon, or the largest of a span.
         others: the other users.
         steps: of the lattice, at least 1.
-        delta: the target; None where it is not known.
+        delta: the target, or None if it is unknown.
     """
     most, chance = most_unhidden(others, steps, UNHEARD * (TUNING_DELTA if delta is None else delta))
     fewer = replace(others, dishonest=others.dishonest + most)
@@ -117,10 +117,10 @@ def on_lattice(
 
 
 def most_unhidden(others: Others, steps: int, target: float) -> tuple[int, float]:
-    """How many of the others show their value, but for a chance of about `target` at most; and that chance.
+    """Returns a number of others and the probability, about `target` at most, that more than these show their value.
 
-    Each does with a chance of 1 - 1/cosh(y) <= y^2/2, y = its budget/(2 steps), all independently. By Chernoff at least
-    k do with a chance of at most e^(k - mean) (mean/k)^k, k >= mean.
+    Each shows it with probability 1 - 1/cosh(y) <= y^2/2, y = its budget/(2 steps), independently. By Chernoff at least
+    k do with probability at most e^(k - mean) (mean/k)^k, k >= mean.
     """
     each = np.minimum(1.0, (others.local_epsilon / (2 * steps)) ** 2 / 2)
     mean = float(others.count @ each) * (1 + 1e-9) + 5e-324

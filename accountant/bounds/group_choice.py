@@ -1,8 +1,7 @@
-"""Which hosts hide the core and which hide the tails, for a victim of whom others have larger budgets.
+"""The choice of the hosts for the core and for the tails, if others have larger budgets than the victim.
 
-The hosts are put into two groups: those of the smallest budgets hide the tails, others, whose budgets may be above the
-victim's, hide the core (docs/paper, section 6). How the victim's noise is split is chosen in `best_split`.
-Nothing certified rests on either choice.
+Hosts of the smallest budgets hide the tails; the other group, whose budgets may be above the victim's, hides the core
+(docs/paper, section 6). `best_split` chooses how the victim's noise is split. Nothing certified rests on either choice.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from croupier.accountant.numerics.binomial import Floats
 COMPARED = (1.0, 0.9, 0.75, 0.6, 0.42, 0.29, 0.15)
 """Distances of the victim's values at which pairs of groups are compared: enough to find the worst to 2 %."""
 PROMISING = 3
-"""How many pairs of groups are compared by their bound, those of the smallest deviation first. With one, epsilon is up
-to 20 % larger; with three, a choice takes a third of the time that every pair would."""
+"""The number of pairs of groups that are compared by their bound, by increasing deviation. With one, epsilon is up to
+20 % larger; with three, a choice takes a third of the time of comparing all."""
 
 
 def two_group_profile(own: Curve, victim: Victim, others: Others, delta: float | None) -> TwoGroupProfile | None:
-    """The bound of section 6; None where it cannot decide a certificate.
+    """Returns the bound of section 6, or None if it cannot decide a certificate.
 
-    That is where nobody has a larger budget than the victim, where the victim's epsilon by `own`, the bound of section
-    5, is below that of the largest budget, and for more budgets than MAX_TIERS.
+    It cannot if nobody has a larger budget than the victim, if `own`, the bound of section 5, gives the victim a
+    smaller epsilon than the largest budget gets, or if there are more budgets than MAX_TIERS.
     """
     v, rates = victim.local_epsilon, others.local_epsilon
     if victim.span is not None or v > MAX_LOCAL_EPSILON or rates.size > MAX_TIERS:
@@ -56,7 +55,7 @@ def two_group_profile(own: Curve, victim: Victim, others: Others, delta: float |
 
 
 def _compared(curve: TwoGroupProfile, epsilon: float) -> Floats:
-    """Rough bounds at the compared distances; 0 where the divergence is 0."""
+    """Returns rough bounds at the compared distances; 0 where the divergence is 0."""
     places, v = np.array(COMPARED), curve.local_epsilon
     at = Distances.at(v, places, np.zeros(places.size), epsilon)
     return np.where(places * v > epsilon, curve.bounds(at), 0.0)

@@ -1,8 +1,8 @@
-"""The hop noise bound: what the fake reports of one honest hop guarantee, whatever everybody else does.
+"""The hop noise bound: the guarantee of one honest hop's fake reports, whatever all other parties do.
 
-Statement and proof: docs/hop-noise.md, section 2. The counts of the honest hop's output are the only thing that depends
-on the victim's report; the privacy loss of one count that changes by one is +a, -a or infinite. The local randomizer is
-brought in by advanced joint convexity (Balle, Barthe, Gaboardi 2018, Theorem 2).
+Statement and proof: docs/hop-noise.md, section 2. Only the counts in the honest hop's output depend on the victim's
+report; the privacy loss of one count that changes by one is +a, -a or infinite. The local randomizer enters by advanced
+joint convexity (Balle, Barthe, Gaboardi 2018, Theorem 2).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _RELATIVE_ERROR = 64 * UNIT
 
 @dataclass(frozen=True, eq=False)
 class HopNoiseProfile(Curve):
-    """delta(epsilon) of everything that the adversary sees of a round, for a victim whose hop noise has this law.
+    """delta(epsilon) of the adversary's whole view of a round, for a victim whose hop noise has this law.
 
     With t the total variation between the randomizer's reports of two values, delta(ln(1 + t (e^x - 1))) is t times
     the divergence of the counts at x. The counts have the losses +a and -a and an infinite one (two values), or the
     sums of two independent such losses (more values): see `largest_loss`.
 
     Attributes:
-        law: of the fakes of one hop.
-        total_variation: t, at least that of any two values; 1 where a report is the value itself.
+        law: of the fake reports of one hop.
+        total_variation: t, an upper bound over all pairs of values; 1 if a report is the value itself.
     """
 
     proved_by: ClassVar[Method] = Method.HOP_NOISE
@@ -76,7 +76,7 @@ class HopNoiseProfile(Curve):
         return Bounded(min(1.0, value + slack), min(1.0, slack))
 
     def guess(self, delta: float) -> float:
-        """Returns the epsilon that is wanted, but for rounding; 0 where no epsilon or any is enough."""
+        """Returns the exact epsilon up to rounding; 0 where no epsilon or any is enough."""
         divergence = delta / self.total_variation - self.law.delta
         if not 0 < divergence < self.mass_of_largest_loss:
             return 0.0 if divergence <= 0 else self._from_counts(0.0)
@@ -84,7 +84,7 @@ class HopNoiseProfile(Curve):
         return self._from_counts(max(0.0, at))
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """See `Curve`. The inverse is a formula; what it gives is raised until `delta` confirms it."""
+        """See `Curve`. The inverse is a formula, whose value is raised until `delta` confirms it."""
         check_epsilon(ceiling, "ceiling")
         check_target_delta(delta)
         if self.delta(0.0).value <= delta:

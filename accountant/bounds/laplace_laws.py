@@ -1,8 +1,8 @@
-"""The laws that every host with Laplace noise is below, whatever the values are: T3 of the exchange bound.
+"""Laws above that of every host with Laplace noise, for any values: T3 of the exchange bound.
 
 A law is that of X = (R_x0 - e^epsilon R_x1)/R_host under R_host, thinned (T1), for one of a few places; the lemmas are
-in docs/paper, section 5. Laws are put on few atoms with the mean kept, which makes them larger in convex
-order, and handed on as moments. What is made of them is left to `noise_sums`.
+in docs/paper, section 5. Each law is moved to a few atoms with its mean kept, which makes it larger in convex order,
+and is passed on by its moments. `noise_sums` adds them up.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import numpy as np
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 PLACE_WIDTH = 0.1
-"""The width, in units of 1/budget, of the first and last cell of the places of a host: wider cells thin every law more
-(T1), narrower ones make more laws."""
+"""The width, in units of 1/budget, of the first and last cell of a host's places. Wider cells thin every law more (T1);
+narrower ones make more laws."""
 WIDENING = 0.4
-"""How cells widen with their distance from the end, because hosts further inside are hidden better."""
+"""The growth of cells with their distance from the end, because hosts further inside are hidden better."""
 OUTSIDE_COST = 0.0005
-"""By what part hosts that are not between the victim's values may have a larger second moment, times the square of
-budgets above 1: less makes more laws."""
+"""The fraction by which the second moment may be larger for hosts that are not between the victim's values, in units of
+the square of budgets above 1. A smaller fraction makes more laws."""
 CELLS = 96
-"""Cells of z, and half as many in a tail, on which the likelihood ratio is put on its end values; those of a tail are
-narrowest near its start. Half as many cost 0.1 % of epsilon."""
+"""Cells of z, and half as many in a tail, on which the likelihood ratio is moved to its end values. The cells of a tail
+are narrowest near its start. Half as many cells cost 0.1 % of epsilon."""
 DISTANCES = 9
-"""Distances of the victim's values at which second moments are known, to choose the places outside."""
+"""Distances of the victim's values with known second moments, from which the places outside are chosen."""
 TERMS = 40
-"""Terms of the power series of phi, at most; a bound on the omitted terms is added."""
+"""The most terms of the power series of phi; a bound on the omitted terms is added."""
 AT_ONCE = 1 << 15
-"""How many numbers are dealt with at once: as many as fit into the processor's cache."""
+"""The number of values that are computed at once, which fit into the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Family:
 
     @classmethod
     def of(cls, values: Floats, mass: Floats, thin: Floats) -> Family:
-        """T1 for the laws on these values with these masses, (F, L): X/thin with chance thin, (F,), otherwise 0."""
+        """Applies T1 to laws with these values and masses, (F, L): X/thin with probability thin, (F,), otherwise 0."""
         thin = thin * (1 - 8 * UNIT)
         scale = np.abs(values).max(1) / thin * (1 + 8 * UNIT)
         moments, step = np.empty((scale.size, TERMS - 1)), max(1, AT_ONCE // values.shape[1])
@@ -59,12 +59,12 @@ class Family:
         return cls(scale, moments)
 
     def part(self, number: int, rows: Ints | slice, laws: slice | list[int] = slice(None)) -> Family:
-        """These laws of these rows, which may repeat, where there are as many rows."""
+        """Returns the given laws of the given rows of `number` rows; rows may repeat."""
         which = np.arange(self.scale.size).reshape(number, -1)[rows][:, laws].ravel()
         return Family(self.scale[which], self.moments[which])
 
     def largest_second(self, rows: int) -> Floats:
-        """The largest second moment of each of as many rows of laws: (rows,)."""
+        """Returns the largest second moment in each of `rows` rows of laws: (rows,)."""
         largest: Floats = (self.scale**2 * self.moments[:, 0]).reshape(rows, -1).max(1)
         return largest
 
@@ -74,7 +74,7 @@ Place = tuple[float, float, float]
 
 
 def cell_mass(rate: float, centre: Floats, edges: Floats) -> Floats:
-    """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is in none."""
+    """Returns the Laplace mass of each cell between edges (the outer two may be infinite); none has centre inside."""
     low, high = edges[:, :-1], edges[:, 1:]
     near = np.where(low >= centre, low - centre, centre - high)
     mass: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
@@ -82,7 +82,7 @@ def cell_mass(rate: float, centre: Floats, edges: Floats) -> Floats:
 
 
 def two_atoms(low: Floats, high: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
-    """Atoms on two values of every cell between which (either way round) all of its are; mass and mean are kept."""
+    """Returns atoms on two values of every cell that enclose its values in either order; mass and mean are kept."""
     mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
     width = np.where(high == low, 1.0, high - low)
     upper = np.clip((mean - low) / width, 0.0, 1.0)
@@ -90,7 +90,7 @@ def two_atoms(low: Floats, high: Floats, mass: Floats, product: Floats) -> tuple
 
 
 def _cells(slow: float, fast: float, places: Floats) -> Floats:
-    """Edges of cells for laws that are smooth between the places and decay at these rates outside them: (P, L+1)."""
+    """Returns edges of cells for laws that are smooth between the places and decay at these rates outside: (P, L+1)."""
     widths = np.linspace(0.0, 1.0, CELLS // 2) ** 2
     tail = np.union1d(8 * widths / fast, 9 * widths / slow)
     first, last = places[:, :1], places[:, 1:2]
@@ -102,7 +102,7 @@ def _cells(slow: float, fast: float, places: Floats) -> Floats:
 
 
 def ratio_atoms(victim: float, epsilon: float, rate: float, places: Sequence[Place]) -> tuple[Floats, Floats]:
-    """X = (R_x0 - e^epsilon R_x1)/R_host under R_host for each of the places: values and masses, (P, L).
+    """Returns values and masses, (P, L), of X = (R_x0 - e^epsilon R_x1)/R_host under R_host for each of the places.
 
     R_host is of the given rate <= victim, and x0 <= host <= x1: X is monotone in every cell, between its end values.
     """
@@ -119,7 +119,7 @@ def ratio_atoms(victim: float, epsilon: float, rate: float, places: Sequence[Pla
 
 
 def difference(victim: float, epsilon: float | Floats, low: Floats, high: Floats, x0: Floats, x1: Floats) -> Floats:
-    """e^(-v d0) - e^(epsilon - v d1), d0 and d1 the distances of x0 and x1 from [low, high]: without cancellation."""
+    """Returns e^(-v d0) - e^(epsilon - v d1), not cancelling; d0, d1 are the distances of x0, x1 from [low, high]."""
     near, other = (np.maximum(np.maximum(low - x, x - high), 0.0) for x in (x0, x1))
     left, right = high <= x0, low >= x1
     further = np.where(left, x1 - x0, np.where(right, x0 - x1, other - near))
@@ -129,9 +129,9 @@ def difference(victim: float, epsilon: float | Floats, low: Floats, high: Floats
 
 @lru_cache(maxsize=128)
 def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0) -> Family:
-    """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
+    """Returns the laws of T3: every host of this budget, for any values, is below a mixture of them.
 
-    kept: hosts of smaller budgets, down to kept * rate, are as well (L3).
+    kept: hosts of smaller budgets, down to kept * rate, are below it as well (L3).
     """
     laws = members(victim, epsilon, rate)
     values, mass = ratio_atoms(victim, epsilon, rate, [place for place, _ in laws])
@@ -139,7 +139,7 @@ def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0) -> 
 
 
 def places_of_hosts(rate: float, length: float) -> list[tuple[float, float]]:
-    """L1 with T1: places, from 0 to 1 in units of an interval of at most this length, and the thinning of each.
+    """Returns places, from 0 to 1 in units of an interval of at most this length, and the thinning of each (L1, T1).
 
     They are close to each other near the ends, where a host is at its worst.
     """
@@ -153,7 +153,7 @@ def places_of_hosts(rate: float, length: float) -> list[tuple[float, float]]:
 
 
 def members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, float]]:
-    """The places and the thinning of T3's laws."""
+    """Returns the places and the thinning of T3's laws."""
     between = places_of_hosts(rate, 1.0)
     laws: list[tuple[Place, float]] = [((0.0, 1.0, x), thin) for x, thin in between]
     first, last = 0.0, 1 - epsilon / victim * (1 - 1e-12)
@@ -162,7 +162,7 @@ def members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, flo
     cost = OUTSIDE_COST * max(1.0, rate) ** 2
     most = (1 + cost) * float(second[0]) / between[0][1]
     while first < last:
-        # As far as leaves the second moment about the largest of those above; any edge is sound.
+        # The largest edge with a second moment of about the largest above; any edge is sound.
         slack = most / max(float(np.interp(first, places, second)), 1e-300)
         edge = min(1.0, max(math.log(slack) / rate, first + max(cost, 0.125 * first) / max(1.0, rate)))
         laws.append(((first, 1.0, first), math.exp(-rate * edge)))
@@ -172,7 +172,7 @@ def members(victim: float, epsilon: float, rate: float) -> list[tuple[Place, flo
 
 
 def second_moments(victim: float, epsilon: float, rate: float, places: Floats) -> Floats:
-    """The larger E X^2 of a host at the first and at the second of two values of the victim, 1 - y apart, (Y,)."""
+    """Returns the larger E X^2 of a host at either of two values of the victim, 1 - y apart, (Y,)."""
     pairs: list[Place] = [(y, 1.0, y) for y in places.tolist()]
     pairs += [(0.0, 1 - y, 1 - y) for y in places.tolist()]
     values, mass = ratio_atoms(victim, epsilon, rate, pairs)

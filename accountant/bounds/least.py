@@ -1,7 +1,7 @@
-"""The curve of a round that is composed or recorded: chords of curves that are slow, and the least of several curves.
+"""The curve of a round for composition and records: chords of slow curves, and the smallest of several curves.
 
-Every curve is an upper bound on the same divergence of the same victim, so the smallest of them is one too. Which of
-them gives the number of a certificate is left to `answers`.
+Every curve is an upper bound on the same divergence of the same victim, so their minimum is one too. `answers` chooses
+the curve that gives the number of a certificate.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement
 
 POINTS = 24
-"""Epsilons at which the slow curve is evaluated: twice as many take twice the time, for 1 % of a composed epsilon."""
+"""Epsilons at which the slow curve is evaluated. Twice as many take twice the time, for 1 % of a composed epsilon."""
 BEYOND = 1e-4
-"""The last point is about where the slow curve has fallen to this part of the target: composition asks for no less."""
+"""The last point is about where the slow curve reaches this fraction of the target: composition needs no less."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChordProfile(Curve):
     """Chords through a few points of a slow curve.
 
-    The true divergence is a convex function of e^epsilon below every point of the curve, so it is below the chords
-    between them; it does not increase, so beyond the last point it is below that.
+    The true divergence is a convex function of e^epsilon below every point of the curve, so it is below the chords.
+    It does not increase, so beyond the last point it is below the value there.
     """
 
     slow: Curve
     target: float
-    """The delta that will be asked for, about; it decides where the points are."""
+    """About the delta that composition will ask for; it decides where the points are."""
     ceiling: float
     """The local budget."""
 
     @property
     def method(self) -> Proof:
-        """The slow curve's."""
+        """The method of the slow curve."""
         return self.slow.method
 
     def delta(self, epsilon: float) -> Bounded:
@@ -57,11 +57,11 @@ class ChordProfile(Curve):
         return Bounded(value, min(value, slack + 64 * UNIT * value))
 
     def guess(self, delta: float) -> float:
-        """The slow curve's."""
+        """Returns the guess of the slow curve."""
         return self.slow.guess(delta)
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """The slow curve's steps."""
+        """Returns the steps of the slow curve."""
         return self.slow.explain()
 
     @cached_property
@@ -79,13 +79,13 @@ class ChordProfile(Curve):
 
 @dataclass(frozen=True, eq=False)
 class PointwiseMinimum(Curve):
-    """The least of several curves at every epsilon; the first one is the sharpest as a rule."""
+    """The smallest of several curves at every epsilon; the first one is usually the sharpest."""
 
     curves: tuple[Curve, ...]
 
     @property
     def method(self) -> Proof:
-        """The first curve's."""
+        """The method of the first curve."""
         return self.curves[0].method
 
     def delta(self, epsilon: float) -> Bounded:
@@ -93,7 +93,7 @@ class PointwiseMinimum(Curve):
         return min((curve.delta(epsilon) for curve in self.curves), key=lambda bound: bound.value)
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """The least of all curves. See `Curve.smallest_epsilon`."""
+        """Returns the smallest epsilon of all curves. See `Curve.smallest_epsilon`."""
         best = Inverse(ceiling, None, 0)
         for curve in self.curves:
             inverse = curve.smallest_epsilon(delta, best.epsilon, floor=floor)
@@ -101,20 +101,20 @@ class PointwiseMinimum(Curve):
         return best
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:
-        """See `Curve.to_compose`: the least of all curves that have such a form."""
+        """See `Curve.to_compose`: the smallest of all curves with such a form."""
         return least_of([form for curve in self.curves if (form := curve.to_compose(delta, ceiling)) is not None])
 
     def guess(self, delta: float) -> float:
-        """The first curve's."""
+        """Returns the guess of the first curve."""
         return self.curves[0].guess(delta)
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """The steps of all curves, the first one's last."""
+        """Returns the steps of all curves, the first one's last."""
         return tuple(line for curve in reversed(self.curves) for line in curve.explain())
 
 
 def least_of(curves: Sequence[Curve]) -> Curve | None:
-    """The least of these curves; None without any."""
+    """Returns the smallest of these curves; None for an empty sequence."""
     if len(curves) > 1:
         return PointwiseMinimum(tuple(curves))
     return curves[0] if curves else None

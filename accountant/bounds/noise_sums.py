@@ -1,8 +1,8 @@
-"""Sums over hosts with Laplace noise: their clocks, and their factors from a few tilted moments of every law.
+"""Sums over hosts with Laplace noise: the hosts' clocks, and factors from a few tilted moments of every law.
 
-In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/paper, section 1). |phi| of
-each law is over-estimated on a whole line by a polynomial (section 5, "Many integrals at once"), so that hundreds of
-sums are evaluated together. What the laws are is left to `laplace_laws` and `split_laws`.
+In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/paper, section 1). |phi| of each law is
+over-estimated on a whole line by a polynomial (section 5, "Many integrals at once"), so that hundreds of sums are
+evaluated together. The laws are in `laplace_laws` and `split_laws`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.clock_stages import stages
 
 LONGEST, SPENT = 0.5, 0.7
-"""Until its clocks stop, a group of hosts gives at most the first part of what gamma adds up to, and each of them at
-most the second part of its own: more leaves a host so little of its own law that its moments grow, less leaves clocks
-that are not heard, among few hosts."""
+"""Until its clocks stop, a group of hosts gives at most the first fraction of its total gamma, and each host at most
+the second fraction of its own. More leaves a host so little of its own law that its moments grow; less leaves clocks
+that may not ring among few hosts."""
 LARGEST, SMALLEST, MOST_TERMS = 8.0, 100.0, 1e8
-"""The most that |theta alpha X|, theta^2 Var(Y) and theta times the terms of E[Y] may be: further out the series ends
-too early, the remaining mass is too small to matter, or rounding would show."""
+"""The largest |theta alpha X|, theta^2 Var(Y) and theta times the terms of E[Y]. Beyond them the series ends too early,
+the remaining mass is too small to matter, or rounding would show."""
 INEXACT = 1e-12
-"""Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
+"""A bound on the rounding of every value of X, and of its mean over a cell, relative to the largest |X|."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +36,17 @@ class Clocks:
     weights: Floats
     """alpha, (N, T)."""
     left: Floats
-    """By what every host is thinned in each stage (T4), (N, T, S); rounded down."""
+    """The factor by which every host is thinned in each stage (T4), (N, T, S); rounded down."""
     log_mass: Floats
     """ln of the chance of every stage, (N, S)."""
     silent: Floats
-    """The chance that no clock rings before the horizon, (N,)."""
+    """The probability that no clock rings before the horizon, (N,)."""
 
     @classmethod
     def of(cls, count: Floats, blanket: Floats, second: Floats, horizons: Floats) -> Clocks:
-        """For hosts with these gamma and about these second moments of X, (N, T), and these horizons, (N,).
+        """Returns clocks for hosts with these gamma and rough second moments of X, (N, T), and horizons, (N,).
 
-        alpha is proportional to 1/second, but where the horizon would take more than SPENT of gamma.
+        alpha is proportional to 1/second, unless the horizon would take more than SPENT of gamma.
         """
         weights, left, log_mass = [], [], []
         for gamma, variance, until in zip(blanket, second, horizons.tolist(), strict=True):
@@ -59,7 +59,7 @@ class Clocks:
 
 
 def _spread(precision: Floats, count: Floats, most: Floats) -> Floats:
-    """alpha, proportional to `precision`, at most `most`, and 1 in sum over the hosts."""
+    """Returns alpha, proportional to `precision` and at most `most`, with a sum of 1 over the hosts."""
     free = np.ones(most.size, dtype=np.bool_)
     for _ in range(most.size):
         rest = 1 - float(count[~free] @ most[~free])
@@ -79,14 +79,14 @@ def _left_of_host(weights: Floats, blanket: Floats, end: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NoiseSums(HostSums):
-    """See `HostSums`: sums of laws that are known by their moments."""
+    """See `HostSums`: sums of laws with known moments."""
 
     terms: Floats
-    """The sum of the sizes of the terms of E[Y], of which it is good to 16 ulp, (N,)."""
+    """The sum of the sizes of the terms of E[Y], (N,); the error of E[Y] is 16 ulp of it."""
     left: Floats
     """See `Clocks`."""
     families: tuple[Family, ...]
-    """The laws of every tier: N J of them, those of a row one after the other."""
+    """The laws of every tier: N J of them, row by row."""
 
     @cached_property
     def deviation(self) -> Floats:
@@ -129,13 +129,13 @@ class NoiseSums(HostSums):
 
     @cached_property
     def _coarse(self) -> NoiseSums:
-        """With the first and the last law of every tier only, in the stage in the middle and in the last one."""
+        """The sums with the first and last law of every tier only, in the middle stage and the last one."""
         families = tuple(family.part(self.mean.size, slice(None), [0, -1]) for family in self.families)
         at = [self.log_mass.shape[1] // 2, -1]
         return replace(self, families=families, left=self.left[:, :, at], log_mass=self.log_mass[:, at])
 
     def _rows(self, rows: Ints) -> NoiseSums:
-        """These rows, which may repeat."""
+        """Returns these rows, which may repeat."""
         of_rows = (self.weights, self.log_mass, self.mean, self.terms, self.left)
         weights, log_mass, mean, terms, left = (x[rows] for x in of_rows)
         families = tuple(family.part(self.mean.size, rows) for family in self.families)
@@ -156,7 +156,7 @@ class Tilted:
     """The sizes of the terms of `rest`."""
 
     def at(self, squares: Floats) -> Floats:
-        """For the worst law at these r^2, (N, L): (N, S, L). Convex in r^2, so that a cell's ends bound it."""
+        """Returns the bound for the worst law at these r^2, (N, L): (N, S, L); convex, so a cell's ends bound it."""
         number, laws, stage = self.rest.shape
         worst = np.empty((number, stage, squares.shape[1]))
         block = max(1, AT_ONCE // (laws * stage * squares.shape[1]))
@@ -179,7 +179,7 @@ class Tilted:
         size = w / left * (1 + 4 * UNIT) * family.scale.reshape(number, -1, 1)
         moments = family.moments.reshape(number, size.shape[1], 1, -1)
         second, most = left * moments[..., 0], terms_needed(float(size.max()), moments.shape[-1] + 1)
-        # sums[k] = E (wX)^k e^(wX), but for 1 and the mean in the first two.
+        # sums[k] = E (wX)^k e^(wX), without 1 and the mean in the first two.
         series = []
         for k in range(5):
             total = np.zeros_like(size)
@@ -193,7 +193,7 @@ class Tilted:
         mean = w * sums.mean[:, None, None]
         change = mean + series[0] + inexact
         phi = 1 + change
-        # Of all five: derivatives have at most this many times as much of what is rounded and left out.
+        # Of all five: derivatives multiply the rounded and omitted parts by at most this.
         error = 16 * rounded * np.maximum(size, 1.0) ** 3 + 32 * UNIT * drift + lost * (most + 1) ** 4
         d1, d2, d3, d4 = mean + series[1], series[2], series[3], series[4]
         spare = 8 * error * (phi + np.abs(d1) + d2 + np.abs(d3) + d4 + error)
@@ -208,7 +208,7 @@ class Tilted:
 
 
 def terms_needed(size: float, most: int) -> int:
-    """How many terms of the series of e^size matter, from 6 on; the remainder is added in any case."""
+    """Returns how many terms of the series of e^size matter, at least 6; the remainder is added in any case."""
     terms, size = 6, min(size, 1e3)
     while terms < most and size ** (terms - 5) / math.factorial(terms - 3) > UNIT:
         terms += 1

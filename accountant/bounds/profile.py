@@ -25,14 +25,14 @@ from croupier.protocol.statements import Statement, state
 Computed = TypeVar("Computed")
 
 UNDERFLOW = 1e-290
-"""Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
+"""Added to a delta above 0: more than the sum of all masses below 1e-300, which may have been rounded to 0."""
 
 
 @dataclass(frozen=True)
 class Victim:
     """The user whose value differs between neighbouring data sets: the local budget that its report spends.
 
-    Where users are answered together, local_epsilon and local_delta are the largest among them, so that every member is
+    If one curve covers several users, local_epsilon and local_delta are the largest among them, so that every member is
     (local_epsilon, local_delta)-private by itself, and `span` holds the (epsilon, delta) of two members: the one whose
     reports hide most and the one whose reports show most. A curve has to hold for every member.
     """
@@ -51,22 +51,22 @@ class Victim:
 
 @dataclass(frozen=True, eq=False)
 class Others:
-    """The other users: arrays of shape (T,). The `dishonest` of them that hide the victim best cannot be relied on."""
+    """The other users: arrays of shape (T,). The `dishonest` of them that hide the victim best do not count."""
 
     local_epsilon: Floats
     local_delta: Floats
     count: Ints
     dishonest: int
     _computed: dict[Hashable, Any] = field(init=False, default_factory=dict, repr=False)
-    """See `once`. `dataclasses.replace` gives its result an empty one: what was computed holds for these users only."""
+    """See `once`. `dataclasses.replace` gives its result an empty cache, because values hold for these users only."""
 
     @property
     def honest(self) -> int:
-        """How many of them can be relied on."""
+        """The number of honest users among them."""
         return max(0, int(self.count.sum()) - self.dishonest)
 
     def once(self, key: Hashable, make: Callable[[Others], Computed]) -> Computed:
-        """Returns make(self), which is computed for the first call with this key only."""
+        """Returns make(self), computed only in the first call with this key."""
         if key not in self._computed:
             self._computed[key] = make(self)
         computed: Computed = self._computed[key]
@@ -74,7 +74,7 @@ class Others:
 
 
 class BoundKind(StrEnum):
-    """Which bound a curve is; the steps of a certificate name it so."""
+    """The bound that a curve is; the steps of a certificate use this name."""
 
     BLANKET = "blanket"
     EXCHANGE = "exchange"
@@ -86,11 +86,11 @@ class Curve(ABC):
     """A `PrivacyProfile` that is inverted and composed: one bound on the divergence of one group of victims."""
 
     proved_by: ClassVar[Method]
-    """The method, of curves that are not made of others."""
+    """The method of a curve that does not combine others."""
 
     @property
     def kind(self) -> BoundKind:
-        """Which bound it is, by the first method of its proof."""
+        """The bound that the curve is, by the first method of its proof."""
         kinds = {
             Method.EXCHANGE: BoundKind.EXCHANGE,
             Method.WORST_CASE: BoundKind.WORST_CASE,
@@ -100,17 +100,17 @@ class Curve(ABC):
 
     @property
     def no_bound(self) -> Statement[Step] | None:
-        """Why the curve bounds nothing; None where it is a bound."""
+        """The reason why the curve bounds nothing; None if it is a bound."""
         return None
 
     @property
     def closed_divergence(self) -> float | None:
-        """The integral of (p0 - p1)^2 / omega, by which a closed form behaves for many users; None for other curves."""
+        """The integral of (p0 - p1)^2 / omega, which decides a closed form for many users; None for other curves."""
         return None
 
     @property
     def tolerance(self) -> float:
-        """Relative width at which the search for epsilon stops: as narrow as the bound is sharp, or as time allows."""
+        """Relative width at which the search for epsilon stops: the sharpness of the bound, or wider to save time."""
         return 1e-6
 
     @property
@@ -131,13 +131,13 @@ class Curve(ABC):
         """See `PrivacyProfile`."""
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """As the function `smallest_epsilon`. A curve that is slow need not look below `floor`."""
+        """See the function `smallest_epsilon`. A slow curve need not look below `floor`."""
         return smallest_epsilon(self, delta, ceiling, self.tolerance)
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:
         """Returns a form for composition and for the ledger that is quick at many points, or None.
 
-        delta: about what will be asked for. ceiling: the victim's local budget.
+        delta: about the delta of the composition. ceiling: the victim's local budget.
         """
         return self
 
@@ -155,29 +155,29 @@ class NoAmplification(Curve):
         return self.reason
 
     def delta(self, epsilon: float) -> Bounded:
-        """1. Raises ValueError for a negative or non-finite epsilon."""
+        """Returns 1. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
         return Bounded(1.0, 0.0)
 
     def guess(self, delta: float) -> float:
-        """Infinity: no epsilon is enough."""
+        """Returns infinity: no epsilon is enough."""
         return math.inf
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """The reason."""
+        """Returns the reason."""
         return (self.reason,)
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """Nothing below the ceiling."""
+        """Returns the ceiling: no smaller epsilon is enough."""
         return Inverse(ceiling, None, 0)
 
     def to_compose(self, delta: float, ceiling: float) -> None:
-        """None: there is nothing to compose."""
+        """Returns None: there is nothing to compose."""
 
 
 @dataclass(frozen=True, eq=False)
 class CountProfile(Curve):
-    """E[delta(M)] under `law`, as epsilon varies, plus everything that was cut or rounded.
+    """E[delta(M)] under `law` as a function of epsilon, plus all cut and rounded mass.
 
     averaged(epsilon) returns that mean and a bound on its absolute error; delta(m) must be non-increasing in m.
     """
@@ -189,7 +189,7 @@ class CountProfile(Curve):
     """The integral of (p0 - p1)^2 / omega, for the first guess."""
     description: Statement[Step]
     local_epsilon: float
-    """From there on delta is 0: the randomizers with a closed form are pure."""
+    """The local budget; delta is 0 from there on, because the randomizers with a closed form are pure."""
 
     @property
     def closed_divergence(self) -> float:

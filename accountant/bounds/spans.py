@@ -12,8 +12,8 @@ from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement
 
 WIDENING = 1.6
-"""How much wider each part is than the one before, because victims of smaller rates have room; a part that is above the
-goal is halved, until it is as narrow as the first one. Wider parts are fewer, and more of them are halved."""
+"""The ratio of the widths of successive parts, because victims of smaller rates have room. A part whose bound is above
+the goal is halved, at most to the width of the first. A larger ratio makes fewer parts, of which more are halved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +27,11 @@ class SpanProfile(Curve):
     first: float
     """The relative width of the first part."""
     part: Callable[[float, float], Curve | None]
-    """From two rates to a bound for all victims between them; None where there is none."""
+    """Returns a bound for all victims between two rates, or None."""
     covered: Statement[Step]
     """The span, as a step of the explanation."""
     are_budgets: bool
-    """Whether rates are local epsilons, from which on delta is 0."""
+    """Whether rates are local epsilons, which make delta 0 from there on."""
 
     @property
     def method(self) -> Proof:
@@ -44,10 +44,10 @@ class SpanProfile(Curve):
         return self._raised(Inverse(epsilon, bound, 1), bound.value, lambda part: epsilon).reached or Bounded(1.0, 0.0)
 
     def to_compose(self, delta: float, ceiling: float) -> None:
-        """See `Curve.to_compose`: none, because the curve of a span says nothing about one victim."""
+        """See `Curve.to_compose`: None, because the curve of a span is no bound on the curve of one victim."""
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """The largest that a part needs, the leader's first; none below `floor`. See `Curve.smallest_epsilon`."""
+        """Returns the largest epsilon that a part needs, the leader's first; at least `floor`. See `Curve`."""
         inverse = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
         if inverse.reached is None or inverse.reached.value > delta:
             inverse = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
@@ -57,9 +57,9 @@ class SpanProfile(Curve):
         return inverse if inverse.reached is not None and inverse.epsilon < ceiling else Inverse(ceiling, None, 1)
 
     def _raised(self, inverse: Inverse, goal: float, raised: Callable[[Curve], float]) -> Inverse:
-        """What is enough for all parts, with the largest bound; `raised` where a narrow part misses the goal.
+        """Returns an epsilon for all parts, with the largest bound; `raised` if a narrow part misses the goal.
 
-        What holds of a part at one epsilon holds at a larger one.
+        A part that meets the goal at one epsilon meets it at a larger one.
         """
         epsilon, worst, high, width = inverse.epsilon, inverse.reached, self.most * (1 - self.first), self.first
         while worst is not None and high > max(self.least, epsilon if self.are_budgets else 0.0):
@@ -79,9 +79,9 @@ class SpanProfile(Curve):
         return Inverse(epsilon, worst, inverse.evaluations)
 
     def guess(self, delta: float) -> float:
-        """The leader's."""
+        """Returns the leader's guess."""
         return self.leader.guess(delta)
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """The leader's steps, and the span."""
+        """Returns the leader's steps and the span."""
         return (*self.leader.explain(), self.covered)

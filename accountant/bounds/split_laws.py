@@ -1,9 +1,9 @@
-"""The laws that every host with Laplace noise is below when the victim's difference is split into a core and tails.
+"""Laws above that of every host with Laplace noise, if the victim's difference is split into a core and tails.
 
 The core is a share of the difference of the victim's two laws, constant in every cell of a grid; the tails are the
-rest; some of the mean is moved from one to the other (docs/paper, section 6). A host may lie anywhere in an
-interval: its law is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are
-put on few atoms with the mean kept, and handed on as moments. `two_groups` makes a bound of them.
+rest; a part of the mean is moved between them (docs/paper, section 6). A host may lie anywhere in an interval: its law
+is below a mixture of the laws of a few places (L1 and T1 of section 5), whatever its budget. Each law is moved to a few
+atoms with its mean kept, and is passed on by its moments. `two_groups` derives a bound from them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from croupier.accountant.bounds.laplace_laws import (
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 MOST_CANCELLED = 100.0
-"""How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
-added for it. Where they are larger, nothing is claimed."""
+"""The largest ratio of the terms of D/R to their sum, each at its largest. Up to it their rounding stays far below the
+allowance for it; beyond it no bound is given."""
 MOST_EXPONENT = 300.0
-"""The largest exponent of D/R that is evaluated: its powers have to stay within the range of floats."""
+"""The largest exponent of D/R that is evaluated, whose powers stay within the range of floats."""
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances d between the victim's values, 0 and d, that stand for others as well, each with its own ln E.
+    """Distances d between the victim's values, 0 and d, that represent all distances, each with its own ln E.
 
-    Shapes (K,); a distance may be there several times. D = f_0 - e^log_gain f_d, f of the victim's rate. log_gain is
+    Shapes (K,); a distance may occur several times. D = f_0 - e^log_gain f_d, f with the victim's rate. log_gain is
     ln(c E): a distance in a cell is covered by the cell's ends with E reduced by c.
     """
 
@@ -43,11 +43,11 @@ class Distances:
     distance: Floats
     log_gain: Floats
     nearest: Floats
-    """Hosts lie in [nearest - 1, 1]: the least of the distances that it stands for."""
+    """Hosts lie in [nearest - 1, 1]: the least of the distances that this one represents."""
 
     @classmethod
     def at(cls, victim: float, distance: Floats, width: Floats, epsilon: float) -> Distances:
-        """These distances, each an end of cells that are at most this wide, (K,); hosts are on all of [-1, 1].
+        """Returns these distances, each an end of cells that are at most this wide, (K,); hosts are on all of [-1, 1].
 
         "All distances", section 6: c = e^(-v^2 width^2/8). Differences of distances are rounded.
         """
@@ -56,12 +56,12 @@ class Distances:
         return cls(victim, distance, gain, np.maximum(0.0, distance - width))
 
     def take(self, which: Ints) -> Distances:
-        """These of them, which may repeat."""
+        """Returns the given distances, which may repeat."""
         return Distances(self.victim, *(x[which] for x in (self.distance, self.log_gain, self.nearest)))
 
     @property
     def hosts(self) -> tuple[Floats, Floats]:
-        """The ends of the interval in which hosts lie, whichever distance it is: two arrays (K,)."""
+        """The ends of the interval of all hosts, for every distance that this one represents: two arrays (K,)."""
         return self.nearest - 1, np.ones_like(self.nearest)
 
 
@@ -70,8 +70,8 @@ class Split:
     """D = D_1 + D_2 with D_1 = share D + moved psi, share and psi constant in each of C cells, from left to right.
 
     D_1 is the core, D_2 the tails. There are O + 1 cells on either side of [0, d], the last of them unbounded, and I
-    between 0 and d. Raises ValueError for edges that do not increase from 0 (inside: to 1), a share that is not in
-    [0, 1], a psi that is negative, 0 everywhere or not 0 in an unbounded cell, or shapes that do not fit.
+    between 0 and d. Raises ValueError for edges that do not increase from 0 (inside: to 1), a share outside [0, 1], a
+    psi that is negative, 0 everywhere or not 0 in an unbounded cell, or shapes that do not fit.
     """
 
     inside: Floats
@@ -83,7 +83,7 @@ class Split:
     psi: Floats
     """In units of v/2, (C,)."""
     moved: Floats | float = 0.0
-    """May be negative. One value for each distance, (K,), or one for all."""
+    """The amount of psi that is moved, possibly negative: one for each distance, (K,), or one for all."""
 
     def __post_init__(self) -> None:
         cells = self.inside.size - 1 + 2 * self.outside.size
@@ -112,13 +112,13 @@ class Split:
         return float(at), float(np.diff(self.inside) @ self.psi[beyond:-beyond])
 
     def mass(self, at: Distances) -> Floats:
-        """Z, the mass of psi, (K,); good to 16 ulp, and to one of d for every cell between the values."""
+        """Returns Z, the mass of psi, (K,), to 16 ulp and one more of d for every cell between the values."""
         beyond, between = self._mass
         mass: Floats = at.victim / 2 * (beyond + between * at.distance)
         return mass
 
     def gamma(self, at: Distances, rate: float) -> Floats:
-        """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down."""
+        """Returns gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down."""
         left, right = at.hosts
         edges, used = self.edges(at.distance), self.psi > 0
         away = np.maximum(edges[:, 1:] - left[:, None], right[:, None] - edges[:, :-1])[:, used]
@@ -128,7 +128,7 @@ class Split:
         return rounded
 
     def mean(self, at: Distances, *, tails: bool) -> tuple[Floats, Floats]:
-        """The mass of D_1, or of D_2 with `tails`, and what it is good to 16 ulp of; both (K,)."""
+        """Returns the mass of D_1, or of D_2 with `tails`, and a size of which its error is 16 ulp; both (K,)."""
         edges, x1, gain = self.edges(at.distance), at.distance[:, None], at.log_gain[:, None]
         low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
         width = -np.expm1(-at.victim * (high - low)) / 2
@@ -141,10 +141,10 @@ class Split:
         return of_cells @ share + moved, sizes
 
     def family(self, at: Distances, rate: float, *, tails: bool) -> Family | None:
-        """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
+        """Returns the laws of D_1/R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
-        None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for
-        a rate above the victim's, unless it is the core's and all of that is in bounded cells.
+        None if the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for a
+        rate above the victim's, unless it is the core's and the whole core is in bounded cells.
         """
         v, (left, right) = at.victim, at.hosts
         if rate > v and (tails or self.share[0] > 0 or self.share[-1] > 0):
@@ -153,7 +153,7 @@ class Split:
             return None
         length = float((right - left).max()) * (1 + 8 * UNIT)
         unit, thin = np.array(places_of_hosts(rate, length)).T
-        # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
+        # The part that does not depend on `moved` is computed once: one row for every pair of a distance and a place.
         every = np.stack([at.distance, at.log_gain, left, right], axis=1)
         rows, which = np.unique(every, axis=0, return_inverse=True)
         x1, gain, left, right = np.repeat(rows, unit.size, axis=0).T[:, :, None]
@@ -178,7 +178,7 @@ class Split:
 class CutCells:
     """Bounds for P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L) unless stated.
 
-    Within a cell 1/R is monotone, and so is D/R, but for larger rates than the victim's between its values, where it is
+    Within a cell 1/R is monotone. So is D/R, except for rates above the victim's between its values, where D/R is
     between the products of the ends of D and of 1/R.
     """
 
@@ -200,9 +200,9 @@ class CutCells:
     def of(
         cls, split: Split, v: float, rate: float, x1: Floats, gain: Floats, host: Floats, *, tails: bool
     ) -> CutCells:
-        """x1, gain and host: (P, 1)."""
+        """Returns the cells for x1, gain and host of shape (P, 1)."""
         edges = split.edges(x1[:, 0])
-        # The cell with the host becomes two.
+        # The cell with the host is cut in two.
         after = (edges[:, 1:-1] <= host).sum(1)[:, None]
         edges = np.sort(np.concatenate([edges, host], axis=1), axis=1)
         cell = np.arange(split.share.size + 1)
@@ -213,7 +213,7 @@ class CutCells:
         plain = difference(v, gain, near, near, zero, x1)
         other = np.exp(gain - v * np.abs(x1 - near))
         inverse = v / rate * np.exp(rate * np.abs(near - host))
-        # Beyond the last edges D/R falls to 0, or stays as it is; for larger rates the share is 0 there.
+        # Beyond the last edges D/R decreases to 0 or is constant; for larger rates the share is 0 there.
         first, last = _lower(plain) * _lower(inverse), _upper(plain) * _upper(inverse)
         if rate != v:
             first[:, 0], last[:, -1] = 0.0, 0.0
@@ -235,22 +235,22 @@ class CutCells:
         )
 
     def atoms(self, pair: Ints, moved: Floats) -> tuple[Floats, Floats]:
-        """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; moved: (F, 1)."""
+        """Returns values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; moved: (F, 1)."""
         ends = [moved * x[pair] for x in (self.low_psi, self.high_psi)]
         low, high = self.least[pair] + np.minimum(*ends), self.most[pair] + np.maximum(*ends)
         return two_atoms(low, high, self.mass[pair], self.product[pair] + moved * self.product_of_psi[pair])
 
 
 def _lower(values: Floats) -> Floats:
-    """Those at the lower end of every cell."""
+    """Returns the values at the lower end of every cell."""
     return values[:, :-1]
 
 
 def _upper(values: Floats) -> Floats:
-    """Those at the upper end."""
+    """Returns the values at the upper end."""
     return values[:, 1:]
 
 
 def _larger(values: Floats) -> Floats:
-    """The larger of both."""
+    """Returns the larger of both."""
     return np.maximum(_lower(values), _upper(values))

@@ -1,10 +1,10 @@
-"""The exchange bound for a victim with Laplace noise of whom others have larger budgets: two groups of hosts.
+"""The exchange bound for a victim with Laplace noise if others have larger budgets: two groups of hosts.
 
 The difference of the victim's two laws is split into a core near its values, hidden among hosts whose budgets may be
-larger than its own, and tails, hidden among others with smaller ones. A clock rings in both groups, so that which part
-it was stays hidden too: what the first group leaves is a convex function of what the second one says, and is covered
-by chords (docs/paper, section 6). Finitely many distances of the victim's values are enough. The laws are
-in `split_laws`, the integrals in `exchange`; groups and splits are chosen in `group_choice`.
+larger than its own, and tails, hidden among others with smaller ones. A clock rings in both groups, which hides whether
+the report was the core's or the tails': the remaining divergence of the first group is a convex function of the second
+group's sum, and chords cover it (docs/paper, section 6). Finitely many distances of the victim's values are enough. The
+laws are in `split_laws`, the integrals in `exchange`; `group_choice` chooses groups and splits.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
 KNOTS = 24
-"""Knots of the chords: with a third of them, as in curves of many points, epsilon is up to 3 % larger; the time is in
+"""Knots of the chords. A third of them, as in curves of many points, makes epsilon up to 3 % larger; the time is in
 proportion to them."""
 COSTS = tuple(0.004 * 2.0**power for power in range(6))
-"""What a step from one distance of the victim's values to the next may cost, as a part of epsilon: the first one with
-few enough distances is taken. Half of the first takes a third longer, for up to 0.5 % of the smallest budgets'."""
+"""Allowed costs of a step between distances of the victim's values, as a fraction of epsilon; the first one with few
+enough distances is taken. Half of the first takes a third longer, for up to 0.5 % of the smallest budgets' epsilon."""
 MOST_DISTANCES = 40
-"""The most distances: with three times as many epsilon is at most 2 % smaller, and takes three times as long."""
+"""The most distances. Three times as many make epsilon at most 2 % smaller, and take three times as long."""
 MANY_TIERS = 4
-"""Hosts of more budgets than this get no curve of many points, of which each would take about a second."""
+"""Hosts of more budgets than this get no curve of many points, because each point would take about a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +49,17 @@ class TwoGroupProfile(Curve):
 
     proved_by: ClassVar[Method] = Method.EXCHANGE
     local_epsilon: float
-    """The victim's; from there on delta is 0."""
+    """The victim's local budget; delta is 0 from there on."""
     core: HostGroup
-    """Those that hide the core."""
+    """The hosts that hide the core."""
     tails: HostGroup
-    """Those that hide the tails, with budgets up to the victim's; none of them is among the core's."""
+    """The hosts that hide the tails, with budgets up to the victim's; disjoint from the core's."""
     split: Split
     """The split, which does not depend on the distance of the victim's values."""
     target: float
     """The delta that decides how long the clocks run."""
     deviation: float = 1.0
-    """About the standard deviation of the Gaussian limit; it decides where to look."""
+    """About the standard deviation of the Gaussian limit, which decides where to evaluate."""
     knots: int = KNOTS
     """The number of knots of the chords."""
 
@@ -78,7 +78,7 @@ class TwoGroupProfile(Curve):
         )
 
     def guess(self, delta: float) -> float:
-        """The Gaussian limit, which is close to the bound and may lie on either side of it."""
+        """Returns the Gaussian limit, which is close to the bound and may lie on either side of it."""
         return gaussian_epsilon(self.deviation, delta)
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:
@@ -88,7 +88,7 @@ class TwoGroupProfile(Curve):
 
     @property
     def tolerance(self) -> float:
-        """See `Curve.tolerance`: as every evaluation takes up to a second."""
+        """See `Curve.tolerance`: every evaluation takes up to a second."""
         return 1e-3
 
     def delta(self, epsilon: float) -> Bounded:
@@ -100,15 +100,15 @@ class TwoGroupProfile(Curve):
         return rounded_up(value) if value < local.value else local
 
     def bound(self, epsilon: float) -> float:
-        """An upper bound on the divergence for all distances, rounded up; infinite where it is not proved."""
+        """Returns an upper bound on the divergence for all distances, rounded up; infinite if there is no proof."""
         at = covering(self.local_epsilon, epsilon, float(self.core.rates.max()))
         return math.inf if at is None else float(self.bounds(at).max()) * (1 + 1e-8)
 
     def bounds(self, at: Distances) -> Floats:
-        """The theorem of section 6 for every distance, (K,)."""
+        """Returns the theorem of section 6 for every distance, (K,)."""
         split = self.split
         mass, (alone, _) = split.mass(at), split.mean(at, tails=False)
-        even = -alone / mass  # so that the core has no mass, and all of the mean is the tails'
+        even = -alone / mass  # gives the core no mass, and the tails all of the mean
         core, tails = (
             GroupSums.of(self, hosts, at, replace(split, moved=even), tails=tails)
             for hosts, tails in ((self.core, False), (self.tails, True))
@@ -127,12 +127,12 @@ class TwoGroupProfile(Curve):
         return np.where(np.isnan(bounds), math.inf, bounds)
 
     def _alone(self, at: Distances) -> Floats:
-        """What the victim's report shows by itself, (K,), rounded up."""
+        """Returns the divergence of the victim's report alone, (K,), rounded up."""
         shown: Floats = -np.expm1((at.log_gain - self.local_epsilon * at.distance) / 2) * (1 + 16 * UNIT)
         return np.maximum(shown, 0.0)
 
     def _gamma(self, hosts: HostGroup, at: Distances) -> Floats:
-        """What a host of every budget gives, (K, T): the tails' hosts psi/Z, the core's the omega of T4."""
+        """Returns gamma of every budget, (K, T): for psi/Z of the tails' hosts, for the omega of T4 of the core's."""
         if hosts is self.core:
             return np.tile(gamma_of(hosts.rates), (at.distance.size, 1))
         return np.stack([self.split.gamma(at, rate) for rate in hosts.rates.tolist()], axis=1)
@@ -146,7 +146,7 @@ class GroupSums:
     tails: bool
     clocks: Clocks
     deviation: Floats
-    """About the standard deviation of what the group says, (K,)."""
+    """About the standard deviation of the group's sum, (K,)."""
 
     @classmethod
     def of(cls, curve: TwoGroupProfile, hosts: HostGroup, at: Distances, split: Split, *, tails: bool) -> GroupSums:
@@ -161,7 +161,7 @@ class GroupSums:
         return cls(hosts, tails, clocks, deviation)
 
     def positive_parts(self, rows: Distances, which: Ints, split: Split) -> Floats:
-        """Upper bounds on E[Y]_+ for the distances and knots of all rows; infinite where there is none."""
+        """Returns upper bounds on E[Y]_+ for the distances and knots of all rows; infinite if there is no proof."""
         families = [split.family(rows, e, tails=self.tails) for e in self.hosts.rates.tolist()]
         known: list[Family] = [family for family in families if family is not None]
         if len(known) < len(families):
@@ -172,7 +172,7 @@ class GroupSums:
 
 
 def _quantiles(number: int) -> Floats:
-    """Where knots are, in standard deviations of a normal law: further out they would find hardly any mass."""
+    """Returns the knots in standard deviations of a normal law; beyond them there is hardly any mass."""
     from scipy.special import ndtri
 
     edge = 1 / (4 * KNOTS)
@@ -181,7 +181,7 @@ def _quantiles(number: int) -> Floats:
 
 
 def chord_bound(places: Floats, mass: float, heights: Floats, corners: Floats) -> float:
-    """Phi_0 + sum_k c_k E[U_2 - s_k A_2]_+ for the lower hull of the points (s_k, Phi_k); rounded up.
+    """Returns Phi_0 + sum_k c_k E[U_2 - s_k A_2]_+ for the lower hull of the points (s_k, Phi_k); rounded up.
 
     The last inequality of section 6's theorem. places: s_k / mass. mass: that of psi, good to 16 ulp.
     """
@@ -194,7 +194,7 @@ def chord_bound(places: Floats, mass: float, heights: Floats, corners: Floats) -
     hull: list[int] = []
     for k in range(places.size):
         while hull and heights[hull[-1]] >= heights[k]:
-            hull.pop()  # Phi does not fall: what is above a later one is of no use
+            hull.pop()  # Phi does not decrease, so a point above a later one is useless
         while len(hull) > 1 and slope(hull[-2], hull[-1]) >= slope(hull[-1], k):
             hull.pop()
         hull.append(k)
@@ -206,7 +206,7 @@ def chord_bound(places: Floats, mass: float, heights: Floats, corners: Floats) -
 
 
 def covering(victim: float, epsilon: float, steepest: float) -> Distances | None:
-    """Distances from 1 down to epsilon/v, below which the divergence is 0; None where that takes too many.
+    """Returns distances from 1 down to epsilon/v, below which the divergence is 0; None if that takes too many.
 
     "All distances", section 6. steepest: the largest budget of a host.
     """

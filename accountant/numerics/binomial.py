@@ -3,7 +3,7 @@
 Masses use Loader's saddle-point form (C. Loader, "Fast and accurate computation of binomial probabilities", 2000),
 which has no cancellation; tails of Bin(n, 1/2) use scipy's incomplete beta function. Each comes with a bound on its
 relative error, which callers add in the direction that keeps an upper bound an upper bound. Sums over several
-binomials are left to `count_law`.
+binomials are in `count_law`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ UNIT = float(np.finfo(np.float64).eps)
 """2^-52; the relative error of one rounded operation is at most half of it."""
 
 _STIRLING_TABLE = 16
-"""Below this n the errors of Stirling's formula come from a table; from 16 on the series is good to 1e-15."""
+"""Below this n the errors of Stirling's formula come from a table; from 16 on the series has an error below 1e-15."""
 
 
 def lowered(gamma: Floats) -> Floats:
-    """Rounded down: a formula of at most six rounded operations."""
+    """Returns the value rounded down, for a formula of at most six rounded operations."""
     return gamma * (1 - 8 * UNIT)
 
 
 def _exact_stirling_errors() -> Floats:
     # ln n! - (n + 1/2) ln n + n - ln(2 pi)/2 for small n, where the series below has not converged. lgamma and the
-    # logarithm are good to an ulp here and the values are at most 40, so the absolute error is below 1e-14.
+    # logarithm have an error of an ulp here and the values are at most 40, so the absolute error is below 1e-14.
     return np.array(
         [0.0]
         + [
@@ -60,7 +60,7 @@ def _deviance(x: Floats, mean: Floats | float) -> Floats:
     square = np.where(near, v * v, 0.0)
     total = difference * v
     power = 2 * x * v
-    # The terms fall by v^2 <= 0.09 each; those that are left out are below 1e-18 of the first.
+    # Successive terms decrease by v^2 <= 0.09; the omitted ones are below 1e-18 of the first.
     largest = float(square.max(initial=1e-300))
     for j in range(1, 1 + min(16, math.ceil(18 / -math.log10(max(largest, 1e-18))))):
         power *= square
@@ -97,7 +97,7 @@ def pmf_error(spread: float) -> float:
     """Returns a bound on the relative error of `binomial_pmf` for |x - n p| <= spread and a mass above 1e-300.
 
     The mean n p is rounded once, which moves the exponent by spread * UNIT. The deviances are free of cancellation
-    where |x - n p| is below 0.3 (x + n p); beyond, x itself is below 3.4 * spread, and so is what cancels.
+    where |x - n p| is below 0.3 (x + n p); beyond, x is below 3.4 * spread, and so are the terms that cancel.
     The constants were checked against 40-digit arithmetic (tests/accountant/numerics/test_binomial.py).
     """
     return UNIT * (300.0 + 10.0 * spread)
@@ -118,6 +118,6 @@ def half_tail(a: Ints, n: Ints) -> Floats:
 def half_tail_error(n: float) -> float:
     """Returns a bound on the relative error of `half_tail` where it is above 1e-300, for n <= 2^53.
 
-    Four times the most that 40-digit arithmetic shows, which it does 30 and more standard deviations out.
+    Four times the largest error in 40-digit arithmetic, which occurs 30 and more standard deviations out.
     """
     return 2e-13 + 4e-14 * math.sqrt(n)

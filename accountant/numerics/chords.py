@@ -1,7 +1,7 @@
-"""Chords of a convex function of e^epsilon, through points above it: above it too, rounding included.
+"""Chords of a convex function of e^epsilon, through points above it: they are above it too, rounding included.
 
-Shares are computed from differences of epsilons, which tells budgets near 0 apart where e^epsilon itself cannot, and
-those beyond 709, of many rounds, where e^epsilon exceeds a float.
+Shares are computed from differences of epsilons. These distinguish budgets near 0 where e^epsilon itself cannot, and
+budgets of many rounds beyond 709, where e^epsilon exceeds a float.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from croupier.accountant.numerics.binomial import UNIT
 
 LEAST = 5e-324
-"""The least float above 0: more than a product loses that is below the range of floats."""
+"""The least float above 0, a bound on the rounding of a product below the range of floats."""
 
 
 def crossing(low: float, high: float, share: float) -> float:
-    """About the epsilon at which e^epsilon has come this share of the way from e^low to e^high; 0 < share < 1."""
+    """Returns about the epsilon at which e^epsilon is this share of the way from e^low to e^high; 0 < share < 1."""
     if high - low < 1:
         return low + math.log1p(math.expm1(high - low) * share)
     return high + math.log(share + (1 - share) * math.exp(low - high))
@@ -29,14 +29,14 @@ class Chords:
     """The chords between points of a bound on a function that is convex in e^epsilon and does not increase.
 
     epsilons: increasing, >= 0. values: at least the function there, non-negative and not increasing. Before the first
-    point the value is 1, beyond the last one that of the last.
+    point the value is 1, beyond the last point the last value.
     """
 
     epsilons: Sequence[float]
     values: Sequence[float]
 
     def above(self, epsilon: float) -> float:
-        """At least the function at this epsilon."""
+        """Returns an upper bound on the function at this epsilon."""
         if epsilon >= self.epsilons[-1]:
             return float(self.values[-1])
         if epsilon < self.epsilons[0]:
@@ -45,5 +45,5 @@ class Chords:
         more, less = float(self.values[left]), float(self.values[left + 1])
         end = self.epsilons[left + 1]
         share = math.expm1(epsilon - end) / math.expm1(self.epsilons[left] - end)
-        # Every rounding of the share and of the sum of two parts >= 0 is relative: six units in the last place in all.
+        # All roundings are relative, because both parts of the sum are >= 0: six units in the last place.
         return min(more, (less + (more - less) * share) * (1 + 16 * UNIT) + LEAST)

@@ -1,16 +1,15 @@
 """The law of the number of blanket messages: a Poisson-binomial count, bounded from below, with its error.
 
-Every blanket bound is E[delta(M)] with M ~ PB(gamma) and delta non-increasing in M. So M may be replaced by anything
-stochastically smaller, and only that direction is ever used here:
+Every blanket bound is E[delta(M)] with M ~ PB(gamma) and delta non-increasing in M. So M may be replaced by any
+stochastically smaller variable, and every replacement here has that direction:
 
 * many different gammas are replaced, group by group, by their geometric mean (Pledger and Proschan 1971; proof in
   docs/numerics.md: with the product of two success probabilities fixed, Pr[S >= k] is smallest when they are equal);
 * counts are rounded down to a coarser lattice when the law gets long; of very long ones masses are rounded up;
 * the mass of the upper tail is put on the largest count kept; that of the lower tail is `lost`, to be added to delta.
 
-The laws of the groups are binomials and are added by direct convolution: only positive numbers are added and
-multiplied, so the relative error stays tiny however small the mass, without any Fourier transform. What a blanket
-count buys is left to the profiles.
+The laws of the groups are binomials and are added by direct convolution. Only positive numbers are added and
+multiplied, so the relative error stays tiny however small the mass, without any Fourier transform.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.ranges import check_delta, check_target_delta, outside
 
 MAX_GROUPS = 256
-"""Up to this many distinct gammas are used exactly; more are grouped."""
+"""Up to this many distinct gammas are used exactly; a larger number is grouped."""
 GROUP_WIDTH = 0.02
 """Width of a group in ln gamma. Replacing a group by its geometric mean loses at most width^2/8 of its mean."""
 UPPER = 1e-9
-"""The most mass of the largest counts that may be moved down."""
+"""The largest mass of the largest counts that may be moved down."""
 MAX_MASSES = 1 << 16
 """For a binomial with more masses, only the first mass of each bucket is computed."""
 MAX_LENGTH = 4096
@@ -38,7 +37,7 @@ MAX_LENGTH = 4096
 
 @dataclass(frozen=True, eq=False)
 class CountLaw:
-    """A law that lies stochastically below the blanket count: how many of the others report from the blanket.
+    """A law stochastically below the blanket count, the number of the others who report from the blanket.
 
     counts: int64 (L,), increasing, >= 0. mass: float64 (L,), >= 0. True expectations of non-increasing functions
     f with values in [0, 1] are at most (1 + relative_error) * sum(mass * f(counts)) + lost.
@@ -63,13 +62,13 @@ class CountLaw:
 
     @property
     def mean(self) -> float:
-        """The mean of the law kept."""
+        """The mean of the law, without the lost mass."""
         return float(self.mass @ self.counts) / float(self.mass.sum())
 
     def coarsened(self, size: int, tail: float) -> CountLaw:
-        """At most `size` counts: lower mass up to `tail` is lost, upper mass up to UPPER moves down, then buckets.
+        """Returns at most `size` counts: lower mass up to `tail` is lost, upper mass up to UPPER moves down.
 
-        Each bucket is charged at its smallest count, so the direction of error is kept.
+        The rest is put into buckets, each charged at its smallest count, which keeps the direction of error.
         """
         low = int(np.searchsorted(np.cumsum(self.mass), tail, side="right"))
         from_above = np.cumsum(self.mass[::-1])
@@ -96,7 +95,7 @@ class _Node:
 
 
 def without_largest(gamma: Floats, count: Ints, remove: int) -> tuple[Floats, Ints]:
-    """The multiset (gamma, count) without its `remove` largest gammas; both results may be empty."""
+    """Returns the multiset (gamma, count) without its `remove` largest gammas; both results may be empty."""
     if (gamma[1:] > gamma[:-1]).any():
         order = np.argsort(-gamma, kind="stable")
         gamma, count = gamma[order], count[order]
@@ -108,12 +107,12 @@ def without_largest(gamma: Floats, count: Ints, remove: int) -> tuple[Floats, In
 
 
 def blanket_count(gamma: Floats, count: Ints, *, tail: float = 1e-30) -> CountLaw:
-    """A lower bound, in stochastic order, for M ~ PB({gamma_t with multiplicity count_t}).
+    """Returns a lower bound, in stochastic order, for M ~ PB({gamma_t with multiplicity count_t}).
 
     Args:
         gamma: float64 (T,), success probabilities in [0, 1]; each may already be rounded down.
         count: int64 (T,), multiplicities >= 1. T = 0 gives the constant 0.
-        tail: an upper limit for `lost`, in (0, 1). Nothing is lost where the whole support is kept.
+        tail: an upper limit for `lost`, in (0, 1). No mass is lost if the whole support is kept.
 
     Raises:
         ValueError: a gamma outside [0, 1] or a tail outside (0, 1).
@@ -162,14 +161,14 @@ def _grouped(gamma: Floats, count: Ints) -> tuple[Floats, Ints]:
     total = np.bincount(group, weights=count)
     mean_log = np.bincount(group, weights=count * log) / np.where(total > 0, total, 1)
     used = total > 0
-    # bincount adds one after the other, so that a sum of T terms of one sign has a relative error of at most T/2 ulp.
-    # The mean is lowered by more than that and the errors of log and exp.
+    # bincount adds terms one by one, so a sum of T terms of one sign has a relative error of at most T/2 ulp. The mean
+    # is lowered by more than that and the errors of log and exp.
     lowered = mean_log[used] - (float(np.abs(log).max()) + 1) * UNIT * (16 + distinct.size)
     return np.exp(lowered), total[used].astype(np.int64)
 
 
 def _binomial(n: int, p: float, share: float) -> tuple[_Node, float, float]:
-    """The masses of Bin(n, p) but for tails of at most `share` each."""
+    """Returns the masses of Bin(n, p) without tails of at most `share` each."""
     mean, variance = n * p, n * p * (1 - p)
     reach = bernstein_radius(variance, -math.log(share))
     low, high = max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach))
@@ -179,8 +178,8 @@ def _binomial(n: int, p: float, share: float) -> tuple[_Node, float, float]:
     start = np.arange(low, high + 1, step, dtype=np.int64)
     mass = binomial_pmf(start, n, p)
     if step > 1:
-        # Log-concave: a bucket holds no more than a geometric series that begins as its masses do. Logarithms of
-        # quotients are good to 8 ulp; the shares are raised by what that can do.
+        # Log-concave: a bucket holds at most a geometric series with the same first two masses. Logarithms of quotients
+        # have an error of 8 ulp, by which the shares are raised.
         slope = np.log(np.maximum(n - start, 0.5) * (p / (1 - p)) / (start + 1.0))
         ratio = slope + 8 * UNIT * (1 + np.abs(slope))
         level = np.abs(ratio) * step < 1e-9
@@ -219,6 +218,6 @@ def _shortened(node: _Node) -> _Node:
 
 
 def _halved(node: _Node) -> _Node:
-    """The law on a lattice twice as coarse, every count rounded down."""
+    """Returns the law on a lattice twice as coarse, every count rounded down."""
     mass = node.mass if node.mass.size % 2 == 0 else np.append(node.mass, 0.0)
     return _Node(node.offset, 2 * node.step, mass[0::2] + mass[1::2])

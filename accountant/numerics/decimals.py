@@ -24,10 +24,10 @@ def decimal_above(exact: Fraction) -> float:
 
 
 def as_decimal(value: float) -> Fraction:
-    """Returns the shortest decimal form of a finite float, exactly: what a person wrote.
+    """Returns the shortest decimal form of a finite float, exactly, as a person would write it.
 
-    Decimals of up to 15 digits come back as they were written, and so their sums compare as on paper: 3 times 0.1 is at
-    most 0.3, which no sum of the floats is. A float is within 2^-53 of its decimal form, relatively.
+    Decimals of up to 15 digits come back as they were written, so their sums compare as on paper: 3 times 0.1 is at
+    most 0.3, which the sum of floats is not. A float is within 2^-53 of its decimal form, relatively.
     """
     return Fraction(repr(float(value)))
 

@@ -1,8 +1,8 @@
-"""What rounding does in a fast Fourier transform: the constant that every bound on such a sum uses.
+"""The rounding error of a fast Fourier transform: the constant that every bound on such a sum uses.
 
 Statement (docs/numerics.md, section 3.1, with the proof). A transform of length n, n a product of 2, 3, 5, 7 and 11,
-of numbers x comes out with an error of at most STAGE log2(n) |Fx|_2 in the 2-norm, and of at most STAGE log2(n) |x|_1
-in every entry. Assumption: sines and cosines from the C library are good to one ulp on [0, pi/4].
+of numbers x has an error of at most STAGE log2(n) |Fx|_2 in the 2-norm, and of at most STAGE log2(n) |x|_1
+in every entry. Assumption: sines and cosines from the C library have an error of at most one ulp on [0, pi/4].
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from croupier.accountant.numerics.binomial import UNIT
 STAGE = 10 * UNIT
 """A bound on the relative error per factor of 2 in the length: 20 unit round-offs."""
 LONGEST = 2**62
-"""More than any window that could be transformed."""
+"""More than any window that can be transformed."""
 
 
 def smooth_odd_length(least: int) -> int:

@@ -1,8 +1,8 @@
 """mu-Gaussian differential privacy: delta(epsilon) and its inverse (Dong, Roth, Su 2022, Corollary 1).
 
-The privacy filter rests on delta(epsilon) and allows for its error (`gaussian_error`); the rest chooses where to look
-first and serves published asymptotic bounds. The noise that a local budget asks for is calibrated in
-`protocol.calibration`, rounded the safe way.
+The privacy filter rests on delta(epsilon) and allows for its error (`gaussian_error`). The other functions choose first
+guesses and serve published asymptotic bounds. `protocol.calibration` calibrates noise to a local budget, rounded the
+safe way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def gaussian_error(mu: Any) -> Any:
     """Returns a bound on the relative error of `gaussian_delta` where it is above 1e-300; mu may be an array.
 
     Two logarithms of normal tails, of magnitude at most 700, are subtracted: their rounding is divided by a difference
-    of about mu/38 or more. At least five times the most that 50-digit arithmetic shows.
+    of about mu/38 or more. The bound is at least five times the largest error in 50-digit arithmetic.
     """
     return 1e-9 + 1e-10 / mu
 

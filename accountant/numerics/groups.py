@@ -1,4 +1,4 @@
-"""Groups of neighbouring budgets, where there are more of them than a bound can take one by one."""
+"""Groups of neighbouring budgets, if there are too many for a bound to take them one by one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from croupier.accountant.numerics.binomial import Floats, Ints
 
 BINS = 4096
-"""How finely users are counted to decide where groups begin: many more than there are groups."""
+"""Bins in which users are counted to decide where groups begin: many more than groups."""
 
 
 def group_starts(place: Floats, weight: Floats | Ints, groups: int) -> Ints:
-    """Where each group begins, at most `groups` of them; every budget is its own group where they are few.
+    """Returns the start of each group, at most `groups` of them; every budget is its own group if there are few.
 
-    place: increasing, (T,), in units in which a group loses its weight times its width. Then the loss of all groups is
-    least, about, where the square root of the weight per unit is spread evenly.
+    place: increasing, (T,), in units in which a group loses its weight times its width. The total loss is about least
+    if the square root of the weight per unit is spread evenly over the groups.
     """
     if place.size <= groups:
         return np.arange(place.size)

@@ -1,6 +1,6 @@
-"""The least epsilon of a curve: the search for where an upper bound on delta comes down to a target.
+"""The smallest epsilon of a curve: a search for the point at which an upper bound on delta meets a target.
 
-An epsilon that is returned was evaluated, never extrapolated. Which curves there are is left to `bounds`.
+A returned epsilon was evaluated, never extrapolated. The curves are in `bounds`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Inverse:
 
 
 class Invertible(Protocol):
-    """What `smallest_epsilon` asks of a curve."""
+    """The part of a curve that `smallest_epsilon` uses."""
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`."""
@@ -37,16 +37,16 @@ class Invertible(Protocol):
 def smallest_epsilon(profile: Invertible, delta: float, ceiling: float, tolerance: float = 1e-6) -> Inverse:
     """Returns the upper end of a bracket around the least epsilon with profile.delta(epsilon) <= delta.
 
-    The profile's own guess, stretched so that it fits what was found there, is nearly right. Then, since
-    sqrt(-2 ln delta(epsilon)) is nearly a straight line, secants on it converge in a few steps; bisection guards them.
+    The first point is the profile's own guess, then the guess stretched to fit the values found, which is nearly right.
+    sqrt(-2 ln delta(epsilon)) is nearly straight, so secants on it converge in a few steps; bisection guards them.
 
     Args:
-        profile: what is inverted.
+        profile: the curve.
         delta: target, in (0, 1).
         ceiling: an epsilon already known to be enough (the local budget); returned, with reached None, if none is
             found below it.
-        tolerance: the bracket's relative width at which to stop, or a quarter of that of delta(epsilon) below its
-            target: where delta is small it moves more than four times as fast as epsilon.
+        tolerance: the bracket's relative width at which to stop, or a quarter of the distance of delta(epsilon) below
+            its target: a small delta changes more than four times as fast as epsilon.
 
     Returns:
         The epsilon, with the bound that was evaluated there. Direction of error: never too small.
@@ -56,7 +56,7 @@ def smallest_epsilon(profile: Invertible, delta: float, ceiling: float, toleranc
     """
     check_epsilon(ceiling, "ceiling")
     check_target_delta(delta)
-    # A little below the target, so that the secants come to rest on the sound side.
+    # A little below the target, so that the secants end on the sound side.
     aim = delta * (1 - 2 * tolerance)
     low, low_height = 0.0, -1.0  # -1: delta(0) is not known
     high, high_height = ceiling, math.inf
@@ -80,7 +80,7 @@ def smallest_epsilon(profile: Invertible, delta: float, ceiling: float, toleranc
         elif best is None:
             most = high * (1 - tolerance / 2)
             point = _further(profile, low, bound.value, most, aim)
-            if evaluations > 3:  # coming near from below: ever longer steps, as far above a bound may be of no use
+            if evaluations > 3:  # from below in ever longer steps, because a bound far above may be useless
                 point = min(max(point, low * (1 + tolerance * 10.0 ** (evaluations - 4))), most)
         elif evaluations > 6 and high - low > width / 2:
             point = (low + high) / 2
@@ -94,7 +94,7 @@ def _height(delta: float) -> float:
 
 
 def _further(profile: Invertible, low: float, delta_at_low: float, most: float, aim: float) -> float:
-    """Where the profile's guess, stretched so that it is right at `low`, reaches the aim; no further than `most`."""
+    """Returns the point where the guess, stretched to be right at `low`, reaches the aim; at most `most`."""
     if low <= 0:
         return most / 2
     guessed = profile.guess(delta_at_low) if delta_at_low < 1 else 0.0

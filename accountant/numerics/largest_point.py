@@ -1,7 +1,7 @@
-"""The largest point at which something that grows is still at most a target, in few evaluations.
+"""The largest point at which a growing function is still at most a target, in few evaluations.
 
-For searches of which every step is dear: the planner's, where each is a certificate. What is found was evaluated; that
-no larger point would do is not proved.
+For searches with expensive steps, such as the planner's, whose steps are certificates. The point found was evaluated;
+the search does not prove that every larger point is above the target.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 MOST_STEPS = 60
-"""Points of one search, of which there are hardly ever more than six."""
+"""The most points of one search, which rarely has more than six."""
 MOST_GROWTH = 64.0
-"""How much larger or smaller the next point may be."""
+"""The largest ratio of successive points, or of their inverse."""
 MARGIN = 0.4
-"""How far before the target a step is to end, in parts of the tolerance."""
+"""The distance from the target at which a step aims to end, in units of the tolerance."""
 STEEP = 12.0
-"""With a larger power of the point nothing grows that does not jump."""
+"""A larger exponent of growth indicates a jump."""
 
 
 class Points(Protocol):
-    """The points > 0 that there are."""
+    """The allowed points, all > 0."""
 
     @property
     def least(self) -> float:
-        """The least of them."""
+        """The smallest point."""
 
     @property
     def most(self) -> float:
-        """The largest."""
+        """The largest point."""
 
     def nearest(self, point: float) -> float:
-        """The one nearest to any point between them."""
+        """Returns the allowed point nearest to a number between the smallest and the largest."""
 
 
 class Objective(NamedTuple):
-    """Where a search has ended."""
+    """The end of a search."""
 
     point: float
     value: float
     slope: float
-    """d ln value / d ln point there, about."""
+    """About d ln value / d ln point there."""
     bend: float = 0.0
-    """Half of d slope / d ln point, about."""
+    """About half of d slope / d ln point there."""
 
 
 def largest_point(
@@ -53,15 +53,14 @@ def largest_point(
     start: Objective,
     tolerance: float,
 ) -> Objective:
-    """About the largest point with reached(point) <= target; the least of all points where there is none.
+    """Returns about the largest point with reached(point) <= target, or the smallest of all points if there is none.
 
-    reached need not be monotone, and hardly ever falls. It was evaluated at the point found; the next one that could be
-    had is at most about `tolerance` further, as a straight line between logarithms has it, or was too far; or as far as
-    what is reached was seen to fall where it should grow.
+    reached is usually increasing, but need not be. It was evaluated at the point returned. The true optimum is at most
+    about `tolerance` further on (log-linear interpolation), or as much further as the function was seen to decrease.
 
-    Steps are along the parabola through the nearest points. After one too far the next keep more distance:
-    else all steps may end a little beyond the target. From where 0 or infinity is reached there is no line: points
-    grow, or fall, ever faster, and then are halved in between, as they are where lines lead nowhere.
+    Steps follow the parabola through the nearest points. After a point above the target the next ones keep more
+    distance, or all of them might end slightly above it. At values of 0 or infinity there is no interpolation: points
+    grow or shrink ever faster and are then bisected, as they are if interpolation fails.
     """
     low = low_reached = 0.0
     high = high_reached = math.inf
@@ -71,7 +70,7 @@ def largest_point(
     point = among.nearest(min(max(start.point, among.least), among.most))
     for _ in range(MOST_STEPS):
         at_point, before = reached(point), math.log(high / low) if 0 < low < high < math.inf else math.inf
-        if before < math.inf:  # what falls where it should grow is not known any better than that
+        if before < math.inf:  # a decrease limits the precision of the result
             falls = max(low_reached - at_point, at_point - high_reached) / target
             tolerance = max(tolerance, falls / slope)
         if 0 < at_point < math.inf:
@@ -110,7 +109,7 @@ def largest_point(
         if between and (slow >= 2 or jumps or not low < point < high):
             point, slow = math.sqrt(low * high), 0
         point = among.nearest(min(max(point, among.least), among.most))
-        if point == low:  # points are few: the next one may be where the step was to end but for its margin
+        if point == low:  # few points: the next one may be the aim without its margin
             point = among.nearest(min(max(aimed, among.least), among.most))
         if point in (low, high):
             point = among.nearest(math.sqrt(low * high)) if between else low
@@ -120,16 +119,16 @@ def largest_point(
 
 
 def _bend(three: list[tuple[float, float]]) -> float:
-    """Half of the second derivative, by three places and values."""
+    """Returns half of the second derivative from three places and values."""
     (a, at_a), (b, at_b), (c, at_c) = sorted(three)
     return ((at_c - at_b) / (c - b) - (at_b - at_a) / (b - a)) / (c - a) if a < b < c else 0.0
 
 
 def _step(ratio: float, slope: float, bend: float, from_second: float) -> float:
-    """The factor on a point that makes this ratio of what is reached.
+    """Returns the factor on a point that changes the function by this ratio.
 
-    from_second: how far the point lies, in logarithms, from the other one that the slope was found by; nan: from none.
-    The bend moves the step by a quarter of it at most.
+    from_second: the distance in logarithms to the other point of the slope; nan for none. The bend changes the step by
+    at most a quarter.
     """
     straight = math.log(ratio) / slope
     moved = bend * (straight + (0.0 if math.isnan(from_second) else from_second)) / slope

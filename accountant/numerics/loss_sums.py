@@ -1,10 +1,9 @@
 """The mean of [L_1 + ... + L_N]_+ for independent privacy-loss terms and a random N: never below, down to 1e-300.
 
 Every blanket bound without a closed form is such a mean (docs/numerics.md, section 3). The law of one term comes as
-atoms: cells of which only the range, the mean and the mass are known. They are moved to a lattice so that the mean is
-kept (larger in convex order), tilted exponentially to where the sum is positive, multiplied in the Fourier domain for
-all N at once, and read off. Wrap-around, truncation and rounding are bounded and returned beside the value. Where atoms
-come from is left to `bounds.density_blanket`.
+atoms: cells with known range, mean and mass. They are moved to a lattice with their mean kept (larger in convex order),
+tilted exponentially to where the sum is positive, and multiplied in the Fourier domain for all N at once. Wrap-around,
+truncation and rounding are bounded and returned beside the value. `bounds.density_blanket` makes the atoms.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from croupier.accountant.numerics.roots import root_between
 POINTS_PER_DEVIATION = 20.0
 """Lattice points per standard deviation of one term: the variance grows by about 1/(6 * 20^2) = 0.04 %."""
 LEAST_POINTS = 12.0
-"""The lattice points where the number of terms would make the transform longer than usual: 0.12 % of the variance, and
-0.06 % of epsilon."""
+"""Lattice points per deviation if the number of terms would make the transform longer than usual: 0.12 % of the
+variance, and 0.06 % of epsilon."""
 USUAL_LENGTH = 1 << 18
 """Longest Fourier transform, unless nine standard deviations need more; beyond it the lattice gets coarser."""
 MAX_LENGTH = 1 << 23
@@ -32,15 +31,15 @@ MAX_LENGTH = 1 << 23
 MAX_TERM_POINTS = 1 << 16
 """Most lattice points one term may span."""
 LITTLE, NOTHING = 1e-5, 1e-60
-"""Where E[L]_+ is above E[L] by that part of it at most, or is not above the second, it is the bound."""
+"""E[L]_+ is the bound if it exceeds E[L] by at most the first, relatively, or is at most the second."""
 LEAST_SMOOTHED = 50_000.0
-"""With fewer terms it is never done without a lattice."""
+"""The fewest terms for a sum without a lattice."""
 BEYOND = 25.0
-"""e^-BEYOND is what the frequencies that are left out may have, relative to the first."""
+"""e^-BEYOND bounds the omitted frequencies, relative to the first."""
 MOMENTS = 16
 """The number of moments of one term that are used for its characteristic function near 0."""
 WRAP = 1e-9
-"""What may wrap around, relative to the tilted mass. It is added to the error."""
+"""The mass that may wrap around, relative to the tilted mass. It is added to the error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ class _Lattice:
     """The term as integer multiples `first + 0, 1, 2, ...` of `step`, its masses tilted and normalised.
 
     tilted[j] = mass[j] * exp(theta (first + j)) / kappa, log_kappa the logarithm of the normalisation. rounding: a
-    bound on the relative error of kappa * tilted, for every entry, that of the masses themselves included.
+    bound on the relative error of kappa * tilted, for every entry, including the error of the masses.
     """
 
     step: float
@@ -143,10 +142,10 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
 def smoothed_excess(
     atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVIATION
 ) -> tuple[float, float] | None:
-    """As `mean_excess`, for sums of many terms, which are nearly Gaussian: some 40 frequencies and no lattice.
+    """Returns `mean_excess` for sums of many terms, which are nearly Gaussian, from some 40 frequencies, no lattice.
 
-    None where there are too few terms for that, or too large ones: where the variance would grow by more than on a
-    lattice with this many points per standard deviation. Formula, proof and errors: docs/numerics.md, section 3.3.
+    None if there are too few terms, or so large ones that the variance would grow by more than on a lattice with this
+    many points per standard deviation. Formula, proof and errors: docs/numerics.md, section 3.3.
     """
     sizes, chance = law.counts.astype(np.float64) + 1, law.mass
     if float(sizes[0]) < LEAST_SMOOTHED:
@@ -208,7 +207,7 @@ def _moments(mass: Floats, values: Floats) -> list[float]:
 
 
 def _near_one(moments: list[float], u: Floats, rounding: float) -> tuple[NDArray[np.complex128], Floats]:
-    """Ln E e^(iuX) from the moments of |X| <= 1, for 0 <= u <= 1, and its error: (J,) each."""
+    """Returns ln E e^(iuX) from the moments of |X| <= 1, for 0 <= u <= 1, and its error: (J,) each."""
     change = np.zeros(u.size, dtype=np.complex128)
     for k in range(MOMENTS, 0, -1):
         change = (change + moments[k - 1]) * (1j * u / k)
@@ -219,7 +218,7 @@ def _near_one(moments: list[float], u: Floats, rounding: float) -> tuple[NDArray
 
 
 def _on_their_ends(atoms: LossAtoms) -> tuple[Floats, Floats]:
-    """Atoms on both ends of every range, with its mass and its mean, or a mean that rounding makes a little larger."""
+    """Returns atoms on both ends of every range with its mass and its mean, which rounding may increase a little."""
     width = atoms.high - atoms.low
     share = (atoms.mean - atoms.low) / np.where(width > 0, width, 1.0)
     share += 8 * UNIT * (np.abs(atoms.low) + np.abs(atoms.high)) / np.where(width > 0, width, 1.0)
@@ -228,7 +227,7 @@ def _on_their_ends(atoms: LossAtoms) -> tuple[Floats, Floats]:
 
 
 def _lattice(atoms: LossAtoms, terms: float, points: float) -> tuple[_Lattice, int, float]:
-    """A lattice on which the sum of `terms` terms fits into a transform, half its length, and what leaks out of it."""
+    """Returns a lattice on which `terms` terms fit into a transform, half its length, and the loss beyond it."""
     centre = float(atoms.mass @ atoms.mean)
     reach = float(max(-atoms.low.min(), atoms.high.max()))
     furthest = max(float(np.abs(atoms.mean - centre).max()), 1e-150)
@@ -263,7 +262,7 @@ def _tilted(atoms: LossAtoms, step: float) -> _Lattice:
 
 
 def _on_lattice(atoms: LossAtoms, step: float) -> tuple[int, Floats, float]:
-    """The first multiple, the masses from there on, and a bound on their relative error."""
+    """Returns the first multiple, the masses from there on, and a bound on their relative error."""
     below = np.floor(atoms.low / step)
     above = np.maximum(np.ceil(atoms.high / step), below + 1)
     # The share of the upper point keeps the mean; it is raised by more than its rounding error.
@@ -274,13 +273,13 @@ def _on_lattice(atoms: LossAtoms, step: float) -> tuple[int, Floats, float]:
     to_upper, to_lower = (above - first).astype(np.int64), (below - first).astype(np.int64)
     upper = np.bincount(to_upper, weights=atoms.mass * share, minlength=size)
     lower = np.bincount(to_lower, weights=atoms.mass * (1 - share), minlength=size)
-    # bincount adds one after the other: half an ulp for every term, and a few for the products.
+    # bincount adds terms one by one: half an ulp for every term, and a few for the products.
     terms = int(max(np.bincount(to_upper).max(), np.bincount(to_lower).max()))
     return first, np.asarray(upper + lower, dtype=np.float64), UNIT * (2 + terms / 2)
 
 
 def _zero_tilt(k: Floats, mass: Floats) -> float:
-    """A theta >= 0 such that the mean of k under mass * exp(theta k) is about 0; 0 if the mean is not negative."""
+    """Returns theta >= 0 with a mean of k under mass * exp(theta k) of about 0; 0 if the mean is not negative."""
     used = mass > 0
     k, mass = k[used], mass[used]
     if float(mass @ k) >= 0 or k[-1] <= 0:
@@ -298,9 +297,9 @@ def _zero_tilt(k: Floats, mass: Floats) -> float:
 
 
 def _window(lattice: _Lattice, terms: float) -> tuple[int, float]:
-    """Half the length of the transform, and a bound on what the mean loses beyond it, relative to the tilted mass.
+    """Returns half the length of the transform, and a bound on the mean beyond it, relative to the tilted mass.
 
-    Chernoff: Pr[S >= w] <= exp(terms * ln E e^(tau K) - tau w). What lies beyond -w or w and wraps around only adds.
+    Chernoff: Pr[S >= w] <= exp(terms * ln E e^(tau K) - tau w). Mass that wraps around only increases the value.
     """
     k = lattice.first + np.arange(lattice.tilted.size)
     variance = max(float(lattice.tilted @ (k.astype(np.float64) ** 2)), 1e-12)
@@ -328,9 +327,9 @@ def _power_sum(
     sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     weight: Floats,
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.complex128]]:
-    """The sum over N of weight_N * transform^N, by Horner's rule over the gaps between the Ns."""
+    """Returns the sum over N of weight_N * transform^N, by Horner's rule over the gaps between the Ns."""
     magnitude = np.maximum(np.abs(transform), 1e-300)
-    # Where even the smallest power has died out, nothing is left to add: there the sum is 0 to 1e-30.
+    # If even the smallest power is negligible, the sum is 0 to 1e-30.
     alive = np.flatnonzero(sizes[0] * np.log(magnitude) > -70)
     log = np.log(magnitude[alive]) + 1j * np.angle(transform[alive])
     powers = {int(gap): np.exp(int(gap) * log) for gap in np.unique(np.diff(sizes))}
@@ -349,7 +348,7 @@ def _rounding(
     total: float,
     gain: Floats,
 ) -> float:
-    """A bound on what rounding in the two transforms and the powers can do to sums @ gain (docs, section 3.1)."""
+    """Returns a bound on the effect of rounding in the two transforms and the powers on sums @ gain (section 3.1)."""
     length = padded.size
     stages = STAGE * math.log2(length)
     point = stages * math.sqrt(length) * float(np.linalg.norm(padded)) + 4 * UNIT

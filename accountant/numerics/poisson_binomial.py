@@ -1,12 +1,12 @@
-"""The exact law of a sum of independent bits, from both sides: what attacks count, with a stated numerical error.
+"""The exact law of a sum of independent bits, from both sides, with a stated numerical error, for attacks.
 
-`count_law` bounds such a law in one direction only, which is all that a certificate needs. An attack needs the law
-itself: a mass from below and a tail from above. It is computed by Fourier inversion of the exponentially tilted law,
+`count_law` bounds such a law in one direction, which is enough for a certificate. An attack needs the law itself: a
+mass from below and a tail from above. It is computed by Fourier inversion of the exponentially tilted law,
 
     Pr[X = t] = e^(K(theta) - theta t) (1/L) sum_j phi_theta(2 pi j/L) e^(-2 pi i j t/L),
 
 which needs some 40 frequencies at any number of users, since |phi_theta(w)| <= exp(-var (1 - cos w)). Tails are the
-same sum with a geometric factor. Which events are worth computing is left to the attacks.
+same sum with a geometric factor.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from croupier.accountant.numerics.tail_radii import bernstein_radius
 Complexes = NDArray[np.complex128]
 
 MAX_GROUPS = 1024
-"""Up to this many distinct probabilities each is used by itself; more are grouped, with four moments for each group."""
+"""Up to this many distinct probabilities are used exactly; a larger number is grouped, with four moments per group."""
 MAX_SINGLE = 2000
-"""Up to this many probabilities in (0.05, 0.95) stay by themselves even then: few of them can make a law narrow."""
+"""Even then up to this many probabilities in (0.05, 0.95) are used exactly: few of them can make a law narrow."""
 SUM_ERROR = 40 * UNIT
-"""Relative error of numpy's pairwise sums of terms that are good to a few ulp, relative to the sum of their sizes."""
+"""Relative error of numpy's pairwise sums of terms with an error of a few ulp, relative to the sum of their sizes."""
 OUTSIDE = 1e-20
-"""Tilted mass outside the window (Bernstein, e^-50 a side) and of the frequencies left out, together at most this."""
+"""A bound on the tilted mass outside the window (Bernstein, e^-50 a side) and of the omitted frequencies together."""
 _LOG_OUTSIDE = 50.0
 """Bernstein's inequality leaves at most e^-50 of the tilted law outside the window on each side; see `OUTSIDE`."""
 _FLOOR = 1e-7
@@ -70,7 +70,7 @@ class PoissonBinomial:
         return replace(self, sign=-self.sign)
 
     def cumulants(self, tilts: Floats) -> tuple[Floats, Floats, Floats]:
-        """K, K' and K'' of ln E[e^(tilt X)], each shaped like tilts (J,), |tilt| <= 600; good to a few digits."""
+        """Returns K, K' and K'' of ln E[e^(tilt X)], each shaped like tilts (J,), |tilt| <= 600; to a few digits."""
         power = tilts[:, None] * self.sign
         tilted = self._tilted(power)
         value = np.where(
@@ -84,7 +84,7 @@ class PoissonBinomial:
             return 1 / (1 + (1 - self.probability) / self.probability * np.exp(-power))
 
     def window(self, tilt: float) -> Window:
-        """The tilted law where its mass lies. |tilt| <= 600; raises ValueError beyond."""
+        """Returns the tilted law where its mass lies. |tilt| <= 600; raises ValueError beyond."""
         if not abs(tilt) <= 600:
             raise ValueError(f"tilt is {tilt!r}; it must be -600 <= tilt <= 600")
         power = tilt * self.sign
@@ -101,9 +101,9 @@ class PoissonBinomial:
         return self._inverted(tilt, low, length, angles)
 
     def _range(self, mean: float, variance: float, power: Floats) -> tuple[int, int]:
-        """The ends of a range around the mean that holds all but e^-50 of the tilted mass on each side."""
+        """Returns the ends of a range around the mean that holds all but e^-50 of the tilted mass on each side."""
         if self.spread.any():
-            # The members of a group tilt a little differently from its centre: that moves mean and variance.
+            # The members of a group tilt a little differently from its centre, which moves mean and variance.
             gain = np.exp(np.minimum(power, 600))
             bend = np.abs(np.expm1(power)) * gain / (1 + self.probability * np.expm1(power)) ** 3
             mean_error = 1.1 * float((bend * self.moments[1]).sum())
@@ -128,7 +128,7 @@ class PoissonBinomial:
             power > 30, power + np.log(self.probability), np.log1p(self.probability * np.expm1(np.minimum(power, 30)))
         )
         log_scale = float((grown * self.count).sum())
-        # Every factor as computed is within 8 ulp of the probability's part in it and of its own logarithm.
+        # Each computed factor is within 8 ulp of the probability's part in it and of its own logarithm.
         guarded = np.maximum(size, _FLOOR)
         # |d ln E[e^(sX)]| per relative change of every probability.
         shift = tilted * (2 * np.sqrt(half) + np.abs(np.expm1(-power)))
@@ -148,7 +148,7 @@ class PoissonBinomial:
         return Window(tilt, log_scale, low, length, angles, phi, wrong, self.highest)
 
     def _correction(self, tilt: float, angles: Floats, factor: Complexes) -> tuple[Complexes, Floats]:
-        """What the members' distances from their centre add to log E[e^(sX)], and a bound on the omitted terms."""
+        """Returns the effect of the members' distances from their centre on log E[e^(sX)], and a bound on the rest."""
         used = self.spread > 0
         s = (tilt + 1j * angles)[:, None] * self.sign[used]
         base = 1 + self.probability[used] * np.expm1(tilt * self.sign[used])
@@ -199,20 +199,20 @@ class Window:
         return np.fft.irfft(padded, self.length), error
 
     def scale(self, t: Ints) -> tuple[Floats, Floats]:
-        """e^(K - tilt t) and its relative rounding error (that of K itself is part of `error`)."""
-        # Far outside the window a mass of at most 1 has a y below any error: there the scale need not be right.
+        """Returns e^(K - tilt t) and its relative rounding error (the error of K itself is part of `error`)."""
+        # Far outside the window a mass of at most 1 has a y below any error, so the scale there is irrelevant.
         exponent = np.minimum(self.log_scale - self.tilt * t, 600.0)
         return np.exp(exponent), 2 * UNIT * (abs(self.log_scale) + np.abs(self.tilt * t) + np.abs(exponent) + 1)
 
     def upper(self, t: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-        """y(t), its error, sum of y(s) e^(-tilt (s-t)) over s > t (to infinity), and its error; t inside the window.
+        """Returns y(t), its error, sum of y(s) e^(-tilt (s-t)) over all s > t, and its error; t inside the window.
 
-        Multiplied by scale(t) they are Pr[X = t] and Pr[X > t]. Needs tilt > 0. Raises ValueError otherwise.
+        Multiplied by scale(t) they are Pr[X = t] and Pr[X > t]. Raises ValueError unless tilt > 0.
         """
         if not self.tilt > 0:
             raise ValueError(f"tilt is {self.tilt!r}; for an upper tail it must be > 0")
         place = t - self.low
-        # Whole turns are taken out in integers, so that the phase is good to an ulp.
+        # Whole turns are removed in integers, so that the phase has an error of an ulp.
         turns = (place[:, None] * np.arange(self.angles.size)[None, :]) % self.length
         wave = np.exp(-2j * math.pi / self.length * turns)
         weight = np.full(self.angles.size, 2.0)
@@ -236,12 +236,12 @@ class Window:
 def poisson_binomial(
     probability: Floats, count: Ints, flipped: NDArray[np.bool_] | None = None, probability_error: float = 8 * UNIT
 ) -> tuple[PoissonBinomial, int]:
-    """The sum of count_t bits that are 1 with probability_t, or with 1 - probability_t where flipped.
+    """Returns the law of the sum of count_t bits that are 1 with probability_t, or 1 - probability_t where flipped.
 
     Args:
         probability: float64 (T,), in [0, 1]; a probability near 1 is better given as its complement, flipped.
         count: int64 (T,), >= 0.
-        flipped: bool (T,), where the complement is given; None for nowhere.
+        flipped: bool (T,), whether the complement is given; None for never.
         probability_error: a bound on the relative error of every probability.
 
     Returns:
@@ -275,7 +275,7 @@ def _grouped(probability: Floats, count: Floats, sign: Floats, probability_error
     single = (probability > 0.05) & (probability < 0.95)
     if int(single.sum()) <= MAX_SINGLE:
         label[single] = MAX_GROUPS + np.arange(int(single.sum()))
-    falling = bool((label[1:] <= label[:-1]).all())  # as they are where the others are sorted by budget
+    falling = bool((label[1:] <= label[:-1]).all())  # usual, because the others are sorted by budget
     if not falling:
         order = np.argsort(label.astype(np.int16), kind="stable")  # a radix sort
         label, probability, count, sign = label[order], probability[order], count[order], sign[order]
@@ -283,7 +283,7 @@ def _grouped(probability: Floats, count: Floats, sign: Floats, probability_error
     members = np.diff(starts, append=label.size)
     total = np.add.reduceat(count, starts)
     centre = np.add.reduceat(count * probability, starts) / total
-    # Members and centre lie in one cell of ln probability; alone in its group, one is its own centre up to rounding.
+    # Members and centre lie in one cell of ln probability; a single member is its own centre up to rounding.
     spread = np.where(members > 1, centre * math.expm1(width) * 1.001 + 1e-300, 0.0)
     distance = probability - np.repeat(centre, members)
     power, moments = count, []

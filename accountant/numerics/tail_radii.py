@@ -1,4 +1,4 @@
-"""How far from its mean a sum of independent variables can be expected to lie: the one place for that distance.
+"""Bernstein's inequality: the distance from its mean within which a sum of independent variables lies.
 
 Statement (Bernstein's inequality). Let S be a sum of independent variables, each at most b above its own mean, and V
 the variance of S (or anything larger). Then Pr[S >= E S + t] <= exp(-t^2 / (2 (V + b t / 3))) for every t >= 0.
@@ -19,12 +19,12 @@ def bernstein_radius(variance: float, log_tail: float, largest: float = 1.0) -> 
     """Returns a distance from the mean beyond which a sum has mass at most e^-log_tail, on either side.
 
     Args:
-        variance: that of the sum, or an upper bound.
+        variance: of the sum, or an upper bound.
         log_tail: ln(1/mass), >= 0.
-        largest: b, how far one summand may lie from its own mean.
+        largest: b, the largest distance of one summand from its own mean.
 
     Returns:
-        The root of the quadratic above, raised by 1: by that much the caller's mean and this root may be rounded.
+        The root of the quadratic above, plus 1 for the rounding of the caller's mean and of this root.
     """
     drift = largest * log_tail / 3
     return drift + math.sqrt(drift * drift + 2 * log_tail * variance) + 1
