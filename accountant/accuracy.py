@@ -1,8 +1,8 @@
-"""How exact an answer becomes: margins of error, the people or budgets for a given one, and what would halve it.
+"""The accuracy of an answer: margins of error, the people or budgets for a given margin, and ways to halve the error.
 
-A margin is half of a 95 % interval, at the least favourable values, as the normal law has it; the range is 1. The
-analyzer's intervals are a little longer, since they allow for sums being whole numbers. Margins promise nothing about
-privacy. Every plan carries a certificate, which does.
+A margin is half of a 95 % interval, at the least favourable values, in the normal approximation; the range is 1. The
+analyzer's intervals are a little longer, because they allow for sums being whole numbers. Margins promise nothing about
+privacy; the certificate that every plan carries does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WHOLE_REPORTS = 0.5 + (_Z**2 - 1) / 6
 _STEPS = 12
 """Halvings of the range of the logarithm of the factor on budgets: to 0.3 %, below what a person would notice."""
 _SAFE = 0.999
-"""By how much budgets are lowered where the last step of a search is above its target."""
+"""The factor on budgets if the last step of a search is above its target."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Margins:
     """Half of the 95 % intervals of a share or mean on a range of 1, at the least favourable values.
 
     Attributes:
-        participants: for the truth of the people who take part: the noise alone.
-        population: for a population that they are a random sample of: noise and sampling.
+        participants: for the true value among the people who take part: the noise alone.
+        population: for a population of which they are a random sample: noise and sampling.
     """
 
     participants: float
@@ -50,12 +50,12 @@ class Margins:
 
 @dataclass(frozen=True)
 class Halving:
-    """What would halve the error.
+    """Two ways to halve the error.
 
     Attributes:
         num_users: this many people, with budgets in the same proportions: both margins are halved, or become smaller.
-        budgets: the same people with budgets multiplied by one factor: the participants' margin is halved. None where
-            that takes budgets above the most that a client accepts, or where the noise of hops alone is more.
+        budgets: the same people with budgets multiplied by one factor: the participants' margin is halved. None if the
+            largest budget would exceed what a client accepts, or the noise of hops alone is larger.
     """
 
     num_users: int
@@ -67,7 +67,7 @@ class ErrorPlan:
     """People and budgets for a margin of error, certified.
 
     Attributes:
-        error: the margin that was asked for: for the population, the range being 1.
+        error: the requested margin for the population, on a range of 1.
         budgets: of the people of one group.
         margins: to expect.
         certificate: for these budgets.
@@ -101,9 +101,10 @@ def margins(budgets: AnyBudgets, randomizer: Randomizer | str) -> Margins:
 
 
 def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[float, float, float]:
-    """Returns how far the sum of reports moves with a share or mean, and two variances of it.
+    """Returns the derivative of the sum of reports by a share or mean, and two variances of the sum.
 
-    The first is for given values, the second also over the values of a population; both are the largest for any values.
+    The first variance is for given values, the second also over the values of a population; both are maxima over all
+    values.
     """
     count, epsilon = budgets.count.astype(np.float64), budgets.local_epsilon
     gain, _ = randomizer.signal(epsilon, budgets.local_delta)
@@ -118,9 +119,9 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
 def halving(budgets: AnyBudgets, randomizer: Randomizer | str, fakes: Fakes = NO_FAKES) -> Halving:
     """Returns what would halve the error of a share or mean, or of each coordinate of a mean of vectors.
 
-    With n people the variance of a sum of reports is n A + V, of which hops add V whatever n is, and the sum moves with
-    n times the signal. So n must grow by the factor m with m^2 (A + V) = 4 (m A + V): 4 without hop noise, 2 where that
-    is all the noise. The largest A gives the largest m.
+    With n people the variance of a sum of reports is n A + V, where hops add V for any n, and the sum changes by n
+    times the signal. So n must grow by the factor m with m^2 (A + V) = 4 (m A + V): 4 without hop noise, 2 if all noise
+    is hop noise. The largest A gives the largest m.
 
     Args:
         budgets: of all users.
@@ -128,7 +129,7 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, fakes: Fakes = NO
         fakes: those that hops add, whose noise stays as it is.
 
     Raises:
-        ValueError: the randomizer is a table, which does not say how it is read.
+        ValueError: the randomizer is a table, which has no estimator.
     """
     counted, family = as_budgets(budgets), as_randomizer(randomizer)
 
@@ -148,17 +149,17 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, fakes: Fakes = NO
 def people_for_margin(
     budgets: AnyBudgets, randomizer: Randomizer | str, margin: float, variance_of_fakes: float = 0.0
 ) -> int:
-    """Returns how many people, with budgets in the same proportions, have the analyzer's 95 % intervals this short.
+    """Returns the number of people, with budgets in the same proportions, for 95 % intervals with this margin.
 
-    For the truth of the people who take part, at the least favourable values: it is never too few. With n people the
-    sum of reports has the variance n A + V, of which hops add V, and moves with n s: n s margin must be at least what a
-    whole report and a skewness add to an interval, and z sqrt(n A + V).
+    The intervals are the analyzer's, for the people who take part, at the least favourable values; the number is never
+    too small. With n people the sum of reports has the variance n A + V, where hops add V, and changes by n s: n s
+    margin must be at least the addition for whole reports and skewness, and z sqrt(n A + V).
 
     Args:
         budgets: their proportions.
         randomizer: of a share or mean.
-        margin: half of the interval, where the range is 1, 0 < margin < 1.
-        variance_of_fakes: what hop noise adds to the variance of a count of reports.
+        margin: half of the interval, on a range of 1, 0 < margin < 1.
+        variance_of_fakes: the variance that hop noise adds to a count of reports.
 
     Raises:
         ValueError: the randomizer is for vectors, or a table; or the margin is out of range.
@@ -174,7 +175,7 @@ def people_for_margin(
 
 
 def _noise(randomizer: Randomizer, budgets: Budgets) -> tuple[float, float, float]:
-    """Returns `_signal_and_variances`, also of vectors: for given values in both places."""
+    """Returns `_signal_and_variances`, also for vectors, where both variances are for given values."""
     try:
         return _signal_and_variances(randomizer, budgets)
     except ValueError:
@@ -195,7 +196,7 @@ def plan_for_error(
     dishonest: int = 0,
     linkage: Linkage = "separate",
 ) -> ErrorPlan:
-    """Answers how many people, or which budgets, a margin of error takes.
+    """Returns the number of people, or the budgets, for a margin of error.
 
     * epsilon: the fewest people, and their local budgets, whose certificate is at most epsilon.
     * num_users: the smallest local budgets; with `budgets` in their proportions.
@@ -203,17 +204,17 @@ def plan_for_error(
 
     Args:
         randomizer: as for `certify`; of a share or mean.
-        error: half of the 95 % interval for the population, where the range is 1: 0.05 is five points of a share.
+        error: half of the 95 % interval for the population, on a range of 1: 0.05 is five points of a share.
         delta: of the certificate.
-        epsilon: the most that the certificate may say.
-        num_users: how many people there are.
-        budgets: theirs, or only the proportions of them.
-        rounds: how many such answers one person may give; epsilon and delta are of all together.
-        dishonest: how many of the other people may collude with the observer; that they may lie is not in the margin.
+        epsilon: the largest epsilon of the certificate.
+        num_users: the number of people.
+        budgets: their budgets, or only the proportions.
+        rounds: the number of such answers that one person may give; epsilon and delta are of all together.
+        dishonest: the number of other people who may collude with the observer; the margin assumes that nobody lies.
         linkage: as for `certify`.
 
     Returns:
-        The answer, certified as it is. The search ends within 0.3 % of the best budgets.
+        The people and budgets with their certificate. The search ends within 0.3 % of the best budgets.
 
     Raises:
         ValueError: too much or too little is given, or no answer exists; the message says what is possible.
@@ -257,7 +258,7 @@ def _times(budgets: Budgets, factor: float) -> Budgets:
 def _factor_for(
     budgets: Budgets, error: Callable[[Budgets], float], target: float, largest: float = MOST_LOCAL_EPSILON
 ) -> float | None:
-    """Returns the smallest factor on all budgets with at most this error; None where one would be above the largest."""
+    """Returns the smallest factor on all budgets with at most this error; None if a budget would exceed the largest."""
 
     def margin(logarithm: float) -> float:
         return error(_times(budgets, math.exp(logarithm)))
@@ -297,9 +298,9 @@ def _people_for(budgets: Budgets, family: Randomizer, error: float) -> Budgets:
 
 
 def _cheapest(shape: Budgets, family: Randomizer, error: float, epsilon: float, certified: _Certified) -> Budgets:
-    """Returns the fewest people with this margin whose certificate is at most epsilon; the factor on budgets is sought.
+    """Returns the fewest people with this margin whose certificate is at most epsilon, by a search for the factor.
 
-    With larger budgets fewer people reach the margin, and are certified a larger epsilon.
+    With larger budgets fewer people reach the margin, and their certificate has a larger epsilon.
     """
 
     def people(factor: float) -> Budgets | None:

@@ -1,7 +1,7 @@
-"""What one group of victims is certified: (epsilon, delta) over all rounds, and the curve behind it.
+"""The certified guarantee of one group of victims: (epsilon, delta) over all rounds, and the curve behind it.
 
-Asks the randomizer for the group's curves, inverts them where a delta is given, takes the local budget wherever that is
-smaller, and composes rounds. The groups, and the certificate of all of them, are left to `certification`.
+The randomizer gives the group's curves. They are inverted if a delta is given, the local budget replaces any larger
+epsilon, and rounds are composed. The groups, and the certificate of all of them, are in `certification`.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ from croupier.protocol.statements import Statement, state
 
 LOCAL: Proof = (state(Method.LOCAL_BUDGET),)
 MAX_COMPOSED_TIERS = 8
-"""With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
+"""With more budgets the exchange bound is only used for the number of one round, and the blanket's curve is
+composed."""
 LOWEST = 0.8
-"""With many budgets, the search for a group's epsilon does not go below this part of another group's epsilon."""
+"""With many budgets, the search for a group's epsilon does not go below this fraction of another group's epsilon."""
 _LEAST_ASKED = 1e-9
-"""The delta that waves are composed for where an epsilon is given, and the delta that it leads to is not known yet."""
+"""The least delta for which waves are composed if an epsilon is given, because their delta is not known yet."""
 MAX_COMPOSED_ROUNDS = 1_000_000
-"""More rounds are only added up: their loss distribution would take gigabytes."""
+"""More rounds are only added up, because their loss distribution would take gigabytes."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a group has over all rounds, with the curve it was read from."""
+    """The group's guarantee over all rounds, with the curve behind it."""
 
     tier: TierCertificate
     alone: float
-    """What was asked for, epsilon or delta, in one round."""
+    """The epsilon or delta in one round, whichever is not given."""
     slack: float
     method: Proof
     one_honest_hop: Answer | None = None
-    """What one honest hop guarantees by its fakes; None without hop noise."""
+    """The guarantee of one honest hop by its fakes; None without hop noise."""
 
     @property
     def rests_on_one_hop(self) -> bool:
-        """Whether the answer needs one honest hop and nothing else: no bound of the shuffle is in it."""
+        """Whether the guarantee needs only one honest hop: it uses no bound of the shuffle."""
         return self.one_honest_hop is not None and self.tier is self.one_honest_hop.tier
 
 
 @dataclass(frozen=True)
 class _Attained:
-    """(epsilon, delta) of one round for one victim, and how."""
+    """(epsilon, delta) of one round for one victim, and the proof."""
 
     epsilon: float
     delta: float
@@ -68,7 +69,7 @@ class _Attained:
 
 @dataclass(frozen=True, eq=False)
 class BoundPolicy:
-    """Which bounds to try, and until when."""
+    """The bounds to try, and the deadline."""
 
     blanket_only: bool = False
     deadline: float = math.inf
@@ -79,7 +80,7 @@ class BoundPolicy:
     fakes: Fakes = NO_FAKES
     """The fake reports that hops add as hop noise."""
     waves: int = 0
-    """In how many waves clients send the same report, all certified together; 0: every round has reports of its own."""
+    """The number of waves in which clients send the same report, certified together; 0: fresh reports each round."""
 
 
 def answer_of(
@@ -92,13 +93,13 @@ def answer_of(
     good_enough_epsilon: float,
     about: float | None = None,
 ) -> Answer:
-    """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
+    """Returns a group's guarantee: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
 
-    It is the least of the local budget, the bounds of the shuffle and, with hop noise, what one honest hop guarantees;
-    where the last two are equal it is the last, which rests on less. The curve is that of the bound that was taken.
-    good_enough_epsilon: what another group has in one round; where budgets are many, no slow bound is tried for less.
+    It is the least of the local budget, the bounds of the shuffle and, with hop noise, the guarantee of one honest hop;
+    if the last two are equal it is the last, whose assumptions are weaker. The curve is that of the chosen bound.
+    good_enough_epsilon: another group's epsilon in one round; with many budgets, no slow bound is tried below it.
     """
-    # The group's, with the budget that reports show, which a table may declare a little smaller, or far larger.
+    # The group's victim with the budget that reports show, which for a table may be a little larger or far smaller.
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     if policy.waves:
         shuffled = _report_kept(group, victim, randomizer, delta, epsilon, policy)
@@ -123,7 +124,7 @@ def _report_kept(
     epsilon: float | None,
     policy: BoundPolicy,
 ) -> Answer:
-    """What a group is certified whose reports are drawn once for several waves: its local budget.
+    """Returns the guarantee of a group whose reports are drawn once for several waves: its local budget.
 
     A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
     """
@@ -142,7 +143,7 @@ def _one_honest_hop(
     fakes: HopFakes,
     waves: int = 0,
 ) -> Answer:
-    """What a group is certified if one hop is honest and everybody else is not: docs/hop-noise.md."""
+    """Returns a group's guarantee if one hop is honest and nobody else is: docs/hop-noise.md."""
     started = time.perf_counter()
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
@@ -170,7 +171,7 @@ def _shuffled(
     good_enough_epsilon: float,
     about: float | None,
 ) -> Answer:
-    """What a group is certified by its local budget and the bounds of the shuffle; arguments as for `answer_of`.
+    """Returns a group's guarantee by its local budget and the bounds of the shuffle; arguments as for `answer_of`.
 
     victim: the group's, with the budget that its reports show.
     """
@@ -182,11 +183,11 @@ def _shuffled(
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
         attained = replace(attained, steps=(state(Step.NO_OTHERS),))
     else:
-        # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
+        # Bits have closed forms; for noise with many budgets every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
         bounds = _bounds(group, randomizer, policy)
         if slow and delta is not None and good_enough_epsilon == 0:
-            # The blanket need not cover what exceeds the exchange bound.
+            # The blanket bound need not be computed above the exchange bound.
             bounds = iter(sorted(bounds, key=lambda bound: bound[0] is not BoundKind.EXCHANGE))
         for kind, make in bounds:
             started = time.perf_counter()
@@ -225,11 +226,11 @@ def _shuffled(
 
 
 Make = Callable[[float | None], Curve]
-"""From a target delta, or None, to a curve made for it."""
+"""Returns a curve for a target delta, or for None."""
 
 
 def _bounds(group: Group, randomizer: Randomizer, policy: BoundPolicy) -> Iterator[tuple[BoundKind, Make]]:
-    """The bounds that may be tried, by their kinds; the time is looked at when each one's turn comes."""
+    """Yields the bounds to try, by their kinds; the deadline is checked when each one's turn comes."""
     victim, others = group.victim, group.others
 
     def late() -> bool:
@@ -260,9 +261,9 @@ def composed_curve(group: Group, randomizer: Randomizer, delta: float, policy: B
 
 
 def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve | None:
-    """The least of the curves in their forms for composition; None where the blanket, the quickest, has none.
+    """Returns the least of the curves in their forms for composition, or None if the blanket's curve has none.
 
-    The worst case of bits serves without the exchange bound, and so does the blanket where budgets are many.
+    The worst case of bits serves without the exchange bound, and so does the blanket if there are many budgets.
     """
     most, few = group.victim.local_epsilon, group.others.count.size <= MAX_COMPOSED_TIERS
     kinds = {curve.kind: curve for curve in curves}
@@ -283,7 +284,7 @@ def _over_rounds(
     epsilon: float | None,
     rounds: int,
 ) -> Answer:
-    """What a group has over all rounds: what was found for one of them, added up, or the curve composed."""
+    """Returns the group's guarantee over all rounds: the sum over rounds, or the composed curve if that is less."""
     alone = attained.delta if delta is None else attained.epsilon
     attained = _basic(attained, rounds)
     attained = replace(attained, epsilon=max(attained.epsilon, epsilon or 0.0), delta=max(attained.delta, delta or 0.0))
@@ -305,12 +306,12 @@ def _over_rounds(
 
 
 def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Attained:
-    """What the local budget gives in one round."""
+    """Returns the guarantee of the local budget in one round."""
     local = victim.local_delta if spends else 0.0
     if delta is not None:
-        # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
+        # Without amplification a victim has its local budget, whose delta may be larger than the target.
         return _Attained(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
-    if epsilon < victim.local_epsilon:  # the hockey-stick of the local budget itself
+    if epsilon < victim.local_epsilon:  # the hockey-stick divergence of the local budget
         local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
     return _Attained(epsilon, min(1.0, local), 0.0, LOCAL, ())
 
@@ -318,9 +319,9 @@ def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) ->
 def _better(
     curve: Curve, attained: _Attained, *, delta: float | None, epsilon: float, floor: float
 ) -> _Attained | None:
-    """What the curve gives in one round where that is less than what has been found, else None.
+    """Returns the curve's guarantee in one round if it is less than the best so far, else None.
 
-    floor: a slow curve does not look for an epsilon below it.
+    floor: a slow curve is not searched for an epsilon below this.
     """
     if delta is None:
         bound = curve.delta(epsilon)
@@ -337,7 +338,7 @@ def _better(
 
 
 def _target(delta: float) -> float:
-    """A delta that bounds can be made for."""
+    """Returns the nearest delta for which bounds can be computed."""
     return min(max(delta, 1e-250), 0.5)
 
 
@@ -349,7 +350,7 @@ def _found_step(bound: BoundKind, attained: _Attained, delta: float | None, star
 
 
 def _basic(attained: _Attained, rounds: int) -> _Attained:
-    """Basic composition: the epsilons and the deltas add."""
+    """Applies basic composition: the epsilons and the deltas add up."""
     if rounds == 1:
         return attained
     return replace(
@@ -362,13 +363,13 @@ def _basic(attained: _Attained, rounds: int) -> _Attained:
 
 
 def _share(total: float, rounds: int) -> float:
-    """The part of one round, rounded down: all rounds together have no more than the total."""
+    """Returns one round's share, rounded down, so that all rounds together have at most the total."""
     part = total / rounds
     return part if Fraction(part) * rounds <= Fraction(total) else math.nextafter(part, 0.0)
 
 
 def times(value: float, rounds: int) -> float:
-    """The product, rounded up."""
+    """Returns the product, rounded up."""
     product = value * rounds
     return product if Fraction(product) >= Fraction(value) * rounds else math.nextafter(product, math.inf)
 
@@ -376,7 +377,7 @@ def times(value: float, rounds: int) -> float:
 def _composed(
     curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Attained
 ) -> _Attained:
-    """Composition of privacy loss distributions, or `basic` where it is of no use."""
+    """Returns the composition of privacy loss distributions, or `basic` if it is not possible."""
     from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
     target = basic.delta if delta is None else delta
@@ -387,7 +388,7 @@ def _composed(
     together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
-        while target > LEAST_DELTA and bound.value < target / 10:  # far below what the tails were cut for
+        while target > LEAST_DELTA and bound.value < target / 10:  # far below the delta of the truncation
             target = max(LEAST_DELTA, bound.value / 2)
             together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
@@ -401,6 +402,6 @@ def _composed(
 
 
 def _pure_delta(local_epsilon: float, epsilon: float) -> float:
-    """The largest H_{e^epsilon} of any local_epsilon-DP pair: (e^v - e^epsilon)/(e^v + 1), attained by RR."""
+    """Returns the largest H_{e^epsilon} of any local_epsilon-DP pair: (e^v - e^epsilon)/(e^v + 1), attained by RR."""
     decay = np.exp(-local_epsilon)
     return float(-np.expm1(epsilon - local_epsilon) / (1 + decay)) * (1 + 1e-14)

@@ -12,14 +12,14 @@ _FIXED_TERMS = state(Assumption.FIXED_TERMS)
 
 
 def same_report(release: Release) -> tuple[Statement[Assumption], ...]:
-    """Returns the assumption that people send the same report in several waves; empty where they do not."""
+    """Returns the assumption that people send the same report in several waves; empty without a series."""
     if release.series is None:
         return ()
     return (state(Assumption.SAME_REPORT, waves=release.series.waves, series=release.series.name),)
 
 
 def assumptions_of_shuffle(release: Release) -> tuple[Statement[Assumption], ...]:
-    """Returns the assumptions of the bounds of the shuffle or, where reports are kept, of the local budget."""
+    """Returns the assumptions of the bounds of the shuffle or, for kept reports, of the local budget."""
     randomizer, rounds, conditions = release.randomizer, release.rounds, release.conditions
     if release.series is not None:
         replaced = state(Assumption.REPLACE_ONE)

@@ -21,7 +21,7 @@ from croupier.protocol.statements import written_json
 
 
 class AuditView(TypedDict):
-    """The JSON document of `croupier audit`; "ratio" is None where the attack reaches nothing."""
+    """The JSON document of `croupier audit`; "ratio" is None if the attack proves nothing."""
 
     lower_bound: LowerBoundView
     certificate: BoundView
@@ -30,14 +30,14 @@ class AuditView(TypedDict):
 
 @dataclass(frozen=True)
 class Audit:
-    """A certified epsilon and an epsilon that an attack reaches, at the same delta."""
+    """A certified epsilon and the epsilon of an attack, at the same delta."""
 
     certificate: Certificate
     attack: LowerBound
 
     @property
     def ratio(self) -> float | None:
-        """The certified epsilon over the attack's, at least 1; None where the attack reaches nothing."""
+        """The certified epsilon over the attack's, at least 1; None if the attack proves nothing."""
         return self.certificate.epsilon / self.attack.epsilon if self.attack.epsilon > 0 else None
 
     def document(self) -> AuditView:
@@ -72,15 +72,15 @@ def audit(
     Args:
         budgets: the local budgets of the batch.
         randomizer: of all its users.
-        delta: of certificate and attack; where the local budget is certified, its own delta if that is larger.
-        dishonest: how many of the other clients may be dishonest.
+        delta: of certificate and attack; a certified local budget keeps its own delta if that is larger.
+        dishonest: the number of other clients who may be dishonest.
         linkage: "separate", or "stratified": a report shows its tier.
-        seconds: to search for.
-        progress: called with the best attack so far, and how many were tried.
+        seconds: the time of the search.
+        progress: called with the best attack so far and the number of attacks tried.
 
     Raises:
         ValueError: an argument is out of its range.
-        RuntimeError: an attack reaches more than is certified.
+        RuntimeError: an attack is above the certificate.
     """
     certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
     attack = lower_bound(

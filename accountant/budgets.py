@@ -1,8 +1,8 @@
-"""The public multiset of local budgets: how many users may spend how much, without saying which user is which.
+"""The public multiset of local budgets: how many users may spend how much, without identifying users.
 
 `Budgets` holds the multiset as tiers sorted by local epsilon, whether it came from a million arbitrary floats, from a
-table of tiers or from a CSV file. Every bad value is refused with its place and the range. What the budgets buy in
-the central model is left to `certify`.
+table of tiers or from a CSV file. Every bad value is refused with its place and the range. `certify` computes the
+central guarantee of the budgets.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Budgets:
 
     @classmethod
     def from_epsilons(cls, epsilons: Iterable[float] | NDArray[np.float64]) -> Budgets:
-        """One user per number, in any order. Raises ValueError naming the first bad position."""
+        """Returns budgets of one user per number, in any order. Raises ValueError naming the first bad position."""
         given = epsilons if isinstance(epsilons, np.ndarray) else list(epsilons)
         if (given.dtype == bool) if isinstance(given, np.ndarray) else {bool, np.bool_} & {*map(type, given)}:
             raise ValueError("epsilons hold True or False; they must be numbers")
@@ -90,7 +90,7 @@ class Budgets:
 
     @classmethod
     def from_tiers(cls, tiers: Iterable[Tier | Sequence[Any]]) -> Budgets:
-        """From `Tier`s, or from (local_epsilon, count) or (local_epsilon, count, local_delta) tuples."""
+        """Returns budgets from `Tier`s or tuples (local_epsilon, count) or (local_epsilon, count, local_delta)."""
         rows = [tier if isinstance(tier, Tier) else _tier(tier) for tier in tiers]
         return cls(
             np.array([row.local_epsilon for row in rows], dtype=np.float64),
@@ -100,15 +100,15 @@ class Budgets:
 
     @classmethod
     def from_frame(cls, frame: Any) -> Budgets:
-        """From a data frame of pandas or polars: one row a tier, or a person.
+        """Returns budgets from a data frame of pandas or polars, with one row per tier or person.
 
         Args:
-            frame: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent), as in a CSV file; where
-                there is a column `local_epsilon`, it and `local_delta` are taken instead. Other columns are ignored.
+            frame: column `epsilon`, optionally `delta` (0 if absent) and `count` (1 if absent), as in a CSV file; a
+                column `local_epsilon` is used instead, with `local_delta`. Other columns are ignored.
 
         Raises:
-            ValueError: the column is missing, or holds a value outside its range, named with its position; or no column
-                is `count`, and one is called like that, such as `users`.
+            ValueError: the column is missing, or holds a value outside its range, named with its position; or there is
+                no `count` but a column with a similar name, such as `users`.
         """
         columns = [str(name) for name in frame.columns]
         prefix = "local_" if "local_epsilon" in columns else ""
@@ -127,17 +127,17 @@ class Budgets:
 
     @classmethod
     def from_opendp(cls, measurements: Iterable[tuple[Any, int]], *, d_in: float) -> Budgets:
-        """The budgets that OpenDP states for measurements that people run.
+        """Returns the budgets that OpenDP states for people's measurements.
 
-        OpenDP does not say which mechanism a measurement is. A certificate of these budgets is for the randomizer that
-        `certify` is told, and only worth something if the measurements are that randomizer.
+        OpenDP does not say which mechanism a measurement is. A certificate of these budgets is for the randomizer given
+        to `certify`, and is only worth something if the measurements are that randomizer.
 
         Args:
             measurements: (measurement, people who run it).
             d_in: the largest distance between two values of one person, in the measurements' input metric.
 
         Raises:
-            ValueError: a measurement's privacy measure is another than MaxDivergence or its (ε, δ) curves.
+            ValueError: a measurement's privacy measure is not MaxDivergence or its (ε, δ) curves.
         """
         return cls.from_tiers([_stated_by_opendp(measurement, count, d_in) for measurement, count in measurements])
 
@@ -172,11 +172,11 @@ AnyBudgets = Budgets | _Frame | Mapping[float, int] | Iterable[float] | Iterable
 
 
 def as_budgets(budgets: AnyBudgets) -> Budgets:
-    """Returns the multiset that is given in any form.
+    """Returns a multiset given in any form.
 
     Args:
-        budgets: a multiset; a data frame, as `Budgets.from_frame` takes it; a mapping from local epsilon to users;
-            `Tier`s or tuples, as `Budgets.from_tiers` takes them; or local epsilons, one user each.
+        budgets: a multiset; a data frame, as for `Budgets.from_frame`; a mapping from local epsilon to users; `Tier`s
+            or tuples, as for `Budgets.from_tiers`; or local epsilons, one user each.
 
     Raises:
         ValueError: it has another form, or holds a value outside its range.
@@ -214,7 +214,7 @@ def read_budgets_csv(path: str | Path) -> Budgets:
         try:
             return _read_quickly(path, header)
         except (ValueError, OverflowError, OSError, Warning):
-            # This finds the line that is wrong, or what only it can read.
+            # This finds the wrong line, or reads a file with quoted fields.
             with Path(path).open(newline="", encoding="utf-8-sig") as file:
                 reader = csv.reader(file)
                 next(reader)
@@ -226,7 +226,7 @@ def read_budgets_csv(path: str | Path) -> Budgets:
 
 
 def budgets_in_rows(name: str, header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> Budgets:
-    """Returns the budgets in a table that is read already: its header, and each row's cells with its line.
+    """Returns the budgets in a table that has been read: its header, and each row's cells with its line.
 
     Raises:
         ValueError: as `read_budgets_csv`, with the table's name.
@@ -242,7 +242,7 @@ _COLUMNS = ("epsilon", "delta", "count")
 
 
 def _check_header(header: Sequence[str]) -> None:
-    """Raises ValueError unless each column is one of those that are read, and `epsilon` is among them."""
+    """Raises ValueError unless each column is a known one, and `epsilon` is among them."""
     if not header:
         raise ValueError("line 1 is empty; it must name the columns, one of them 'epsilon'")
     for place, name in enumerate(header):
@@ -255,14 +255,14 @@ def _check_header(header: Sequence[str]) -> None:
 
 
 def _read_quickly(path: str | Path, header: list[str]) -> Budgets:
-    """Raises an error or a Warning for anything but plain numbers in their ranges, one row a line."""
+    """Reads plain numbers in their ranges, one row a line; raises an error or a Warning for anything else."""
     with Path(path).open("rb") as file:
         while part := file.read(1 << 20):
             if b'"' in part:
                 raise ValueError("a field is quoted, and may hold a comma or the end of a line")
     types = [(name, np.int64 if name == "count" else np.float64) for name in header]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of no rows, or of a count that is read as if it were a float
+        warnings.simplefilter("error")  # for no rows, or for a count that is read as a float
         # Without usecols, a row of another length than the header is an error.
         table = np.loadtxt(path, np.dtype(types), comments=None, delimiter=",", skiprows=1, encoding="utf-8", ndmin=1)
     return Budgets(
@@ -312,7 +312,7 @@ def _integer(text: str, where: str) -> int:
 _LIKE_COUNT = frozenset(
     ["count", "counts", "n", "num", "num_users", "number", "people", "persons", "size", "users", "weight"]
 )
-"""What a column of counts is called by mistake, in small letters."""
+"""Names of columns of counts that people use by mistake, in small letters."""
 
 
 def _column(frame: Any, name: str) -> NDArray[np.float64]:

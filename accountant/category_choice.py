@@ -1,6 +1,6 @@
 """Which mechanism for one of many categories, with which parameters (docs/which-mechanism.md).
 
-What the choice is certified is left to `planner`.
+`planner` certifies the choice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A certificate: the largest central guarantee over all victims, and everything behind it, with its written forms.
 
-How the numbers are computed is left to `certification`; signing and storing a certificate, and what a round adds to
-it, is left to the accountant's service. The forms are those of `protocol.certificates`.
+`certification` computes the numbers. The accountant's service signs and stores a certificate, and adds the fields of a
+round. The forms are those of `protocol.certificates`.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ class Certificate(Drawable):
 
     @property
     def series(self) -> PermanentSeries | None:
-        """The waves in which every client sends the same report, all of which the guarantee is about; None without."""
+        """The waves in which every client sends the same report, all covered by the guarantee; None without."""
         stated = [assumption for assumption in self.assumptions if assumption.code is Assumption.SAME_REPORT]
         return PermanentSeries(stated[0]["waves"], stated[0]["series"]) if stated else None
 
     def _check_hop_noise(self) -> None:
-        """Raises ValueError where the certificate does not say which hop noise its own number rests on."""
+        """Raises ValueError if the certificate does not state the hop noise behind its own number."""
         hop = self.one_honest_hop
         stated = [assumption for assumption in self.assumptions if assumption.code is Assumption.ONE_HONEST_HOP]
         if stated and (hop is None or stated[0] not in hop.assumptions):
@@ -127,16 +127,16 @@ class Certificate(Drawable):
 
     @property
     def rounds_certified(self) -> int | PermanentSeries:
-        """What `certify` is to be given as rounds, to certify anything else of the same releases."""
+        """The argument `rounds` of `certify` for another certificate of the same releases."""
         return self.rounds if self.series is None else self.series
 
     @property
     def notes(self) -> tuple[Statement[Note], ...]:
-        """What a reader has to know beside the numbers: a delta that protects nobody, tiers that are not amplified."""
+        """Notes on the numbers for the reader: a delta that protects nobody, tiers that are not amplified."""
         return certificate_notes(self)
 
     def check_not_refuted(self) -> None:
-        """Raises ValueError where the attack beside the certificate shows that what it says is not true."""
+        """Raises ValueError if the attack beside the certificate refutes it."""
         lower = self.lower_bound
         if lower is not None and self._is_refuted_by(lower):
             raise ValueError(
@@ -146,7 +146,7 @@ class Certificate(Drawable):
             )
 
     def check_attack(self, lower: LowerBound | None) -> None:
-        """Raises RuntimeError where an attack on the same release shows that the bounds are wrong."""
+        """Raises RuntimeError if an attack on the same release shows that the bounds are wrong."""
         if lower is not None and self._is_refuted_by(lower):
             raise RuntimeError(
                 f"an attack reaches ε = {lower.epsilon!r} at δ = {lower.delta!r}, the certificate says ε = "
@@ -155,12 +155,12 @@ class Certificate(Drawable):
             )
 
     def _is_refuted_by(self, lower: LowerBound) -> bool:
-        """Whether an attack proves more: what is certified at (epsilon, delta) holds for any larger ones as well."""
+        """Says whether an attack proves more: a certificate at (epsilon, delta) holds at any larger values as well."""
         own = (self.epsilon, self.delta)
         return lower.epsilon >= own[0] and lower.delta >= own[1] and (lower.epsilon, lower.delta) != own
 
     def _check_local_budget(self) -> None:
-        """Raises ValueError where less is certified if everyone else colludes than the local budgets come to."""
+        """Raises ValueError if `everyone_else_colludes` is below the largest local budget over all rounds."""
         largest, alone = max(tier.local_epsilon for tier in self.tiers), self.everyone_else_colludes.epsilon
         if Fraction(alone) < Fraction(largest) * self.rounds:
             raise ValueError(
@@ -170,27 +170,27 @@ class Certificate(Drawable):
 
     @property
     def budgets(self) -> Budgets:
-        """The budgets that it was made from, as `certify` takes them beside the same `counted_by`.
+        """The budgets behind the certificate, for `certify` with the same `counted_by`.
 
-        Where counts are noised a victim of every tier is among them.
+        With noised counts they include a victim of every tier.
         """
         victims = self.counted_by.victims
         return Budgets.from_tiers([(tier.local_epsilon, tier.count + victims, tier.local_delta) for tier in self.tiers])
 
     @property
     def likely_budgets(self) -> Budgets:
-        """About how many users have each budget: where counts are noised, what they leave out on average is added.
+        """About the number of users of each budget: with noised counts, the mean number of omitted users is added.
 
-        It is for plans, and no guarantee is made from it.
+        It is for plans, and no guarantee uses it.
         """
         left_out = self.counted_by.radius
         tiers = [tier for tier in self.tiers if tier.count]
         return Budgets.from_tiers([(tier.local_epsilon, tier.count + left_out, tier.local_delta) for tier in tiers])
 
     def tier_of(self, local_epsilon: float) -> TierCertificate:
-        """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
+        """Returns the tier that covers this budget: the first that is not below it; many budgets share one.
 
-        Of tiers that differ in their local delta alone it is the one with the largest epsilon.
+        Of tiers that differ only in their local delta it is the one with the largest epsilon.
 
         Raises:
             ValueError: for a budget above all tiers.
@@ -202,7 +202,7 @@ class Certificate(Drawable):
         raise outside("local_epsilon", local_epsilon, f"at most {self.tiers[-1].local_epsilon}")
 
     def __str__(self) -> str:
-        """One line for people: numbers rounded to the sound side, each with its grade."""
+        """Returns one line for people: numbers rounded to the sound side, each with its grade."""
         text = (
             f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} for {self.num_users:,} users of "
             f"{self.randomizer}" + (f" over {self.rounds:,} rounds" if self.rounds > 1 else "")
@@ -217,7 +217,7 @@ class Certificate(Drawable):
         return f"{text}; if everyone else colludes ε = {alone} ({joined(self.method)})"
 
     def rows(self) -> list[TierRow]:
-        """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        """Returns one dictionary for each tier, CERTIFIED, for `pandas.DataFrame` and `polars.DataFrame`."""
         return [
             {
                 "local_epsilon": tier.local_epsilon,
@@ -232,9 +232,9 @@ class Certificate(Drawable):
         ]
 
     def to_json(self, *, steps: bool = False) -> CertificateView:
-        """Returns the document that other programs read, of plain JSON values; `from_json` reads it back.
+        """Returns the document for other programs, of plain JSON values; `from_json` reads it back.
 
-        steps: with the steps of every tier, which `from_json` does not read.
+        steps: with the steps of every tier, which `from_json` ignores.
         """
         from croupier.protocol.certificates import certificate_json
 
@@ -248,12 +248,12 @@ class Certificate(Drawable):
     def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
         """Reads the document of `to_json` or of a granted round, or the JSON text of it.
 
-        Nothing is certified again: the document's numbers are taken as they are, its grade with them. Who has written
-        it has to be known otherwise; the certificate of a round is signed.
+        The document is not certified again: its numbers and grade are taken as they are. The reader must know its
+        author by other means; the certificate of a round is signed.
 
         Raises:
-            ValueError: a text that is not JSON, or a document that lacks something, holds a value outside its range,
-                or says more than its own attack leaves possible.
+            ValueError: the text is not JSON, or the document lacks a field, holds a value outside its range, or is
+                refuted by its own attack.
         """
         from croupier.protocol.certificates import READABLE, read_certificate
 

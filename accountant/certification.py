@@ -1,8 +1,8 @@
 """`certify`: from a multiset of local budgets to a certificate for the shuffled release.
 
-Asks what every group of victims is certified, takes the worst, and puts the assumptions, an attack and published
-figures beside the number. `release` checks the arguments, `victims` forms the groups, `answers` certifies one group,
-`assumptions` states what the certificate rests on, and `evidence` finds the attack and the published figures.
+It certifies every group of victims, takes the worst, and puts the assumptions, an attack and published figures beside
+the number. `release` checks the arguments, `victims` forms the groups, `answers` certifies one group, `assumptions`
+states the certificate's assumptions, and `evidence` finds the attack and the published figures.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def certify(
     progress: Callable[[int, int], None] | None = None,
     **conditions: Unpack[RoundConditions],
 ) -> Certificate:
-    """A CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
+    """Returns a CERTIFIED central (epsilon, delta) for the shuffled multiset of reports, at the actual number of users.
 
     Args:
         budgets: the public multiset of local budgets: `Budgets`, a mapping from local epsilon to users, a sequence of
             (local epsilon, users) pairs, or a sequence of floats, one user each.
-        randomizer: what every client runs, or its name, as `randomizer_from_name` takes it: "rr", "krr(k=5)".
+        randomizer: the randomizer of every client, or its name for `randomizer_from_name`: "rr", "krr(k=5)".
         delta: the total delta over all rounds, 0 < delta < 1; the certificate then gives the least epsilon found.
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
-        rounds: how many such releases one client may take part in, each a batch of its own. A `PermanentSeries`: people
-            send the same report in all of its waves. The certificate is then about all of them together, by the local
-            budget and by hop noise: no bound of the shuffle holds (docs/permanent.md).
+        rounds: the number of such releases that one client may take part in, each a batch of its own. With a
+            `PermanentSeries` people send the same report in all of its waves, and the certificate covers all of them
+            together, by the local budget and by hop noise: no bound of the shuffle holds (docs/permanent.md).
         attack: put the strongest quick attack beside the certificate, and refute published figures below it; and
             remark, as the last step of the last tier, where the other one of laplace and onebit is much better for a
             mean.
@@ -72,11 +72,11 @@ def certify(
         conditions: of each release, every one by its name; see `RoundConditions`.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
-    above what the local budget alone gives. Source: docs/accounting.md, section 2, personalised common blanket.
-    Several rounds are composed by privacy loss distributions or by basic composition, whichever gives less.
+    above that of the local budget alone. Source: docs/accounting.md, section 2, personalised common blanket. Several
+    rounds are composed by privacy loss distributions or by basic composition, whichever gives less.
 
-    Raises ValueError for anything outside these ranges, naming the value and the range; and RuntimeError where the
-    attack reaches more than is certified, so that no certificate is made that contradicts itself.
+    Raises ValueError for anything outside these ranges, naming the value and the range; and RuntimeError if the attack
+    is above the certificate, so that no certificate contradicts itself.
     """
     release = Release.of(budgets, randomizer, delta, epsilon, rounds, SettledConditions.of(conditions))
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
@@ -84,7 +84,7 @@ def certify(
     answers = _answers(release, math.inf if seconds is None else time.monotonic() + seconds, progress)
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
     reached = max(answer.tier.delta for answer in answers)
-    # At the delta that is certified, which may be a local one and larger than what was asked for.
+    # The attack uses the certified delta, which may be a local one and larger than the target.
     at = None if delta is None else reached
     fakes, rests_on_one_hop = release.fakes, {answer.rests_on_one_hop for answer in answers}
     of_shuffle = assumptions_of_shuffle(release) if False in rests_on_one_hop else ()
@@ -120,7 +120,7 @@ def certify(
 def tier_profiles(
     budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int = 0, *, adaptive_order: bool
 ) -> list[tuple[Victim, PrivacyProfile | None]]:
-    """The curve behind every tier's certificate at this delta; None where there is none, or only for a span of tiers.
+    """Returns the curve behind every tier's certificate at this delta; None if there is none, or only one for a span.
 
     Arguments as for `certify`, with separate linkage.
     """
@@ -133,7 +133,7 @@ def tier_profiles(
 
 
 def _answers(release: Release, deadline: float, progress: Callable[[int, int], None] | None) -> list[Answer]:
-    """Returns what every group of victims is certified, in increasing order of their local budgets."""
+    """Returns the guarantee of every group of victims, in increasing order of their local budgets."""
     randomizer, conditions, delta, rounds = release.randomizer, release.conditions, release.delta, release.rounds
     blanket_only = conditions.adaptive_order or conditions.bounds == "blanket"
     policy = BoundPolicy(blanket_only, deadline, fakes=release.fakes, waves=release.waves)
@@ -142,7 +142,7 @@ def _answers(release: Release, deadline: float, progress: Callable[[int, int], N
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)
         answer = answer_of(group, randomizer, delta, release.epsilon, rounds, policy, enough)
-        if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
+        if delta is None and rounds > 1:  # again, with bounds for about the total delta of all rounds
             about = answer.tier.delta / rounds
             again = answer_of(group, randomizer, delta, release.epsilon, rounds, policy, enough, about)
             answer = min(answer, again, key=lambda candidate: candidate.tier.delta)
@@ -154,7 +154,7 @@ def _answers(release: Release, deadline: float, progress: Callable[[int, int], N
 
 
 def _local(release: Release) -> Guarantee:
-    """Returns what the largest local budget gives, also where nobody else is honest."""
+    """Returns the guarantee of the largest local budget, which holds even if nobody else is honest."""
     budgets, randomizer, rounds = release.budgets, release.randomizer, release.rounds
     largest = float(budgets.local_epsilon[-1])  # as declared, also where a table shows less
     method = LOCAL if rounds == 1 else (*LOCAL, state(Method.BASIC_COMPOSITION, rounds=rounds))
@@ -168,12 +168,12 @@ def _local(release: Release) -> Guarantee:
 
 
 def _of_unit(method: Proof, randomizer: Randomizer) -> Proof:
-    """The method, and whose data it is about where that is less than a user's."""
+    """Returns the method, with the protected unit if it is smaller than a user's data."""
     return method if randomizer.unit == "user" else (*method, state(Method.ONE_RECORD))
 
 
 def _one_honest_hop(answers: Sequence[Answer], assumptions: tuple[Statement[Assumption], ...]) -> Guarantee:
-    """What the fakes of one honest hop guarantee to the user of every tier."""
+    """Returns the guarantee of one honest hop's fakes for the users of all tiers."""
     known = [answer.one_honest_hop for answer in answers if answer.one_honest_hop is not None]
     worst = max(known, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
     largest = max(answer.tier.delta for answer in known)
@@ -181,7 +181,7 @@ def _one_honest_hop(answers: Sequence[Answer], assumptions: tuple[Statement[Assu
 
 
 def _attack(release: Release, delta: float | None, rests_on_one_hop: set[bool]) -> LowerBound | None:
-    """Returns an attack on that which all tiers are certified by; None where they are by different things."""
+    """Returns an attack on the bound behind all tiers; None if they have different ones."""
     if rests_on_one_hop == {False} and release.series is None:
         return attack_on_shuffle(release, delta)
     if rests_on_one_hop == {True} and release.fakes:
@@ -190,9 +190,9 @@ def _attack(release: Release, delta: float | None, rests_on_one_hop: set[bool]) 
 
 
 def _remarks(release: Release, epsilon: float) -> tuple[Statement[Step], ...]:
-    """Returns a remark where the other one of laplace and onebit is much better for a mean.
+    """Returns a remark if the other one of laplace and onebit is much better for a mean.
 
-    epsilon: that is certified.
+    epsilon: the certified one.
     """
     budgets, randomizer, conditions = release.budgets, release.randomizer, release.conditions
     other = other_for_a_mean(randomizer)
@@ -217,7 +217,7 @@ def _remarks(release: Release, epsilon: float) -> tuple[Statement[Step], ...]:
 def _as_counted(release: Release, tiers: list[TierCertificate]) -> list[TierCertificate]:
     """Returns tiers without the victim that was added to each budget for budget privacy.
 
-    Very many budgets are answered in groups.
+    Very many budgets are certified in groups.
     """
     victims = release.conditions.counted_by.victims
     if not victims:

@@ -1,6 +1,6 @@
 """The privacy profile of a release at several deltas: certified from above and attacked from below.
 
-What `certify` says at one delta, for many, and between them: a curve to call, to invert, to compare and to plot.
+It extends `certify` at one delta to many, and to those between: a curve to call, to invert, to compare and to plot.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from croupier.protocol.statements import Statement, state
 
 Node = tuple[float, float]
 DRAWN = 4
-"""Parts of a chord in a plot. The line is at most about 0.3 % above a chord between deltas of which one is half."""
+"""Parts of a chord in a plot. The line is at most about 0.3 % above a chord between deltas of ratio 2."""
 CLOSE = 1.05
 """A chord that is at most this many times above the divergence is not split; each split takes another certificate."""
 MOST_BETWEEN = 300
-"""The most points between those that are shown: some five times as many as curves of 80 to 10^6 people take."""
+"""The most points between the given ones: some five times as many as curves of 80 to 10^6 people take."""
 LARGEST_EXPONENT = 700.0
-"""Up to here e^x is a float."""
+"""The largest x for which e^x is a float."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
-"""The deltas at which a certified curve has a point by default; each further point takes another certificate."""
+"""The default deltas of a certified curve's points; each further point takes another certificate."""
 
 
 class PointRow(TypedDict):
-    """A point of the curve as a row of a table; lower_bound is the attack's epsilon, None where none is known."""
+    """A point of the curve as a row of a table; lower_bound is the attack's epsilon, None if no attack is known."""
 
     delta: float
     epsilon: float
@@ -56,7 +56,7 @@ class PointRow(TypedDict):
 class ProfilePoint:
     """One delta: the certificate there, with its lower bound and the published figures.
 
-    Where a local delta is larger than what was asked for, and not amplified, it is that one.
+    A larger local delta that is not amplified replaces the requested delta.
     """
 
     delta: float
@@ -64,20 +64,20 @@ class ProfilePoint:
 
     @property
     def epsilon(self) -> float:
-        """CERTIFIED: never below the truth."""
+        """The CERTIFIED epsilon: never below the truth."""
         return self.certificate.epsilon
 
     @property
     def lower_bound(self) -> LowerBound | None:
-        """LOWER_BOUND: an attack; None where none is known for this randomizer."""
+        """The LOWER_BOUND of an attack; None if no attack on this randomizer is known."""
         return self.certificate.lower_bound
 
 
 @dataclass(frozen=True)
 class CurveSpan:
-    """Where one of two curves is the lower one: for low <= epsilon <= high, which may be infinite.
+    """An interval low <= epsilon <= high, possibly infinite, on which one of two curves is the lower one.
 
-    lower: "first", "second", or "neither" where they are equal to nine digits.
+    lower: "first", "second", or "neither" if they are equal to nine digits.
     """
 
     low: float
@@ -90,13 +90,12 @@ class CertifiedProfile(Drawable):
     """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it.
 
     `curve(epsilon)` is a delta, `curve.epsilon(delta)` an epsilon, both CERTIFIED under the assumptions of the points'
-    certificates. Outside of the points they are certified when asked for, where the certificates hold all that this
-    takes; else `notes` says so. Between them the divergence is convex in e^epsilon and does not increase, so that it is
-    below the chords between points that it is below. At e^epsilon = 0 it is 1; from the local budget on it is at most
-    the local delta.
+    certificates. Outside the points they are certified on demand if the certificates hold all inputs; otherwise
+    `notes` says so. Between them the divergence is convex in e^epsilon and does not increase, so it is below the chords
+    between points above it. At e^epsilon = 0 it is 1; from the local budget on it is at most the local delta.
 
     `between` holds further certified (epsilon, delta) under the same assumptions, so close that chords are at most
-    about 5 % above `certify`. It is empty where the deltas were given: such a curve is certified, but may be far above
+    about 5 % above `certify`. It is empty if the deltas were given: such a curve is certified, but may be far above
     `certify` between its points, and is drawn as points.
     """
 
@@ -106,11 +105,11 @@ class CertifiedProfile(Drawable):
 
     @property
     def assumptions(self) -> tuple[Statement[Assumption], ...]:
-        """What the curve rests on: the assumptions of every point. With hop noise one point may need fewer."""
+        """The assumptions of every point together. With hop noise one point may need fewer."""
         return tuple(dict.fromkeys(line for point in self.points for line in point.certificate.assumptions))
 
     def __call__(self, epsilon: float) -> float:
-        """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
+        """Returns the certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
         check_epsilon(epsilon)
         value = self._chord(epsilon)
         ends = self.points[0], self.points[-1]
@@ -120,7 +119,7 @@ class CertifiedProfile(Drawable):
         return value if again is None else min(value, again.delta)
 
     def __str__(self) -> str:
-        """One line for people: every point, rounded to the sound side, with its grade."""
+        """Returns one line for people: every point, rounded to the sound side, with its grade."""
         points = ", ".join(
             f"{point.certificate.grade} ε = {round_up(point.epsilon)} at δ = {round_up(point.certificate.delta)}"
             for point in self.points
@@ -129,9 +128,9 @@ class CertifiedProfile(Drawable):
 
     @property
     def notes(self) -> tuple[Statement[Note], ...]:
-        """What a reader has to know: up to which of its deltas a point protects nobody, and the curve's range.
+        """Notes for the reader: the smallest of its deltas that protects nobody, and the curve's range.
 
-        The range is noted where the curve is far too large outside its points, because it cannot be certified there.
+        The range is noted if the curve is far too large outside its points, because it cannot be certified there.
         """
         large = [large_delta_notes(point.certificate.delta, point.certificate.num_users) for point in self.points]
         smallest = [notes for notes in large if notes][-1:]
@@ -144,9 +143,9 @@ class CertifiedProfile(Drawable):
         return min(1.0, self._chords.above(epsilon))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon at which the curve is at most delta, rounded up to the next float but a few.
+        """Returns the least epsilon at which the curve is at most delta, rounded up by a few ulp.
 
-        Raises ValueError for a delta outside [0, 1], or below all that is certified.
+        Raises ValueError for a delta outside [0, 1], or below the whole curve.
         """
         check_delta(delta)
         low, high = 0.0, float(self._chords.epsilons[-1])
@@ -164,10 +163,10 @@ class CertifiedProfile(Drawable):
         return high if again is None or again.delta > delta else min(high, again.epsilon)
 
     def compare(self, other: CertifiedProfile) -> tuple[CurveSpan, ...]:
-        """Which of the two curves, this one ("first") or the other ("second"), is lower where, from epsilon = 0 on.
+        """Returns which curve, this one ("first") or the other ("second"), is lower on each interval from epsilon = 0.
 
-        Both are upper bounds: of two certificates for one release the lower one may be used. Of two releases it tells
-        which has the better guarantee, not which one reveals less.
+        Both are upper bounds: of two certificates for one release the lower one may be used. For two releases the
+        comparison shows which has the better guarantee, not which one reveals less.
         """
         ends = sorted({0.0, *self._chords.epsilons, *other._chords.epsilons})
         cuts = {*ends, math.inf}
@@ -190,7 +189,7 @@ class CertifiedProfile(Drawable):
         return tuple(spans)
 
     def rows(self) -> list[PointRow]:
-        """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        """Returns one dictionary for each point, for `pandas.DataFrame` and `polars.DataFrame`."""
         return [
             {
                 "delta": point.certificate.delta,
@@ -217,17 +216,17 @@ class CertifiedProfile(Drawable):
 
 
 def certified_line(profile: CertifiedProfile) -> list[tuple[float, float]]:
-    """Returns (epsilon, delta) from the first point of a curve to its last, to be joined where delta is logarithmic.
+    """Returns (epsilon, delta) from the first point of a curve to its last, to be joined on a logarithmic delta axis.
 
-    Straight lines between points of the curve would be below it there: the logarithm of a chord is concave. So each
-    part of a chord is drawn as its tangents at both ends of the part, which are above it.
+    Straight lines between points of the curve would be below it there, because the logarithm of a chord is concave. So
+    each part of a chord is drawn as its tangents at both ends of the part, which are above it.
     """
     first, last = profile.points[0].epsilon, profile.points[-1].epsilon
     nodes = [first, *(epsilon for epsilon in profile._chords.epsilons if first < epsilon < last), last]
     line = [(first, profile._chord(first))]
     for left, right in itertools.pairwise(nodes):
         step = (right - left) / DRAWN
-        # The chord falls by `drop` e^(epsilon - right) for each unit of epsilon.
+        # The chord decreases by `drop` e^(epsilon - right) for each unit of epsilon.
         drop = (profile._chord(left) - profile._chord(right)) / -math.expm1(left - right) if right > left else 0.0
         for part in range(DRAWN):
             start, end = left + part * step, right - (DRAWN - 1 - part) * step
@@ -254,7 +253,7 @@ def privacy_profile(
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
 
     Without `deltas` they are 1e-2, 1e-3, ..., 1e-10, and further points are certified between them until the curve is
-    at most about 5 % above `certify`. With them nothing is added: between points that are far apart it is far above.
+    at most about 5 % above `certify`. With `deltas` there are no further points: the curve may be far above `certify`.
 
     Raises:
         ValueError: as `certify`, or deltas is empty.
@@ -275,7 +274,7 @@ def profile_at(
     refine: bool,
     **conditions: Unpack[RoundConditions],
 ) -> CertifiedProfile:
-    """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says."""
+    """Returns the curve through these deltas; refine: with points between them, as in `privacy_profile`."""
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
 
@@ -311,7 +310,7 @@ def _between(
 ) -> list[Node]:
     """Returns certified points between the first node and the last, until no chord is far above the divergence.
 
-    None of them rests on more than these assumptions.
+    Their assumptions are among the given ones.
     """
     between: list[Node] = []
     whole: set[tuple[Node, Node]] = set()
@@ -330,15 +329,15 @@ def _between(
             inside = left[0] < certificate.epsilon < right[0] and right[1] < certificate.delta < left[1]
             if inside and assumptions.issuperset(certificate.assumptions):
                 between.append((certificate.epsilon, certificate.delta))
-            else:  # epsilon is the same on both sides, a local delta is not amplified, or more is assumed
+            else:  # epsilon is the same on both sides, a local delta is not amplified, or there are more assumptions
                 whole.add((left, right))
     return between
 
 
 def _excess(nodes: Sequence[Node]) -> float:
-    """How many times the chord between the two nodes in the middle may be above the divergence; infinite where unknown.
+    """Returns a bound on the ratio of the chord between the two middle nodes to the divergence; infinite if unknown.
 
-    The divergence is convex in e^epsilon: it is above the chords on both sides, extended, where its nodes are exact.
+    The divergence is convex in e^epsilon: if its nodes are exact, it is above the extended chords on both sides.
     """
     end = nodes[2][0]
     (x0, y0), (xa, ya), (xb, yb), (x1, y1) = ((math.expm1(min(e - end, LARGEST_EXPONENT)), y) for e, y in nodes)

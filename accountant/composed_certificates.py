@@ -1,8 +1,8 @@
 """Certificates of different releases together: one guarantee over all of them, and their privacy loss distributions.
 
-As if one client had joined all the releases, in each of them in the worst of its tiers. What a certificate holds of its
-curves is composed; where it holds none (read back from JSON, or many budgets at once), its (epsilon, delta) is. How
-losses are composed is in `composition`.
+The client is assumed to join all the releases, each in the worst of its tiers. The curves of a certificate are
+composed; a certificate without curves (read back from JSON, or with many budgets) enters as its (epsilon, delta).
+`composition` composes the losses.
 """
 
 from __future__ import annotations
@@ -49,41 +49,41 @@ class _WorstProfile:
         return max((curve.delta(epsilon) for curve in self.curves), key=lambda bound: bound.value)
 
     def guess(self, delta: float) -> float:
-        """The largest."""
+        """Returns the largest guess."""
         return max(curve.guess(delta) for curve in self.curves)
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """The steps of every curve."""
+        """Returns the steps of every curve."""
         return tuple(line for curve in self.curves for line in curve.explain())
 
 
 def compose(certificates: Iterable[Certificate], *, delta: float | None = None, fixed_terms: bool = False) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a client that takes part in all releases.
 
-    By default it is the total of the smallest privacy filter that admits the releases: everything is private to that
-    extent, however each release was chosen by the results of earlier ones, if the total was fixed before the first.
-    The guarantee says that it assumes this.
+    By default it is the total of the smallest privacy filter that admits the releases: all releases together have this
+    guarantee, however each was chosen by the results of earlier ones, if the total was fixed before the first. The
+    guarantee states this assumption.
 
     Args:
-        certificates: what the releases were certified for, each with its rounds; the same one twice is two releases.
-            Every release is a batch of its own. Where reports are kept for several waves (`Certificate.series`), each
-            certificate is about all waves of its question, and those of one series count once.
+        certificates: of the releases, each with its rounds; the same one twice is two releases. Every release is a
+            batch of its own. With reports kept for several waves (`Certificate.series`), each certificate covers all
+            waves of its question, and the certificates of one series count once.
         delta: the total delta, 0 < delta < 1; None: the sum of the releases' deltas with fixed terms, and without them
-            that at which a filter adds up the releases.
-        fixed_terms: the caller knows that which releases there are, and who takes part in each with which budget, was
-            fixed before the first result. Then privacy losses compose, to less; the guarantee says what it assumes.
+            the delta at which a filter adds up the releases.
+        fixed_terms: the caller knows that the releases, and everyone's part and budget in each, were fixed before the
+            first result. Then privacy losses compose, to less; the guarantee states this assumption.
 
-    A certificate at a larger delta than this one is certified again for it, from its own budgets; where it does not
-    hold all that this takes (`recertification.can_be_repeated`), the guarantee holds, may be far too large, and says
-    so in its notes. They also say where delta is one in the number of people of a release, or more.
+    A certificate at a larger delta than this one is certified again for it, from its own budgets. If it does not hold
+    all inputs for that (`recertification.can_be_repeated`), the guarantee holds, may be far too large, and says so in
+    its notes. They also say if delta is at least one in the number of people of a release.
 
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. With fixed terms:
-    privacy loss distributions or basic composition, whichever gives less; of deltas that add up to delta as they are
-    written, in decimals, the guarantee is at their sum, rounded up, which may be above delta by its last digit.
+    privacy loss distributions or basic composition, whichever gives less. Deltas that add up to delta as decimals give
+    a guarantee at their sum, rounded up, which may be above delta by its last digit.
     Source: docs/composition.md, sections 5 and 5.1.
 
     Raises:
-        ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
+        ValueError: no certificate, delta outside its range, or a larger mass lost with certainty than delta.
     """
     stated = _once_each_series(_checked(certificates))
     if delta is None:
@@ -109,7 +109,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float | None = None, 
 
 
 def _too_small(delta: float, enough: float, fixed_terms: bool = False) -> ValueError:
-    """Returns the error of releases that lose more with certainty than delta allows; at `enough` they add up."""
+    """Returns the error for releases that lose more with certainty than delta; at `enough` they add up."""
     other = "" if fixed_terms else "; or, if the terms of all releases were fixed beforehand, compose with fixed_terms"
     return ValueError(
         f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up. Choose that delta; or "
@@ -118,12 +118,12 @@ def _too_small(delta: float, enough: float, fixed_terms: bool = False) -> ValueE
 
 
 def _larger(delta: float, certified: Collection[float]) -> tuple[Statement[Note], ...]:
-    """Returns the note on releases that are composed as they were certified for these larger deltas."""
+    """Returns the note on releases that are composed with certificates at these larger deltas."""
     return (state(Note.LARGER_DELTA, delta=delta, certified=max(certified)),) if certified else ()
 
 
 def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms: bool) -> Guarantee | None:
-    """Returns what these certificates come to; None without a bound. See `compose`."""
+    """Returns the guarantee of these certificates together; None without a bound. See `compose`."""
     different = {id(certificate): certificate for certificate in certificates}  # equal ones may differ in their curves
     several = Counter(id(certificate) for certificate in certificates)
     rounds = [
@@ -166,14 +166,14 @@ def worst_cases(certificates: Iterable[Certificate]) -> WorstCases:
 def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: int = 0) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a person who takes part in one of several releases only.
 
-    Parallel composition: what was released before a person's release does not depend on that person, and what is asked
-    and released afterwards follows from it and from other people. So all releases together have the privacy of the
-    person's own one, however each of them was chosen by the results of earlier ones. Each person draws their group
-    before the first release, whatever their data are; the guarantee says that it assumes this.
+    Parallel composition: earlier releases do not depend on the person, and later questions and releases depend only on
+    the person's own release and on other people. So all releases together have the privacy of the person's own one,
+    however each was chosen by the results of earlier ones. Each person draws their group before the first release,
+    whatever their data are; the guarantee states this assumption.
 
     Args:
-        certificates: what the release of each group is certified.
-        groups: how many groups people draw from, where not all of them have a release; 0: as many as certificates.
+        certificates: of the release of each group.
+        groups: the number of groups from which people draw, if not all have a release; 0: one per certificate.
 
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one; the largest epsilon
     at the largest delta of all.
@@ -193,13 +193,13 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A release that is composed with others: what it guarantees, what is known of its curve, and how often it is made.
+    """A release in a composition: its guarantee, its curve if known, and its number of repetitions.
 
     Attributes:
         guarantee: of one release.
         profile: its privacy profile; None: any (epsilon, delta)-private release.
-        local_epsilon: the ceiling of the profile, at which nothing is lost.
-        count: how many there are.
+        local_epsilon: the ceiling of the profile, at which no mass is lost.
+        count: the number of such releases.
     """
 
     guarantee: Guarantee
@@ -211,7 +211,7 @@ class Release:
 def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a client in all of these releases.
 
-    It is the total of the smallest privacy filter that admits them, as `compose` says it by default. A release holds no
+    It is the total of the smallest privacy filter that admits them, the default of `compose`. A release holds no
     budgets to certify again: if its guarantee is for a larger delta than this one, the notes say so.
 
     Args:
@@ -221,7 +221,7 @@ def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee:
     Direction of error: epsilon is never below the exact one. Source: docs/composition.md.
 
     Raises:
-        ValueError: no release, a count below 1, delta outside its range, or more lost with certainty than it allows.
+        ValueError: no release, a count below 1, delta outside its range, or a larger mass lost with certainty.
     """
     check_target_delta(delta)
     if not releases:
@@ -252,7 +252,7 @@ def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee:
 def _of_fixed_terms(
     certificates: Sequence[Certificate], rounds: Sequence[Round], delta: float
 ) -> list[tuple[float, Method, float]]:
-    """Returns (epsilon, by what, delta) of what holds where the terms of all releases were fixed beforehand."""
+    """Returns (epsilon, method, delta) of the guarantees that hold if all terms were fixed beforehand."""
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
     totals = [
         (sum_above([epsilon for epsilon, _ in parts]), Method.BASIC_COMPOSITION, max(delta, lost))
@@ -272,16 +272,16 @@ def _of_fixed_terms(
 def privacy_loss_distribution(
     certificate: Certificate, *, value_discretization_interval: float = 1e-4, delta: float | None = None
 ) -> Any:
-    """The certificate's privacy loss as dp-accounting's `PrivacyLossDistribution`, to compose with other events.
+    """Returns the certificate's privacy loss as a `PrivacyLossDistribution` of dp-accounting, for composition.
 
     Args:
         certificate: of one or more rounds; the distribution is of all of them, for the worst tier.
-        value_discretization_interval: the step of its grid, > 0; it must be that of what it is composed with.
-        delta: how much may be cut at most, in [1e-12, 1); None: a thousandth of the certificate's.
+        value_discretization_interval: the step of its grid, > 0; the other distributions must have the same.
+        delta: the largest mass that may be cut, in [1e-12, 1); None: a thousandth of the certificate's.
 
-    Pessimistic: its delta at any epsilon is never below the exact one, in both directions of replace-one. What is cut
-    or rounded is in its mass at infinity. Below about 1e-12 the library's own tails are not to be relied on. All that
-    is known of a certificate read back from JSON is its (epsilon, delta): then delta is mass at infinity, too.
+    Pessimistic: its delta at any epsilon is never below the exact one, in both directions of replace-one. Cut and
+    rounded mass is in its mass at infinity. Below about 1e-12 the library's own tails are not reliable. A certificate
+    read back from JSON has only its (epsilon, delta), and then delta is mass at infinity, too.
 
     Raises:
         ValueError: an interval or a delta outside its range.
@@ -316,10 +316,10 @@ def _checked(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
 
 
 def _once_each_series(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
-    """Returns the certificates, of those of one series only the worst: each of them is about all of its waves.
+    """Returns the certificates, with only the worst of each series, because each of them covers all of its waves.
 
     Raises:
-        ValueError: two certificates of one series differ in its number of waves or in what they are for.
+        ValueError: two certificates of one series differ in its number of waves or in their question.
     """
     worst: dict[str, Certificate] = {}
     for certificate in certificates:
@@ -344,9 +344,9 @@ def _alone(certificate: Certificate) -> tuple[float, float]:
 
 
 def _round(certificate: Certificate) -> Round:
-    """The certificate's releases, in each of which the client is in the worst of its tiers, or in none of them.
+    """Returns the certificate's releases, with the client in the worst of the tiers, or in none of them.
 
-    The latter have budgets that did not arrive; of them only the certificate itself says something.
+    A client in none has a budget that did not arrive, which only the certificate as a whole covers.
     """
     alone = certificate.everyone_else_colludes
     if not _is_known_by_tier(certificate):
@@ -356,7 +356,7 @@ def _round(certificate: Certificate) -> Round:
 
 
 def _is_known_by_tier(certificate: Certificate) -> bool:
-    """Returns whether the tiers say what one release costs everybody; else only the certificate itself does."""
+    """Returns whether the tiers bound everybody's cost of one release; else only the whole certificate does."""
     tiers = certificate.tiers
     if certificate.epsilon > max(t.epsilon for t in tiers) or certificate.delta > max(t.delta for t in tiers):
         return False
@@ -364,14 +364,14 @@ def _is_known_by_tier(certificate: Certificate) -> bool:
 
 
 def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
-    """What is known of a release without its curve: that it is certified, or what a report shows by itself."""
+    """Returns the profile of a release without a curve: its certified pair, or its local budget if that is less."""
     if epsilon >= alone.epsilon:
         epsilon, delta = alone.epsilon, min(delta, alone.delta)
     return PairProfile(epsilon, delta)
 
 
 def _cost(certificate: Certificate, least: float) -> RoundCost:
-    """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only.
+    """Returns the cost of one of a certificate's rounds for a filter, or of all if only their total is known.
 
     least: the delta to which curves are followed.
     """
@@ -380,7 +380,7 @@ def _cost(certificate: Certificate, least: float) -> RoundCost:
         whole = _pair(certificate.epsilon, certificate.delta, alone)
         return RoundCost.of_pair(whole.epsilon, whole.lost)
     largest = max(tier.local_epsilon for tier in certificate.tiers)
-    # A table may show a little more than the budget that it is declared for.
+    # A table may show a little more than its declared budget.
     excess = TABLE_ROUNDING if alone.epsilon > largest * certificate.rounds else 0.0
     tiers = tuple(
         curve_points(
@@ -394,6 +394,6 @@ def _cost(certificate: Certificate, least: float) -> RoundCost:
     budgets = frozenset(tier.local_epsilon for tier in certificate.tiers)
     if certificate.rounds == 1:
         return RoundCost(certificate.epsilon, certificate.delta, tiers, budgets)
-    # Nothing smaller than the ceiling is certified of one round by itself.
+    # The smallest certified epsilon of one round by itself is the ceiling.
     ceiling, lost = (max(points[-1][position] for points in tiers) for position in (0, 1))
     return RoundCost(ceiling, lost, tiers, budgets)

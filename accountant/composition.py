@@ -1,9 +1,9 @@
 """Many rounds: the privacy profile of one round, composed by dp-accounting's privacy loss distributions.
 
-A profile bounds the hockey-stick divergence of one round in both directions. It is made into a dominating pair
-(pessimistic connect-the-dots), and the library composes that. What is cut or rounded on the way is added. Proofs are in
-docs/composition.md, section 5. Which of two composed guarantees is the smaller is left to `certify`; what a client has
-spent over its life is left to the ledger.
+A profile bounds the hockey-stick divergence of one round in both directions. It is turned into a dominating pair
+(pessimistic connect-the-dots), which the library composes. Cut and rounded mass is added. Proofs are in
+docs/composition.md, section 5. `certify` takes the smaller of two composed guarantees; the ledger adds up a client's
+spending over its life.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
 LEAST_DELTA = 1e-12
-"""Below it the library's tails are not relied on; rounds are then composed by basic composition."""
+"""Below it the library's tails are not reliable; rounds are then composed by basic composition."""
 POINTS = 128
 """Evaluations of a one-round profile."""
 MAX_POINTS = 1 << 19
-"""Rounds whose losses are very different share one grid; this is about the most steps to the end of the largest."""
+"""About the most steps to the end of the largest loss. Rounds whose losses are very different share one grid."""
 TRUNCATION = 1e-15
-"""Mass the library may cut per composition; it adds it to the mass at infinity itself, once, and we do once more."""
+"""Mass that the library may cut per composition. It adds the mass to that at infinity once, and we do once more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,13 @@ def profile_nodes(
     """Returns the nodes of a convex function of e^epsilon that bounds one round's divergences, for every real epsilon.
 
     The profile is evaluated at epsilon = 0, stride step, ..., points stride step; for negative epsilon by symmetry,
-    H_{1/E} <= 1 - 1/E + u(E)/E where u bounds both directions. The true profile is convex, so that it lies below the
-    greatest convex minorant of all these values. At e^epsilon = 0 it is 1.
+    H_{1/E} <= 1 - 1/E + u(E)/E where u bounds both directions. The true profile is convex, so it is below the greatest
+    convex minorant of all these values. At e^epsilon = 0 it is 1.
 
     Args:
-        profile: that of one round.
+        profile: of one round.
         step: the step of the grid, > 0.
-        points: how many nodes there are above 0.
+        points: the number of nodes above 0.
         stride: their distance, in steps.
 
     Returns:
@@ -86,7 +86,7 @@ def profile_nodes(
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
     """Returns whether delta is convex in e^epsilon at these points (epsilon, delta); e^epsilon may exceed a float."""
-    to_b, to_c = -math.expm1(a[0] - b[0]), -math.expm1(b[0] - c[0])  # of e^b and of e^c, the part since the last point
+    to_b, to_c = -math.expm1(a[0] - b[0]), -math.expm1(b[0] - c[0])  # the part of e^b and e^c since the last point
     return (b[1] - a[1]) * to_c < (c[1] - b[1]) * math.exp(b[0] - c[0]) * to_b
 
 
@@ -94,7 +94,7 @@ def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, fl
 class PairProfile:
     """The profile of any (epsilon, delta)-DP release. See `PrivacyProfile`.
 
-    Such a release is, for every pair of neighbours, a post-processing of one that shows the value with probability
+    For every pair of neighbours, such a release is a post-processing of a release that shows the value with probability
     delta and is randomised response of it otherwise (Kairouz, Oh, Viswanath 2015).
     """
 
@@ -103,14 +103,14 @@ class PairProfile:
     method: ClassVar[Proof] = (state(Method.WHOLE_RELEASE),)
 
     def delta(self, epsilon: float) -> Bounded:
-        """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
+        """Returns lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
         check_epsilon(epsilon)
         rest = -math.expm1(min(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
         value = min(1.0, (self.lost + (1 - self.lost) * rest) * (1 + 8 * UNIT))
         return Bounded(value, min(value, 8 * UNIT * value))
 
     def guess(self, delta: float) -> float:
-        """Its epsilon."""
+        """Returns its epsilon."""
         return self.epsilon
 
     def explain(self) -> tuple[Statement[Step], ...]:
@@ -122,8 +122,8 @@ class PairProfile:
 class ComposedProfile:
     """The privacy profile of all rounds together, adaptively chosen or not. See `PrivacyProfile`.
 
-    rounds: at least one. target: the smallest delta that will be asked for; LEAST_DELTA <= target < 1. step: of the
-    grid of losses; None: as the rounds need it.
+    rounds: at least one. target: the smallest delta of interest; LEAST_DELTA <= target < 1. step: of the grid of
+    losses; None: chosen for the rounds.
     Direction: never below. Source: dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10), connect-the-dots
     (Doroshenko et al. 2022).
     """
@@ -168,7 +168,7 @@ class ComposedProfile:
     def _reach(part: Round, delta: float) -> float:
         inverse = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
         if inverse.reached is None and 0 < (lost := part.profile.delta(part.ceiling).value) < 1 - 2 * delta:
-            # What is lost for certain is mass at infinity anyway: no node is needed where that is all the mass.
+            # Mass lost with certainty is mass at infinity anyway: no node is needed where that is all the mass.
             inverse = smallest_epsilon(part.profile, lost + delta, part.ceiling, tolerance=0.02)
         return max(inverse.epsilon, 1e-9)
 
@@ -178,14 +178,14 @@ class ComposedProfile:
         from scipy.fft import fft, next_fast_len
 
         multiples, values = profile_nodes(part.profile, step, points, stride)
-        with np.errstate(over="ignore"):  # e^(a gap of 710) is infinity, and what is divided by it 0
+        with np.errstate(over="ignore"):  # e^(a gap of 710) is infinity, and quotients by it are 0
             sparse = create_pmf_pessimistic_connect_dots(step, multiples, values)
-        # As its to_dense_pmf, which asks a dictionary for every one of what may be a million points.
+        # Like its to_dense_pmf, which looks up a dictionary for every one of up to a million points.
         first = min(sparse._loss_probs)
         dense = np.zeros(max(sparse._loss_probs) - first + 1)
         dense[np.array([*sparse._loss_probs]) - first] = [*sparse._loss_probs.values()]
         pmf = DensePLDPmf(step, first, dense, sparse._infinity_mass, pessimistic_estimate=True)
-        if part.count == 1 or sparse._infinity_mass >= 1:  # then all is lost in the first, and more is no more
+        if part.count == 1 or sparse._infinity_mass >= 1:  # at 1 all is lost in the first round
             return pmf, 0.0
         after = pmf.self_compose(part.count, TRUNCATION)
         length = next_fast_len(max(after.size, pmf.size))  # the library's, to which the powers are folded
@@ -194,7 +194,7 @@ class ComposedProfile:
 
     @property
     def losses(self) -> tuple[Any, float]:
-        """The pessimistic law of the privacy loss, as dp-accounting has it, and what is to be added to every delta."""
+        """The pessimistic law of the privacy loss, in dp-accounting's form, and the mass to add to every delta."""
         return self._composed, self._slack
 
     @property
@@ -211,11 +211,11 @@ class ComposedProfile:
         return Bounded(min(1.0, max(0.0, value) + self._slack), min(1.0, self._slack))
 
     def guess(self, delta: float) -> float:
-        """As if every round were Gaussian: the root of the sum of squares."""
+        """Returns the root of the sum of squares, which is right for Gaussian rounds."""
         return math.sqrt(sum(part.count * part.profile.guess(delta) ** 2 for part in self.rounds))
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """The steps of every round, and the composition."""
+        """Returns the steps of every round, and the composition."""
         composed = state(
             Step.ROUNDS_COMPOSED,
             rounds=sum(part.count for part in self.rounds),
@@ -231,9 +231,9 @@ def _norm(pmf: Any) -> float:
 
 
 def _round_off(length: int, norms: float) -> float:
-    """A bound on the 1-norm of the error of a product of laws by Fourier transforms of at most this length.
+    """Returns a bound on the 1-norm of the error of a product of laws by Fourier transforms of at most this length.
 
-    norms: for every factor the 2-norm of all the others together, or what bounds that factor's part, and the 2-norm of
-    the product. scipy chooses lengths without prime factors above 11 (docs/numerics.md, sections 3.1 and 5).
+    norms: for every factor a bound on the 2-norm of all the others together, and the 2-norm of the product. scipy
+    chooses lengths without prime factors above 11 (docs/numerics.md, sections 3.1 and 5).
     """
     return 1.001 * STAGE * math.log2(length + 1) * math.sqrt(length) * norms

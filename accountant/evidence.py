@@ -15,7 +15,7 @@ from croupier.protocol.statements import state
 def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | None:
     """Returns the strongest quick attack on the shuffled reports, or None if no attack on the randomizer is known.
 
-    delta: the certified delta; a local delta can make it larger than the requested one. None where epsilon is given.
+    delta: the certified delta; a local delta can make it larger than the requested one. None if epsilon is given.
     """
     from croupier.accountant.lower_bound import is_attackable, lower_bound
 
@@ -33,10 +33,10 @@ def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | Non
 
 
 def _present(release: Release) -> Budgets:
-    """Returns the most users that there can be.
+    """Returns the largest possible multiset of users.
 
-    With budget privacy some more of every budget may not be counted. An attack on all of them holds for fewer: a report
-    of which the observer knows the value hides others, and never helps.
+    With budget privacy some more users of every budget may not be counted. An attack on all of them holds for fewer: a
+    report whose value the observer knows hides others, and never helps.
     """
     budgets, uncounted = release.budgets, release.conditions.counted_by.most_uncounted
     return Budgets(budgets.local_epsilon, budgets.local_delta, budgets.count + uncounted)
@@ -57,14 +57,14 @@ def _in_one_round(attack: LowerBound, rounds: int) -> LowerBound:
 def published_bounds(
     release: Release, reached: float, delta: float | None, lower: LowerBound | None, *, everything: bool
 ) -> tuple[Comparison, ...]:
-    """Returns the published bounds, which are about one round; what an attack at the same delta exceeds is refuted.
+    """Returns the published bounds, which are about one round; a bound below an attack at the same delta is refuted.
 
     Args:
-        release: the release; published bounds say nothing about several rounds or waves.
+        release: the release; there is no published bound for several rounds or waves.
         reached: the certified delta.
-        delta: the delta of the attack; None where epsilon is given.
+        delta: the delta of the attack; None if epsilon is given.
         lower: the attack.
-        everything: all of them, and not only the one that has personal budgets.
+        everything: all of them, and not only the one for personal budgets.
     """
     from croupier.accountant.published import compare
 
@@ -78,7 +78,7 @@ def published_bounds(
 
 
 def _in_this_deployment(row: Comparison, release: Release) -> Comparison:
-    """A published bound proves nothing where its assumptions fail: all users honest, no report linked to its budget."""
+    """Returns the bound, downgraded unless its assumptions hold: all users honest, no report linked to its budget."""
     separate = release.conditions.linkage == "separate"
     if row.grade is not Grade.CERTIFIED or (release.colluding == 0 and separate):
         return row

@@ -1,8 +1,8 @@
-"""What the accountant answers with: grades, guarantees, the certified tiers of users, and what is shown beside them.
+"""The accountant's results: grades, guarantees, the certified tiers of users, and the figures beside them.
 
-Every epsilon that leaves this package travels in one of these frozen types, together with the word that says what it
-is worth (`Grade`), the method that produced it and the assumptions it rests on. The types check themselves at
-construction, so a nonsensical guarantee cannot be built. All of them together are a `certificate`.
+Every epsilon that leaves this package travels in one of these frozen types, together with its `Grade`, the method that
+produced it and its assumptions. The types check themselves at construction, so a nonsensical guarantee cannot be built.
+All of them together are a `certificate`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from croupier.protocol.statements import Statement, joined, written_json
 
 
 class Grade(StrEnum):
-    """What an epsilon is worth (docs/accounting.md, section 1)."""
+    """The strength of the claim that an epsilon makes (docs/accounting.md, section 1)."""
 
     CERTIFIED = "CERTIFIED"
     """A proved upper bound for the declared randomizers at the actual n, numerical error included."""
@@ -32,7 +32,7 @@ class Grade(StrEnum):
 
 
 class Status(StrEnum):
-    """How a published figure compares with the best attack that was run."""
+    """The comparison of a published figure with the best attack."""
 
     VALID = "valid"
     REFUTED = "refuted"
@@ -51,7 +51,7 @@ def _check_statements(name: str, codes: type[Code], statements: object) -> None:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta) with its grade, proof, assumptions, and what else to know. Neighbours: replace-one."""
+    """(epsilon, delta) with its grade, proof, assumptions and notes. Neighbours: replace-one."""
 
     epsilon: float
     delta: float
@@ -73,7 +73,7 @@ class Guarantee:
             raise ValueError("method is empty; it must say how this number was proved")
 
     def __str__(self) -> str:
-        """One line for people, rounded up, without the assumptions."""
+        """Returns one line for people, rounded up, without the assumptions."""
         return f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} ({joined(self.method)})"
 
     def to_json(self) -> GuaranteeView:
@@ -96,10 +96,10 @@ class TierCertificate:
         local_epsilon, local_delta: the tier's budget.
         count: how many users have it; 0 only where the counts are noised (`Certificate.counted_by`).
         epsilon, delta: certified for each of them.
-        grouped: users of several smaller budgets are among them, and are answered together.
-        privacy_profile: the curve of one round from which the number was read. None where there is no curve, or only
-            one for a span of budgets, which says nothing away from the number.
-        steps: how the number came about, and in what time; they take no part in comparisons.
+        grouped: the tier includes users of several smaller budgets, certified together.
+        privacy_profile: the curve of one round behind the number. None if there is no curve, or only one for a span of
+            budgets, which bounds nothing but the number.
+        steps: the derivation of the number, and its times; they take no part in comparisons.
     """
 
     local_epsilon: float
@@ -126,7 +126,7 @@ class TierCertificate:
 class Comparison:
     """A published figure printed beside a certificate, at the certificate's delta. Never a guarantee by itself.
 
-    epsilon is None where the formula gives no number here; `notes` then say why (the validity range, for instance).
+    epsilon is None if the formula gives no number here; `notes` then say why (the validity range, for instance).
     """
 
     name: str
@@ -165,9 +165,9 @@ class LowerBound:
         check_text(self.attack)
 
     def says(self, delta: float) -> str:
-        """What it proves, beside a certificate of this delta: of epsilon where both deltas are the same, else of delta.
+        """Returns the bound beside a certificate of this delta: on epsilon if both deltas are equal, else on delta.
 
-        At a larger delta than its own it proves nothing of epsilon, and at delta 0 nothing at all.
+        At a larger delta than its own it is no bound on epsilon, and at delta 0 on nothing at all.
         """
         if self.delta == delta > 0:
             return f"ε ≥ {round_down(self.epsilon)}"

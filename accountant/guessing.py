@@ -1,4 +1,4 @@
-"""What an (epsilon, delta) means without other words of differential privacy: how often a guess can be right."""
+"""The meaning of (epsilon, delta) in other words: the probability that a guess is right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from croupier.accountant.ranges import check_delta, check_epsilon
 
 
 def right_at_most(epsilon: float, delta: float = 0.0) -> float:
-    """How often anyone can be right about which of two equally likely values a person had.
+    """Returns the largest probability of guessing which of two equally likely values a person had.
 
     Args:
         epsilon: a finite number >= 0.
@@ -30,4 +30,4 @@ def right_at_most(epsilon: float, delta: float = 0.0) -> float:
     check_epsilon(epsilon)
     check_delta(delta)
     decay = math.exp(-epsilon)
-    return min(1.0, (1 + delta * decay) / (1 + decay) * (1 + 2e-15))  # which is above the rounding of ten operations
+    return min(1.0, (1 + delta * decay) / (1 + decay) * (1 + 2e-15))  # more than the rounding of ten operations

@@ -1,4 +1,4 @@
-"""The hop noise of a round as the accountant sees it: whose fakes they are, what they guarantee, what they can hide.
+"""The accountant's view of the hop noise of a round: its hops, the guarantee of their fakes, and their number.
 
 The law of the fakes is in `protocol.fake_law`, the curve in `bounds.hop_noise`; what a group of victims is certified
 from it is left to `answers`. Statement and proof: docs/hop-noise.md.
@@ -22,7 +22,7 @@ from croupier.protocol.statements import Statement, state
 AnyHopNoise = HopNoise | tuple[float, float] | None
 """Hop noise, or its epsilon and delta; None for a round without it."""
 LEAST_VARIATION = 1e-300
-"""Smaller total variations, which are those of local budgets below 1e-299, are taken for this one."""
+"""Smaller total variations, of local budgets below 1e-299, are replaced by this one."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class HopFakes:
     """The fakes that every hop of a chain adds to the reports of a randomizer.
 
     Attributes:
-        noise: the epsilon and delta that the manifest states.
-        hops: how many hops there are; each adds fakes of its own.
-        randomizer: what clients run, with reports of finitely many values.
+        noise: the epsilon and delta in the manifest.
+        hops: the number of hops; each adds its own fakes.
+        randomizer: of the clients, with reports of finitely many values.
     """
 
     accepted_local_epsilon: ClassVar[float] = RoundFakes.accepted_local_epsilon
@@ -63,17 +63,17 @@ class HopFakes:
 
     @property
     def most(self) -> int:
-        """The largest number of fakes of all hops: as many lost reports of clients they can hide."""
+        """The largest number of fakes of all hops, which can hide as many lost reports of clients."""
         return self.hops * self.law.most
 
     @property
     def variance(self) -> float:
-        """The variance that the fakes add to what reports are read for, once their stated number is subtracted."""
+        """The variance that the fakes add to an estimated count, after their expected number is subtracted."""
         return self.hops * self.law.variance * self.randomizer.fakes_weight
 
     @property
     def hides_losses(self) -> Statement[Step]:
-        """The step that says how many further clients the bounds of the shuffle count as dishonest."""
+        """The step with the number of further clients whom the bounds of the shuffle count as dishonest."""
         return state(Step.FAKES_HIDE_LOSSES, hops=self.hops, fakes=self.most)
 
     @property
@@ -83,7 +83,7 @@ class HopFakes:
         return HopNoise(half, self.noise.delta) if half >= MIN_EPSILON else None
 
     def curve(self, local_epsilon: float) -> HopNoiseProfile:
-        """Returns what the fakes of one honest hop guarantee to a client with a local budget up to this one."""
+        """Returns the guarantee of one honest hop's fakes for a client with a local budget up to this one."""
         return HopNoiseProfile(self.law, self.variation(local_epsilon))
 
     def attack(self, local_epsilon: float, delta: float | None, epsilon: float | None) -> LowerBound | None:
@@ -94,7 +94,7 @@ class HopFakes:
         return None if reports is None else attack_on_hop_noise(self.law, reports, delta=delta, epsilon=epsilon)
 
     def variation(self, local_epsilon: float) -> float:
-        """Returns the total variation between the reports of any two values, at least; in (0, 1]."""
+        """Returns an upper bound on the total variation between the reports of any two values; in (0, 1]."""
         return max(self.randomizer.total_variation(local_epsilon), LEAST_VARIATION)
 
 

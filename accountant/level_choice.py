@@ -1,7 +1,7 @@
-"""How many ordered levels for a number: those with the least error of the mean (docs/levels.md).
+"""The number of ordered levels for a number with the least error of the mean (docs/levels.md).
 
-More levels round less, but spread the same budget over more values: a report is the less often the truth, and hop noise
-is drawn for every level. What the choice is certified is left to `planner` and `accuracy`.
+More levels round less, but spread the same budget over more values: fewer reports are the true level, and hop noise is
+drawn for every level. `planner` and `accuracy` certify the choice.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from croupier.protocol.mechanisms.levels import MAX_LEVELS
 LEVELS = "levels"
 """The name of the randomizer without its number of levels, which is then chosen."""
 FIRST_LEVELS = LevelsMean(9), LevelsMean(2)
-"""The first candidates: budgets for 9 levels are near to those of any number that is best, except 2."""
+"""The first candidates: budgets for 9 levels are close to those of any best number of levels except 2."""
 _STEPS = 4
-"""Candidates that are tried from each start, at most: each is the best for the budgets of the one before."""
+"""The most candidates that are tried from each start; each is the best for the budgets of the previous one."""
 
 _DEFAULT = SettledConditions()
 Answer = TypeVar("Answer")
@@ -31,7 +31,7 @@ Candidate = TypeVar("Candidate", bound=Randomizer)
 
 
 def is_open(randomizer: Randomizer | str) -> bool:
-    """Whether a randomizer is named without the number of its levels."""
+    """Says whether a randomizer is named without the number of its levels."""
     return isinstance(randomizer, str) and randomizer.strip() == LEVELS
 
 
@@ -61,14 +61,14 @@ def with_best(
     best: Callable[[Budgets], Candidate],
     starts: Sequence[Candidate],
 ) -> Answer:
-    """Returns the least costly of a few answers, each with the randomizer that is best for the budgets of another.
+    """Returns the least costly of a few answers, each with the best randomizer for the budgets of another answer.
 
     Args:
         answer: plans with a randomizer.
-        budgets_of: an answer.
-        cost: what is to be small.
+        budgets_of: returns the budgets of an answer.
+        cost: returns the quantity to minimise.
         best: as `best_levels`.
-        starts: the randomizers that the search begins with, again and again.
+        starts: the randomizers from which the searches begin.
     """
     answers: dict[Candidate, Answer] = {}
     for start in starts:

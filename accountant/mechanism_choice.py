@@ -1,6 +1,6 @@
-"""Which mechanism for a mean: `laplace` or `onebit`, by privacy times error (docs/which-mechanism.md).
+"""The choice of a mechanism for a mean: `laplace` or `onebit`, by privacy times error (docs/which-mechanism.md).
 
-Both answer the same question about values in a range. What each of them is certified is left to `certification`.
+Both answer the same question about values in a range. `certification` certifies them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from croupier.protocol.statements import Statement, state
 REMARKS = frozenset({Step.ONEBIT_IS_BETTER, Step.LAPLACE_IS_BETTER})
 """The remarks on the mechanism, among the steps of a certificate."""
 MUCH = 1.2
-"""By how many times epsilon times error must be smaller for a remark: a fifth is what a person notices."""
+"""The ratio of the products of epsilon and error that makes a remark: people notice a fifth."""
 MOST_TIERS = 3
-"""Laplace noise is tried in place of bits with up to this many budgets: with more its certificate takes seconds."""
+"""Laplace noise is tried in place of bits with at most this many budgets; with more its certificate takes seconds."""
 
 
 @dataclass(frozen=True)
 class MeanCost:
-    """What a mechanism costs those who take part, and those who learn the mean."""
+    """The costs of a mechanism: privacy for the participants, and error of the mean."""
 
     randomizer: Randomizer
     epsilon: float
@@ -36,7 +36,7 @@ class MeanCost:
 
     @property
     def product(self) -> float:
-        """Epsilon times error: about the same for any factor on all budgets, so that it compares mechanisms."""
+        """Epsilon times error: about constant under a factor on all budgets, so it compares mechanisms."""
         return self.epsilon * self.standard_error
 
     def __str__(self) -> str:
@@ -44,15 +44,15 @@ class MeanCost:
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer, variance_of_fakes: float = 0.0) -> float:
-    """Returns that of an estimated mean (range 1) or share, from the noise of the randomizers and of hops alone.
+    """Returns the standard error of an estimated mean (range 1) or share, from the randomizers' and hops' noise alone.
 
     Args:
         budgets: of all users.
-        randomizer: what they run.
-        variance_of_fakes: what hop noise adds to the variance of a count of reports.
+        randomizer: of all users.
+        variance_of_fakes: the variance that hop noise adds to a count of reports.
 
     Raises:
-        ValueError: the randomizer is a table, which does not say how it is read.
+        ValueError: the randomizer is a table, which has no estimator.
     """
     gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
     return math.sqrt(float(variance @ budgets.count) + variance_of_fakes) / float(gain @ budgets.count)
@@ -66,14 +66,14 @@ def other_for_a_mean(randomizer: Randomizer) -> Randomizer | None:
 
 
 def worth_trying(budgets: Budgets, randomizer: Randomizer, other: Randomizer) -> bool:
-    """Whether the other one may be much better: bits are certified quickly, Laplace noise needs the smaller error."""
+    """Says whether the other one may be much better: bits are quick to certify, Laplace noise needs a smaller error."""
     if isinstance(other, OneBitMean):
         return True
     return budgets.num_tiers <= MOST_TIERS and standard_error(budgets, other) < standard_error(budgets, randomizer)
 
 
 def remark(own: MeanCost, other: MeanCost) -> tuple[Statement[Step], ...]:
-    """Returns a step of a certificate, or none where the other mechanism is not much better."""
+    """Returns a step of a certificate, or none if the other mechanism is not much better."""
     if not own.product > MUCH * other.product > 0:
         return ()
     is_laplace = isinstance(other.randomizer, LaplaceMechanism)

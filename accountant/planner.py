@@ -1,9 +1,9 @@
-"""The planner: which local budgets to ask of how many users, so that a target is met.
+"""The planner: the local budgets for a number of users, or the number of users, that meet a target.
 
 Given a number of users (or the shape of their budgets) and a target (epsilon, delta, rounds): the largest local
-budgets. Given budgets and a target: how many users. Given both: the accuracy to expect. Every answer is certified
-forward before it is returned, so that the search decides only how good it is, never whether it is true: on the way it
-asks about one tier only, and first of all a quick bound.
+budgets. Given budgets and a target: the number of users. Given both: the accuracy to expect. Every answer is certified
+before it is returned, so the search decides only how good it is, never whether it is true: it evaluates one tier only,
+and first a quick bound.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.rounding import round_down, round_up
 
 MOST_TIERS = 8
-"""With more budgets of noise the answer is the blanket bound's, and only its certificate the least of all bounds."""
+"""With more budgets of noise the search uses the blanket bound, and only the final certificate uses all bounds."""
 USUAL_STEPS = 9
 """The typical number of candidates that a plan tries; the progress display assumes it."""
 FEW_ROUNDS = 4
-"""With more rounds the sum of epsilons is hardly ever less than composed losses: a search does not try the sum."""
+"""With more rounds the sum of epsilons is rarely less than composed losses, and a search does not try the sum."""
 INVERTED = 1.0003
-"""What is evaluated at the target is to end so far below it: what is inverted ends up to 0.05 % above."""
+"""A factor on epsilons found at the target, because an inverted certificate may be up to 0.05 % larger."""
 RANGE_OF_LOG_MU = -30.0, 10.0
-"""In which the logarithm of a Gaussian's mu is looked for."""
+"""The range of the search for the logarithm of a Gaussian's mu."""
 ROUGH = 0.1
 """Relative distance of the first search, on a quick bound, from its target."""
 TOLERANCE = 1e-3
@@ -54,13 +54,13 @@ TOLERANCE = 1e-3
 LEAST_LOCAL_EPSILON = 1e-4
 """The smallest local budget that a plan tries; see `MOST_LOCAL_EPSILON`."""
 MOST_LOCAL_EPSILON = 20.0
-"""Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
+"""Local budgets are searched between these; a client's randomizer accepts no larger ones."""
 MOST_USERS = 10**9
-"""The most users that a search tries; a blanket bound for this number takes seconds already."""
+"""The most users that a search tries; a blanket bound for this number already takes seconds."""
 
 
 class Goal(StrEnum):
-    """What was asked for."""
+    """The quantity that a plan answers."""
 
     LOCAL_BUDGETS = "local budgets"
     NUM_USERS = "number of users"
@@ -69,10 +69,10 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer: these budgets, certified; and the standard error of what is estimated from them.
+    """The answer: these budgets, certified; and the standard error of the estimate.
 
     standard_error is that of a mean on a range of 1, of a share, or of one coordinate of a mean of unit vectors, from
-    the randomizers' noise alone, at the least favourable values. None where it is not known for the randomizer.
+    the randomizers' noise alone, at the least favourable values. None if it is unknown for the randomizer.
     """
 
     goal: Goal
@@ -81,16 +81,16 @@ class Plan:
     standard_error: float | None
     target_epsilon: float | None
     for_a_mean: tuple[MeanCost, ...] = ()
-    """laplace and onebit with these budgets, the one that was asked for first; empty for other randomizers."""
+    """laplace and onebit with these budgets, the requested one first; empty for other randomizers."""
     most_local: float = MOST_LOCAL_EPSILON
     """The largest local budget that a client accepts."""
     levels: int | None = None
-    """How many ordered levels a number is asked on; None for other randomizers."""
+    """The number of ordered levels of a question; None for other randomizers."""
     chosen: str | None = None
-    """The mechanism that was chosen for many categories; None where it was given."""
+    """The mechanism that was chosen for many categories; None if it was given."""
 
     def __str__(self) -> str:
-        """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
+        """Returns the answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
         low, high = (round_down(float(self.budgets.local_epsilon[end]), 4) for end in (0, -1))
         spread = low if low == high else f"{low} to {high}"
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def capped(self) -> bool:
-        """The target would allow larger local budgets, and no client accepts them."""
+        """Whether the target would allow larger local budgets than clients accept."""
         largest = float(self.budgets.local_epsilon[-1])
         return self.goal is Goal.LOCAL_BUDGETS and largest >= self.most_local * (1 - 1e-9)
 
@@ -121,8 +121,8 @@ def plan(
 
     * num_users and epsilon: the largest local budget that all of num_users can have, up to 20, the most that a client
       accepts; with hop noise up to 8.
-    * num_users, budgets and epsilon: the shape of budgets, for num_users people: the largest factor on the budgets,
-      which leaves none above 20, or 8.
+    * num_users, budgets and epsilon: the shape of budgets, for num_users people: the largest factor on the budgets that
+      leaves none above 20, or 8.
     * budgets and epsilon: the least number of users of these proportions.
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
@@ -131,16 +131,16 @@ def plan(
             "categories(k=1024)" one of the mechanisms for one of many categories, with its parameters.
         delta: of the target, over all rounds, in (0, 1).
         epsilon: of the target, over all rounds, > 0.
-        num_users: how many there are.
-        budgets: theirs, or only the proportions of them.
-        rounds: how many releases one client may take part in.
+        num_users: the number of users.
+        budgets: their budgets, or only the proportions.
+        rounds: the number of releases that one client may take part in.
         progress: called with the number of candidates that have been tried, and about how many there will be.
         conditions: as for `certify`, every one by its name; see `Conditions`. The standard error includes hop noise.
 
     Returns:
-        The answer and its certificate. Direction of error: the certificate of the answer holds (forward check); the
-        answer itself may be up to about 0.1 % from the best, and further with more than eight different budgets of
-        noise, or where certificates waver: those of noise over many rounds do, by up to 2 %.
+        The answer and its certificate. Direction of error: the certificate of the answer holds; the answer may be up to
+        about 0.1 % from the best, and further with more than eight different budgets of noise, or if certificates are
+        not smooth: those of noise over many rounds vary by up to 2 %.
 
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
@@ -197,13 +197,13 @@ def plan(
 
 
 def _variance_of_one(plan: Plan) -> float:
-    """The variance of the mean times the people: so that plans for different numbers of people can be compared."""
+    """Returns the variance of the mean times the number of people, which compares plans for different numbers."""
     return math.inf if plan.standard_error is None else plan.standard_error**2 * plan.budgets.num_users
 
 
 @dataclass
 class Asked:
-    """What is asked of every candidate, and how many have been tried."""
+    """The requirements on every candidate, and the number of candidates tried."""
 
     randomizer: Randomizer
     delta: float
@@ -230,7 +230,7 @@ class Asked:
         return min(MOST_LOCAL_EPSILON, self.fakes.accepted_local_epsilon)
 
     def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
-        """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
+        """Returns the candidate's certificate; with an attack, unless it is for a quick bound or fewer rounds."""
         certificate = certify(
             budgets,
             self.randomizer,
@@ -243,9 +243,9 @@ class Asked:
         return certificate
 
     def roughly(self, budgets: Budgets, tier: int | None) -> tuple[float, int]:
-        """About the epsilon of a candidate, and which tier has it, counted from the largest budget down: quickly.
+        """Returns about the epsilon of a candidate, and its tier, counted from the largest budget down.
 
-        By the blanket bound, and as if every round were Gaussian. tier: the only one to ask about; None: all.
+        It uses the blanket bound, and composes rounds as if Gaussian. tier: the only one to evaluate; None: all.
         """
         if tier is None:
             every = self.certificate(budgets, "blanket", 1)
@@ -262,11 +262,11 @@ class Asked:
         return _as_if_gaussian(epsilon, self.delta, self.delta, self.rounds), tier
 
     def reached(self, budgets: Budgets, tier: int, few: bool, target: float) -> float:
-        """About what `certify` says of one tier, counted from the largest budget down; infinite: at no such delta.
+        """Returns about the certified epsilon of one tier, counted from the largest budget down; infinite for none.
 
-        few: all bounds may be asked, and not only the blanket's. Of many rounds, what one of them has by itself is left
-        out. Where bounds are slow, they are evaluated at the target and not inverted: from the delta there one sees how
-        far from it epsilon is, as if it were Gaussian; at the target itself this is right.
+        few: all bounds may be used, and not only the blanket's. With many rounds, the guarantee of one round alone is
+        ignored. Slow bounds are evaluated at the target and not inverted: their delta there, taken as Gaussian, gives
+        the distance of epsilon from the target, which is exact at the target itself.
         """
         blanket_only = self.settled.adaptive_order or self.settled.bounds == "blanket" or not (few or self.exactly)
         if self.rounds == 1 and not (self.exactly or blanket_only or self.randomizer.clones_are_fair_bits):
@@ -304,22 +304,22 @@ class Asked:
 
 
 def _as_if_gaussian(epsilon: float, at: float, delta: float, rounds: int = 1) -> float:
-    """The epsilon at delta of rounds of which each has this epsilon > 0 at the delta `at`, if all are Gaussian."""
+    """Returns the epsilon at delta of Gaussian rounds that each have this epsilon > 0 at the delta `at`."""
     log_mu = root_between(lambda log_mu: gaussian_delta(math.exp(log_mu), epsilon) - at, *RANGE_OF_LOG_MU)
     return gaussian_epsilon(math.sqrt(rounds) * math.exp(log_mu), delta)
 
 
 def _worst_tier(certificate: Certificate, delta: float) -> int:
-    """Which tier has the largest epsilon, or a delta that is too large, counted from the largest budget down."""
+    """Returns the tier with the largest epsilon, or a delta that is too large, counted from the largest budget down."""
     tiers = certificate.tiers[::-1]
     return max(range(len(tiers)), key=lambda place: (tiers[place].delta > delta, tiers[place].epsilon))
 
 
 def _largest_certified(goal: Goal, asked: Asked, among: _Factors | _Users, epsilon: float) -> Plan:
-    """The largest candidate that is certified the target.
+    """Returns the largest candidate whose certificate meets the target.
 
-    First roughly; then by what `certify` says of the one tier that decides; and at last by `certify`. If that says that
-    another tier decides, it is looked for again, by all that have decided.
+    The search uses a quick bound first, then the certified epsilon of the tier that decides, and finally `certify`. If
+    another tier decides its result, the search is repeated with all tiers that have decided.
     """
     shape, randomizer = among.shape, asked.randomizer
     few = randomizer.clones_are_fair_bits or shape.num_tiers <= MOST_TIERS
@@ -344,7 +344,7 @@ def _largest_certified(goal: Goal, asked: Asked, among: _Factors | _Users, epsil
         if start.value > epsilon:
             if asked.exactly:
                 raise ValueError(among.refusal(epsilon, start.value))
-            asked.exactly = True  # nothing is refused for what is only about right
+            asked.exactly = True  # a refusal needs exact results
             known.clear()
             continue
         budgets = among.budgets(start.point)
@@ -369,7 +369,7 @@ def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate
 
 
 def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
-    """Returns the plan with the costs of laplace and onebit, if it uses one of them: not for the sequential order."""
+    """Returns the plan with the costs of laplace and onebit, if it uses one of them, except in sequential order."""
     other = other_for_a_mean(asked.randomizer)
     if other is None or asked.settled.adaptive_order or asked.fakes:
         return plan
@@ -393,7 +393,7 @@ def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
 def resized(budgets: Budgets, num_users: int) -> Budgets:
     """Returns budgets of these proportions for num_users people: shares are rounded, by the largest remainders.
 
-    Where there are people enough, every budget has one at least: without its rare budgets a shape is another one.
+    With enough people every budget keeps at least one, because a shape without its rare budgets is another one.
     """
     spare = num_users - budgets.num_tiers
     exact = budgets.count * (num_users / budgets.num_users)
@@ -414,14 +414,14 @@ def _shown(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class _Factors:
-    """Candidates that are a shape of budgets times a factor; epsilon grows with it."""
+    """Candidates: a shape of budgets times a factor, with which epsilon grows."""
 
     shape: Budgets
     epsilon: float
     rounds: int
     most_local: float
     slope: float = 1.0
-    """d ln epsilon / d ln factor, about."""
+    """About d ln epsilon / d ln factor."""
 
     @property
     def most(self) -> float:
@@ -430,7 +430,7 @@ class _Factors:
 
     @property
     def least(self) -> float:
-        """The local budget itself is a guarantee: a factor that makes the largest one epsilon is always enough."""
+        """A factor that is always enough: it makes the largest local budget, which is a guarantee, epsilon."""
         certain = self.epsilon / float(self.shape.local_epsilon[-1]) / (1 + 1e-9) / self.rounds
         return min(max(LEAST_LOCAL_EPSILON / float(self.shape.local_epsilon[0]), certain), self.most)
 
@@ -440,15 +440,15 @@ class _Factors:
         return 1.0 / float(self.shape.local_epsilon[-1])
 
     def nearest(self, point: float) -> float:
-        """Itself."""
+        """Returns the point itself."""
         return point
 
     def budgets(self, point: float) -> Budgets:
-        """The candidate."""
+        """Returns the candidate."""
         return Budgets(self.shape.local_epsilon * point, self.shape.local_delta, self.shape.count)
 
     def refusal(self, epsilon: float, reached: float) -> str:
-        """What to say where the least is too much."""
+        """Returns the message if the least factor is too large."""
         largest = round_down(self.least * float(self.shape.local_epsilon[-1]), 3)
         return (
             f"epsilon is {epsilon!r}; reached at local budgets up to {largest} is "
@@ -458,7 +458,7 @@ class _Factors:
 
 @dataclass(frozen=True)
 class _Users:
-    """Candidates of the same proportions; the point is one over the number of users who are honest."""
+    """Candidates of the same proportions; the point is one over the number of honest users."""
 
     shape: Budgets
     dishonest: int
@@ -484,11 +484,11 @@ class _Users:
         return 1 / math.ceil(1 / point * (1 - 1e-12))
 
     def budgets(self, point: float) -> Budgets:
-        """The candidate."""
+        """Returns the candidate."""
         return resized(self.shape, self.dishonest + round(1 / point))
 
     def refusal(self, epsilon: float, reached: float) -> str:
-        """What to say where the most users are too few."""
+        """Returns the message if the most users are too few."""
         return (
             f"epsilon is {epsilon!r}; {self.dishonest + 1 / self.least:.3g} users of these budgets reach "
             f"{_shown(reached)}: it takes a larger epsilon or delta, or smaller budgets"

@@ -1,4 +1,4 @@
-"""What every privacy profile has in common: an upper bound on delta for each epsilon, and how it was proved."""
+"""The common interface of privacy profiles: an upper bound on delta for each epsilon, and its proof."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement
 
 Proof = tuple[Statement[Method], ...]
-"""The methods by which a number was proved, in the order in which one was built on another."""
+"""The methods by which a number was proved, each built on the previous one."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class PrivacyProfile(Protocol):
 
     @property
     def method(self) -> Proof:
-        """How the bound is proved."""
+        """The proof of the bound."""
         ...
 
     def delta(self, epsilon: float) -> Bounded:
-        """H_{e^epsilon} <= .value for every epsilon >= 0, replace-one neighbours, both directions."""
+        """Returns a bound H_{e^epsilon} <= .value for epsilon >= 0, replace-one neighbours, both directions."""
         ...
 
     def guess(self, delta: float) -> float:
-        """Where delta(epsilon) = delta roughly is; any number is sound, a good one is fast."""
+        """Returns roughly the epsilon with this delta; any number is sound, a good one is fast."""
         ...
 
     def explain(self) -> tuple[Statement[Step], ...]:
-        """One statement for each step: blanket, count of blanket messages, mass lost, errors."""
+        """Returns one statement for each step: blanket, count of blanket messages, mass lost, errors."""
         ...

@@ -1,12 +1,12 @@
-"""What rounds cost together when each round may be chosen after the results of the rounds before it.
+"""The total cost of rounds, if each round may be chosen after the results of the rounds before it.
 
-Composing privacy loss distributions (`composition`) is valid for terms that were fixed before the first result. Where
-an operator may choose the size, the budgets or the mechanism of the next round by what the last one showed, a *privacy
+Composing privacy loss distributions (`composition`) is valid for terms that were fixed before the first result. If an
+operator may choose the size, the budgets or the mechanism of the next round from the last one's result, a *privacy
 filter* is needed: a rule, fixed beforehand, that admits a round only while the total (epsilon, delta) is kept on every
-path. The rule here admits rounds by any of three sums, each with a share of delta of its own: basic composition
-(Rogers et al. 2016), Gaussian variances, and moments at Renyi orders (Feldman, Zrnic 2021; Lecuyer 2021). The last two
-cut the tail off every curve, the further out the more rounds there are (`_Cut`), so that a total has no largest number
-of rounds. The proof: docs/composition.md, section 5.1. What one round costs is read from its curve in `round_cost`.
+path. The rule here admits rounds by any of three sums, each with its own share of delta: basic composition (Rogers et
+al. 2016), Gaussian variances, and moments at Renyi orders (Feldman, Zrnic 2021; Lecuyer 2021). The last two cut the
+tail off every curve, further out with more rounds (`_Cut`), so that a total has no largest number of rounds. The proof:
+docs/composition.md, section 5.1. `round_cost` reads the cost of one round from its curve.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.accountant.round_cost import ORDERS, RoundCost
 
 BASIC_SHARE = Fraction(1, 4)
-"""The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""
+"""The part of delta for paths on which epsilons and deltas add up to little enough; pure budgets use none of it."""
 LOST_SHARE = Fraction(1, 8)
-"""The part of delta for what the other paths lose with certainty: local deltas, and the cut tails of curves."""
+"""The part of delta for the certain losses of the other paths: local deltas, and the cut tails of curves."""
 GAUSSIAN_SHARE = Fraction(3, 8)
-"""The part of delta for paths that Gaussian variances admit, which is most rounds of many people: 3/8 instead of all of
-it costs 4 % of epsilon at delta = 1e-6."""
+"""The part of delta for paths that Gaussian variances admit, the most common case for rounds of many people: 3/8
+instead of all of it costs 4 % of epsilon at delta = 1e-6."""
 RENYI_SHARE = Fraction(1, 4)
-"""The part of delta for paths that moments admit: rounds whose loss is large and bounded, where they are sharper."""
+"""The part of delta for paths that moments admit; they are sharper for rounds with a large and bounded loss."""
 FIRST_CUT = 1e-4
-"""The first way to cut: a curve is followed to where its delta is at most this part of the total delta, and the tail
-counts as lost. Enough for 1,093 rounds. Further out a curve is less sharp: at 1e-5 some rounds cost 9 % more."""
+"""The first cut: a curve is followed to where its delta is at most this part of the total delta, and the tail counts as
+lost. Enough for 1,093 rounds. Further out a curve is less sharp: at 1e-5 some rounds cost 9 % more."""
 _NEXT_CUT = 1 / 50
-"""Every further way cuts this much further out, with `_NEXT_PART` of the shares of delta: each is enough for 6.25 times
-as many rounds as the one before it, the second for 6,835."""
+"""Every further cut is further out by this factor, with `_NEXT_PART` of the shares of delta: each is enough for 6.25
+times as many rounds as the one before it, the second for 6,835."""
 _NEXT_PART = Fraction(1, 8)
-"""The first way has 7/8 of the shares, which costs 0.5 % of epsilon at delta = 1e-6; the second 8 %, the third 15 %."""
+"""The first cut has 7/8 of the shares, which costs 0.5 % of epsilon at delta = 1e-6; the second 8 %, the third 15 %."""
 _CONVERSION: Floats = (ORDERS - 1) * np.log1p(-1 / ORDERS) - np.log(ORDERS)
 """For every order a, ln of the least c with (1 - e^-x)_+ <= c e^((a - 1) x) for all x: ((a - 1)/a)^(a - 1) / a."""
 
@@ -50,7 +50,7 @@ _CONVERSION: Floats = (ORDERS - 1) * np.log1p(-1 / ORDERS) - np.log(ORDERS)
 class PrivacyFilter:
     """A total (epsilon, delta) that is fixed before the first round, and the rounds that it admits.
 
-    While every round is released only if `admits` says so of all rounds up to it, everything released is
+    If every released round is one for which `admits` accepts all rounds up to it, the releases together are
     (epsilon, delta)-private, however rounds are chosen by earlier results. Neighbouring relation: that of the rounds.
     """
 
@@ -63,7 +63,7 @@ class PrivacyFilter:
         check_target_delta(self.delta)
 
     def admits(self, rounds: Mapping[RoundCost, int] | Sequence[RoundCost]) -> bool:
-        """Returns whether these rounds (or how many there are of each) keep the total."""
+        """Returns whether these rounds (or the number of each) keep the total."""
         return _Sums.of(rounds, self.delta).within(self.epsilon)
 
 
@@ -72,8 +72,8 @@ def smallest_admitting_epsilon(
 ) -> float | None:
     """Returns about the least epsilon whose filter admits these rounds at this delta; None if none does.
 
-    The filter of exactly the epsilon that is returned was asked and admits them. Direction of error: above. It is what
-    a total would have had to be: a guarantee only where it was fixed beforehand (`TOTAL_BEFOREHAND`), or the rounds.
+    The filter of exactly the returned epsilon admits the rounds. Direction of error: above. It is the total that would
+    have been needed: a guarantee only if it was fixed beforehand (`TOTAL_BEFOREHAND`), or the rounds were.
 
     Raises:
         ValueError: no rounds, a count below 1, or delta is outside (0, 1).
@@ -104,7 +104,7 @@ def delta_for_basic(rounds: Sequence[RoundCost]) -> float:
 
 
 def last_cut(rounds: int, delta: float) -> float:
-    """Returns the smallest delta to which the curves of that many rounds are followed for a total delta."""
+    """Returns the smallest delta to which the curves of this many rounds are followed for a total delta."""
     return filter_cuts(rounds)[-1].at * delta
 
 
@@ -122,12 +122,12 @@ class _Cut:
 
     @property
     def rounds(self) -> int:
-        """How many rounds lose no more than this way's share, whatever their curves are."""
+        """The number of rounds that lose at most this way's share, for any curves."""
         return int(self.part * LOST_SHARE / Fraction(self.at))
 
 
 def filter_cuts(rounds: int) -> list[_Cut]:
-    """Returns the ways to cut up to the first that is enough for so large a number of rounds."""
+    """Returns the ways to cut up to the first that is enough for this number of rounds."""
     cuts = [_Cut(FIRST_CUT, 1 - _NEXT_PART)]
     while cuts[-1].rounds < rounds:
         cuts.append(_Cut(cuts[-1].at * _NEXT_CUT, cuts[-1].part * _NEXT_PART))
@@ -136,11 +136,11 @@ def filter_cuts(rounds: int) -> list[_Cut]:
 
 @dataclass(frozen=True, eq=False)
 class _AfterCut:
-    """The sums over all rounds whose curves are cut in one way, where no more is lost than its share.
+    """The sums over all rounds whose curves are cut in one way, if their loss is within its share.
 
     Attributes:
         delta: the total.
-        part: of it that this way has.
+        part: this way's part of it.
         variance, moments: the sums of variances and of logarithms of moments.
     """
 
@@ -154,7 +154,7 @@ class _AfterCut:
         tails = [(cost.tail(cut.at * delta), count) for cost, count in counts.items()]
         if sum(count * Fraction(tail.lost) for tail, count in tails) > cut.part * LOST_SHARE * Fraction(delta):
             return None
-        rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of that many products of numbers >= 0
+        rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of as many products of numbers >= 0
         return cls(
             delta=delta,
             part=float(cut.part),
@@ -178,7 +178,7 @@ class _AfterCut:
         whole = float(RENYI_SHARE) * self.delta
         share = math.log(whole * self.part)
         reached = _CONVERSION + self.moments - (ORDERS - 1) * epsilon
-        margin = 1e-9 + 1e-12 * (self.moments + (ORDERS - 1) * epsilon)  # far above what is rounded here
+        margin = 1e-9 + 1e-12 * (self.moments + (ORDERS - 1) * epsilon)  # far above the rounding here
         return bool(np.any(reached + margin <= share + np.log(_weights(epsilon, math.log(whole)))))
 
 
@@ -189,9 +189,9 @@ class _Sums:
     Attributes:
         delta: the total.
         single: the round, if there is only one.
-        basic: the sum of epsilons, rounded up; None where deltas add up to more than their share.
+        basic: the sum of epsilons, rounded up; None if deltas add up to more than their share.
         written: the same sum, with local budgets as the decimals that people wrote: see `Ledger`.
-        cut: the sums for every way to cut curves in which not too much is lost.
+        cut: the sums for every way to cut curves whose loss is within its share.
     """
 
     delta: float
@@ -217,7 +217,7 @@ class _Sums:
         )
 
     def within(self, epsilon: float) -> bool:
-        """Whether the filter of this epsilon and the total delta admits the rounds."""
+        """Says whether the filter of this epsilon and the total delta admits the rounds."""
         if self.single is not None and self._single_within(self.single, epsilon):
             return True
         if self.basic is not None and (self.basic <= epsilon or self.written <= as_decimal(epsilon)):
@@ -235,12 +235,13 @@ def _as_written(cost: RoundCost) -> Fraction:
 
 
 def _weights(epsilon: float, share: float) -> Floats:
-    """Returns how a share of delta, given as its logarithm, is divided among the orders; the parts add up to below 1.
+    """Returns the division of a share of delta, given as its logarithm, among the orders; the sum is below 1.
 
-    They are the same for all cuts, so that a later cut with smaller shares admits nothing that the first one does not.
+    It is the same for all cuts, so that a later cut with smaller shares admits nothing that the first one does not.
 
-    Most goes to the best order for Gaussian losses: their variance v has the moment exp(order (order - 1) v / 2), and
-    the best order admits the largest v. The weights depend on the total alone, which is fixed before the first round.
+    The largest part goes to the best order for Gaussian losses: their variance v has the moment
+    exp(order (order - 1) v / 2), and the best order admits the largest v. The weights depend on the total alone, which
+    is fixed before the first round.
     """
     variance = (epsilon - (_CONVERSION - share) / (ORDERS - 1)) / ORDERS
     distance = np.arange(ORDERS.size) - np.argmax(variance)

@@ -1,4 +1,4 @@
-"""Which numbers are an epsilon, a delta, a count: one place for the ranges and for what is said about a value outside.
+"""The ranges of epsilons, deltas and counts, and the messages for values outside them.
 
 The lowest room of the accountant: everything else may import it, and it imports nothing.
 """
@@ -10,18 +10,18 @@ from numbers import Integral, Real
 from typing import Literal, get_args
 
 MAX_LOCAL_EPSILON = 500.0
-"""Above it e^epsilon leaves the range in which the closed forms are evaluated; such a user has no privacy anyway."""
+"""Above it e^epsilon leaves the range of the closed forms; a user with this budget has no privacy anyway."""
 MIN_LOCAL_EPSILON = 1e-100
-"""Below it squares and quotients of the budget leave the range of floats; no report made with it shows anything."""
+"""Below it squares and quotients of the budget leave the range of floats; its reports reveal nothing."""
 MAX_USERS = 2**53
-"""Counts, of users or of anything else, are added as float64 in places; above this they would no longer be exact."""
+"""Counts, of users or of anything else, are added as float64 in places, and would not be exact above this."""
 DEFAULT_DELTA = 1e-6
-"""The central delta of a round, a plan or an audit that is given none."""
+"""The default central delta of a round, a plan or an audit."""
 Linkage = Literal["separate", "stratified"]
-"""Whether the observer sees which tier a report was made with (stratified) or not (separate)."""
+"""Whether the observer sees the tier of a report (stratified) or not (separate)."""
 LINKAGES: tuple[Linkage, ...] = get_args(Linkage)
 Bounds = Literal["all", "blanket"]
-"""Which bounds a certificate is the least of; the local budget is always one of them."""
+"""The bounds whose minimum a certificate is; the local budget is always one of them."""
 BOUNDS: tuple[Bounds, ...] = get_args(Bounds)
 
 
@@ -51,7 +51,7 @@ def check_delta(delta: float, name: str = "delta") -> None:
 
 
 def check_target_delta(delta: float, name: str = "delta") -> None:
-    """Raises ValueError unless 0 < delta < 1, as what is aimed at has to be."""
+    """Raises ValueError unless 0 < delta < 1, the range of a target."""
     if not (is_number(delta) and 0 < delta < 1):
         raise outside(name, delta, f"0 < {name} < 1")
 

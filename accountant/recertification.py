@@ -1,4 +1,4 @@
-"""What a certificate is about, certified once more: at another delta, or with one thing changed."""
+"""The releases of a certificate, certified once more: at another delta, or with one condition changed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def certify_again(
     seconds: float | None = None,
     **changed: Unpack[RoundConditions],
 ) -> Certificate:
-    """Returns a certificate of the same releases, without an attack; what is None is as the certificate has it.
+    """Returns a certificate of the same releases, without an attack; None keeps the certificate's own value.
 
     Args:
-        certificate: which says how many people have which budget.
-        randomizer: that of the certificate.
+        certificate: which states the number of people with each budget.
+        randomizer: of the certificate.
         budgets: in place of the certificate's.
         delta: in place of the certificate's.
         epsilon: in place of a delta.
@@ -52,7 +52,7 @@ def certify_again(
 
 
 def why_not_again(certificate: Certificate) -> str:
-    """Returns why nothing can be certified once more of the same people; "" where it can."""
+    """Returns the reason why the same people cannot be certified once more; "" if they can."""
     if stated_randomizer(certificate.assumptions) is None:
         return "the certificate does not say all of what people's devices run"
     if any(tier.grouped for tier in certificate.tiers):
@@ -63,10 +63,10 @@ def why_not_again(certificate: Certificate) -> str:
 
 
 def can_be_repeated(certificate: Certificate) -> bool:
-    """Whether a certificate holds all that it takes to certify the same releases at another delta.
+    """Says whether a certificate holds all inputs for certifying the same releases at another delta.
 
-    Not so where it was read from a document, which may be of a round that lost messages; where it puts budgets together
-    or its counts are noised; and where it does not say what people run.
+    It does not if it was read from a document, which may be of a round that lost messages; if it groups budgets or its
+    counts are noised; or if it does not state the randomizer.
     """
     is_whole = certificate.counted_by == EXACT and all(tier.steps for tier in certificate.tiers)
     return is_whole and not why_not_again(certificate)
@@ -77,7 +77,7 @@ def at_other(
 ) -> Certificate | None:
     """Returns a certificate of the same releases at another delta, or epsilon, under no more assumptions.
 
-    None where it cannot be had (`can_be_repeated`), or would assume more. Exactly one of delta and epsilon is given.
+    None if that is impossible (`can_be_repeated`) or would assume more. Exactly one of delta and epsilon is given.
     """
     randomizer = stated_randomizer(certificate.assumptions)
     if randomizer is None or not can_be_repeated(certificate) or (delta is not None and not 0 < delta < 1):

@@ -1,4 +1,4 @@
-"""A release to be certified, all of it checked: budgets, randomizer, target, rounds and conditions."""
+"""A release to be certified, with its arguments checked: budgets, randomizer, target, rounds and conditions."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Conditions(TypedDict, total=False):
     """The conditions of a release; `certify`, `plan` and `privacy_profile` take each by its name.
 
     Attributes:
-        dishonest: how many of the other clients may collude with the observer, or lie about their budget; 0 if not
-            given.
+        dishonest: the number of other clients who may collude with the observer, or lie about their budget; 0 by
+            default.
         linkage: "separate" (budgets and reports are shuffled apart), which is the default, or "stratified" (a report
             shows its tier).
-        bounds: "all", the default (the least of the local budget, the blanket bound, the exchange bound and, where it
-            can be enumerated, the exact worst case), or "blanket" (the local budget and the blanket bound).
-        adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
+        bounds: "all", the default (the least of the local budget, the blanket bound, the exchange bound and, if it can
+            be enumerated, the exact worst case), or "blanket" (the local budget and the blanket bound).
+        adaptive_order: the clients answer one after the other in a secret uniform order, and a client's question may
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
-            False if not given.
+            False by default.
         hop_noise: the epsilon and delta of the fake reports that every hop adds in every round; None, the default: hops
             add none. Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states
-            beside its own number what one honest hop guarantees.
-        hops: how many hops there are, >= 1; without hop noise it changes nothing. 2 if not given.
+            the guarantee of one honest hop beside its own number.
+        hops: the number of hops, >= 1; 2 by default. Without hop noise it changes nothing.
     """
 
     dishonest: int
@@ -100,7 +100,7 @@ class SettledConditions:
         return cls(**conditions)
 
     def check(self, randomizer: Randomizer) -> None:
-        """Raises ValueError for a condition outside its range, or of which nothing is proved for the randomizer."""
+        """Raises ValueError for a condition outside its range, or without a proof for the randomizer."""
         check_count(self.dishonest, "dishonest")
         check_linkage(self.linkage)
         check_bounds(self.bounds)
@@ -136,15 +136,15 @@ class SettledConditions:
 
 @dataclass(frozen=True)
 class Release:
-    """What is certified.
+    """The arguments of a certificate.
 
     Attributes:
-        budgets: of all users that are counted.
-        randomizer: what each of them runs.
-        delta: the total delta over all rounds; None where epsilon is given.
-        epsilon: the total epsilon; None where delta is given.
-        rounds: of reports of their own.
-        series: the waves in which people send the same report; None where every round has reports of its own.
+        budgets: of all counted users.
+        randomizer: of each of them.
+        delta: the total delta over all rounds; None if epsilon is given.
+        epsilon: the total epsilon; None if delta is given.
+        rounds: the number of rounds with fresh reports.
+        series: the waves in which people send the same report; None for rounds with fresh reports.
         conditions: of every round.
     """
 
@@ -166,7 +166,7 @@ class Release:
         rounds: int | PermanentSeries,
         conditions: SettledConditions,
     ) -> Self:
-        """Returns what the arguments of `certify` state; raises ValueError for what is outside its range."""
+        """Returns the release of the arguments of `certify`; raises ValueError for one outside its range."""
         multiset, family = as_budgets(budgets), as_randomizer(randomizer)
         series, count = (rounds, 1) if isinstance(rounds, PermanentSeries) else (None, rounds)
         release = cls(multiset, family, delta, epsilon, count, series, conditions)
@@ -187,7 +187,7 @@ class Release:
 
     @property
     def waves(self) -> int:
-        """In how many waves people send the same report; 0: every round has reports of its own."""
+        """The number of waves in which people send the same report; 0: every round has fresh reports."""
         return 0 if self.series is None else self.series.waves
 
     @property
@@ -230,7 +230,7 @@ def conditions_of(certificate: Certificate) -> RoundConditions:
 
 
 def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
-    """Raises ValueError where nothing is proved of a randomizer whose clients answer one after the other."""
+    """Raises ValueError if there is no proof for a randomizer whose clients answer one after the other."""
     if adaptive_order and not (randomizer.clones_are_fair_bits or randomizer.local_assumptions):
         raise ValueError(
             f"adaptive_order is true for {randomizer.name}; it must be false: the bound is proved for bits and half "
@@ -239,7 +239,7 @@ def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:
 
 
 def _check_permanent(randomizer: Randomizer, conditions: SettledConditions) -> None:
-    """Raises ValueError for a release of which nothing is proved where reports are drawn once for several waves."""
+    """Raises ValueError if there is no proof for a release whose reports are drawn once for several waves."""
     if randomizer.num_report_values is None or randomizer.spends_local_delta:
         raise ValueError(
             f"rounds is a series of waves of {randomizer.name}; it must be of a randomizer or a table whose reports "

@@ -1,7 +1,7 @@
-"""What one round costs in a privacy filter: a certified pair, a Gaussian variance, and moments at fixed Renyi orders.
+"""The cost of one round for a privacy filter: a certified pair, a Gaussian variance, and moments at fixed Renyi orders.
 
-All three are upper bounds that are read from points of a certified privacy profile. How they add up over rounds, and
-what that promises, is in `privacy_filter`. The proofs are in docs/composition.md, section 5.1.
+All three are upper bounds from points of a certified privacy profile. `privacy_filter` adds them up over rounds. The
+proofs are in docs/composition.md, section 5.1.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _POINTS = 48
 _MARGIN = 1e-9
 """Far above the relative error of a tangent's slope and of e^epsilon, which are about 1e-13."""
 _LEAST_MU, _MOST_MU = 1e-9, 100.0
-"""The Gaussian releases that a curve is compared with. One of mu = 100 protects nobody."""
+"""The Gaussian releases with which a curve is compared. One of mu = 100 protects nobody."""
 _MOST_EPSILON = 500.0
-"""Curves that reach further are not compared with a Gaussian release: e^epsilon would not be a float."""
+"""Curves that reach further are not compared with a Gaussian release, because e^epsilon would not be a float."""
 _MU_TOLERANCE = 1e-5
 """The relative width at which the search for the least mu stops."""
 _TAILS = 2**16
-"""Curves whose costs are kept, about 3 KB each: 10,000 rounds with three tiers and two cuts. A ledger that asks for
-more of them in turn finds none again, and each takes a millisecond."""
+"""The number of curves whose costs are cached, about 3 KB each: 10,000 rounds with three tiers and two cuts. A ledger
+with more finds none in the cache, and each takes a millisecond."""
 _CANDIDATES = 16
 """Values of mu that are compared with a curve at a time."""
 
@@ -46,11 +46,11 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class RoundCost:
-    """What is known of one round: a certified pair, and points of a certified curve for every tier.
+    """The known bounds on one round: a certified pair, and points of a certified curve for every tier.
 
     Attributes:
         epsilon, delta: the certified pair, of the worst tier.
-        tiers: points of each tier's curve; chords between them lie above it. The last epsilon is the tier's ceiling, at
+        tiers: points of each tier's curve; chords between them are above it. The last epsilon is the tier's ceiling, at
             which its delta is lost with certainty.
         budgets: local epsilons, which people wrote as decimals; basic composition adds them up as they were written.
     """
@@ -70,12 +70,12 @@ class RoundCost:
 
     @classmethod
     def of_pair(cls, epsilon: float, delta: float) -> RoundCost:
-        """Returns the cost of any (epsilon, delta)-private release of which no curve is known."""
+        """Returns the cost of any (epsilon, delta)-private release without a known curve."""
         return cls(epsilon, delta, (((epsilon, delta),),))
 
     @property
     def basic(self) -> tuple[float, float]:
-        """What basic composition adds up: the ceiling with what is lost there, or the certified pair if it is less."""
+        """The summands of basic composition: the ceiling and the loss there, or the certified pair if it is less."""
         ceiling, lost = max(points[-1][0] for points in self.tiers), max(points[-1][1] for points in self.tiers)
         return (ceiling, lost) if ceiling <= self.epsilon else (self.epsilon, self.delta)
 
@@ -84,7 +84,7 @@ class RoundCost:
         return max(Chords([e for e, _ in points], [d for _, d in points]).above(epsilon) for points in self.tiers)
 
     def tail(self, cut: float) -> Tail:
-        """Returns what the worst tier costs when the part of its curve whose delta is at most `cut` counts as lost."""
+        """Returns the cost of the worst tier if the part of its curve whose delta is at most `cut` counts as lost."""
         tiers = [_tail(points, cut) for points in dict.fromkeys(self.tiers)]
         return Tail(
             lost=max(tier.lost for tier in tiers),
@@ -95,7 +95,7 @@ class RoundCost:
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """Upper bounds for the part p' of a round's law P that remains when the mass `lost` is taken away.
+    """Upper bounds for the part p' of a round's law P that remains without the mass `lost`.
 
     Attributes:
         lost: that mass, in [0, 1].
@@ -114,13 +114,13 @@ def curve_points(curve: PrivacyProfile, local: tuple[float, float], least: float
     Args:
         curve: certified.
         local: the local budget (epsilon, delta), which holds without any curve.
-        least: the delta below which the curve is of no interest, in (0, 1).
+        least: the delta below which the curve is ignored, in (0, 1).
     """
     ceiling, lost = local
     if not ceiling:
         return (local,)
     inverse = smallest_epsilon(curve, least, ceiling, tolerance=0.02)
-    if inverse.reached is None:  # what is lost for certain, as behind hop noise, is followed to where nothing else is
+    if inverse.reached is None:  # a certain loss, as behind hop noise: followed to where little else is lost
         inverse = smallest_epsilon(curve, curve.delta(ceiling).value + least, ceiling, tolerance=0.02)
     reach = inverse.epsilon
     grid = np.linspace(0.0, min(reach, ceiling * (1 - 1e-9)), _POINTS)
@@ -140,7 +140,7 @@ def _tail(points: Points, cut: float) -> Tail:
 
 
 def _moments(epsilons: Floats, values: Floats) -> Floats:
-    """Returns ln of the moment at every order, from the chords of these points; beyond the last one all is lost.
+    """Returns ln of the moment at every order, from the chords of these points; beyond the last all mass is lost.
 
     E_Q[(p'/q)^a] <= 1 + a (a - 1) [int_1^inf u^(a-2) (h(u) - lost) du + int_1^inf u^(-a-1) h(u) du], where h are the
     chords as a function of u = e^epsilon. Each integral is in closed form between points. Direction of error: above.
@@ -151,7 +151,7 @@ def _moments(epsilons: Floats, values: Floats) -> Floats:
     if epsilons.size > 1:
         gaps = np.diff(epsilons)
         left, right = values[:-1], values[1:]
-        with np.errstate(divide="ignore", over="ignore"):  # e^(a gap of 710) is infinity, and what is divided by it 0
+        with np.errstate(divide="ignore", over="ignore"):  # e^(a gap of 710) is infinity, and quotients by it are 0
             # Relative to u^(order - 1) at the right end of every gap.
             whole, more = _mean_power(orders - 1, gaps), _mean_power(orders, gaps)
             to_left = (whole - more) / -np.expm1(-gaps)
@@ -172,9 +172,9 @@ def _moments(epsilons: Floats, values: Floats) -> Floats:
 
 
 def _variance(epsilons: Floats, values: Floats) -> float:
-    """Returns about the least mu^2 whose Gaussian profile, plus what is lost, is nowhere below the chords.
+    """Returns about the least mu^2 whose Gaussian profile, plus the lost mass, is nowhere below the chords.
 
-    The profile that is returned was compared with every chord. Direction of error: above.
+    The returned profile was compared with every chord. Direction of error: above.
     """
     lost = float(values[-1])
     if lost >= 1 or epsilons[-1] == 0:
@@ -187,7 +187,7 @@ def _variance(epsilons: Floats, values: Floats) -> float:
         above = _above_chords(candidates[:, np.newaxis], epsilons, values, lost)
         if not above[-1]:
             return math.inf
-        first = int(np.argmax(above))  # it is one that was compared, also if rounding hides another
+        first = int(np.argmax(above))  # a compared one, even if rounding hides another
         if not first:
             break
         low, high = float(candidates[first - 1]), float(candidates[first])
@@ -195,15 +195,15 @@ def _variance(epsilons: Floats, values: Floats) -> float:
 
 
 def _above_chords(mu: Floats, epsilons: Floats, values: Floats, lost: float) -> Any:
-    """Whether the profile of each mu, which is convex in u = e^epsilon, plus what is lost is above every chord.
+    """Says whether the profile of each mu, convex in u = e^epsilon, plus the lost mass is above every chord.
 
-    It is above its tangents; the tangent that is parallel to a chord is compared with the chord's two ends.
+    It is above its tangents; the tangent parallel to a chord is compared with the chord's two ends.
 
     Args:
         mu: as a column, shape (K, 1).
-        epsilons: where the chords end, shape (J,).
+        epsilons: the ends of the chords, shape (J,).
         values: the bound there, shape (J,).
-        lost: the mass that is taken away.
+        lost: the lost mass.
 
     Returns:
         K booleans.
@@ -232,12 +232,12 @@ def _gaussian_profile(mu: Floats, epsilons: Floats) -> Floats:
 
 
 def _mean_power(order: Any, gaps: Any) -> Any:
-    """The integral of e^(-order x) over x from 0 to each gap; order > 0."""
+    """Returns the integral of e^(-order x) over x from 0 to each gap; order > 0."""
     return -np.expm1(-order * gaps) / order
 
 
 def _log_sum(logs: Floats) -> Floats:
-    """The logarithm of the sum of the exponentials along the last axis."""
+    """Returns the logarithm of the sum of the exponentials along the last axis."""
     most = np.max(logs, axis=-1, keepdims=True)
     most = np.where(np.isfinite(most), most, 0.0)
     with np.errstate(divide="ignore"):

@@ -1,8 +1,8 @@
-"""What rounds cost a client, what they come to together, and the limit that a deployment or a study sets for that.
+"""The costs of rounds for a client, their total, and the limit that a deployment or a study sets for it.
 
 All rounds that a client may have joined are composed as if one client had joined all of them: per tier, and over all
-tiers (in every round the worst one). Later rounds may be chosen by the results of earlier ones, so what is spent is
-what a privacy filter admits; each entry keeps the certified profile of its tier for that.
+tiers (in every round the worst one). Later rounds may be chosen by the results of earlier ones, so the total is that
+of a privacy filter; each entry keeps the certified profile of its tier for it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ANY_TIER = "any tier"
 
 @dataclass(frozen=True)
 class BudgetsTold:
-    """What the certificates of all rounds tell of one person's budget, as if the person had been in all of them.
+    """The information on one person's budget in the certificates of all rounds, if the person was in all of them.
 
     Attributes:
         epsilon, delta: of the rounds with budget privacy, by basic composition, which holds however later rounds were
             chosen; the sums of decimals as they were written, rounded up.
-        rounds: how many rounds these are.
-        exact: how many further rounds count the users of every budget exactly, and so have no bound.
+        rounds: the number of these rounds.
+        exact: the number of further rounds that count the users of every budget exactly, and so have no bound.
     """
 
     epsilon: float = 0.0
@@ -47,16 +47,16 @@ class BudgetsTold:
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that one client may lose over the life of the deployment: a total (epsilon, delta).
+    """The largest loss of one client over the life of the deployment: a total (epsilon, delta).
 
     Epsilon and delta are decimals as people write them.
 
     Attributes:
-        epsilon: of everything together.
-        delta: of everything together.
-        max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number.
+        epsilon: of all rounds together.
+        delta: of all rounds together.
+        max_rounds: the most rounds that may reveal information on budgets, granted or refused; 0: any number.
         fixed_terms: whether the terms of all rounds are said to be fixed before the first result; see `Ledger.spent`.
-        study_id: the study whose rounds alone count; empty: all rounds of the deployment do.
+        study_id: the only study whose rounds count; empty: all rounds of the deployment.
     """
 
     epsilon: float
@@ -78,8 +78,8 @@ class Limit:
         """Returns whether these rounds, each in its worst tier, are within the limit.
 
         Unless terms are fixed the limit is a privacy filter, so that it holds however rounds are chosen by earlier
-        results. It is kept as exactly as budgets are: local budgets count as the decimals that people wrote, so that
-        0.1 three times is within 0.3 (docs/composition.md, section 5).
+        results. It is as exact as budgets are: local budgets count as the decimals that people wrote, so that 0.1 three
+        times is within 0.3 (docs/composition.md, section 5).
         """
         rounds = once_each_series(rounds)
         costs = [_cost(entries) for entries in rounds]
@@ -98,10 +98,10 @@ class Limit:
 class Entry(TierCertificate):
     """One tier of one granted round: certified (epsilon, delta), and points (epsilon, delta) of its certified profile.
 
-    The points increase in epsilon and do not increase in delta, and the last is the local budget or where the profile
-    is given up (its delta is then lost); they may be missing, and then it is any (epsilon, delta)-private release.
-    Entries with the same `series` are of waves in which clients send the same reports. Each is about all of these waves
-    together, so that a series counts once. "": of a round by itself.
+    The points increase in epsilon and do not increase in delta. The last is the local budget or the end of the profile
+    (its delta is then lost). Without points the entry is any (epsilon, delta)-private release. Entries with the same
+    `series` are of waves in which clients send the same reports. Each covers all of these waves together, so that a
+    series counts once. "": of a round by itself.
     """
 
     profile: Profile = ()
@@ -117,9 +117,9 @@ class Entry(TierCertificate):
 
 @dataclass(frozen=True)
 class Spent:
-    """What a client of this tier has lost over `rounds` rounds, at the delta that was asked about; None: no bound.
+    """The loss of a client of this tier over `rounds` rounds, at the requested delta; None: no bound.
 
-    enough_delta: where there is none, a larger delta at which there is one; None where there is no such either.
+    enough_delta: without a bound, a larger delta at which there is one; None if there is no such delta either.
     """
 
     tier: str
@@ -129,12 +129,12 @@ class Spent:
 
 
 def series_of(entries: Sequence[Entry]) -> str:
-    """Returns the series of a round, whose entries all have it; "" for a round by itself."""
+    """Returns the series of a round, which all its entries have; "" for a round by itself."""
     return next((entry.series for entry in entries if entry.series), "")
 
 
 def once_each_series(rounds: Sequence[Sequence[Entry]]) -> list[Sequence[Entry]]:
-    """Returns what rounds cost, with all waves of a series as one: each of their entries is about all of them."""
+    """Returns rounds with all waves of a series as one round, because each of their entries covers all of them."""
     alone = [entries for entries in rounds if not series_of(entries)]
     together: dict[str, list[Entry]] = {}
     for entries in rounds:
@@ -144,7 +144,7 @@ def once_each_series(rounds: Sequence[Sequence[Entry]]) -> list[Sequence[Entry]]
 
 
 def _cost(entries: Sequence[Entry]) -> RoundCost:
-    """Returns what a filter has to know of a round. What is not amplified loses with certainty its local delta only."""
+    """Returns the cost of a round for a filter. Without amplification only the local delta is lost for certain."""
     return RoundCost(
         max(entry.epsilon for entry in entries),
         max(entry.delta for entry in entries),
@@ -154,7 +154,7 @@ def _cost(entries: Sequence[Entry]) -> RoundCost:
 
 
 def _as_written(entries: Sequence[Entry]) -> Fraction:
-    """Returns what a round costs in its worst tier: as it was written where that is a local budget, else the float."""
+    """Returns a round's cost in its worst tier: a local budget as it was written, else the float."""
     cost = max(entry.epsilon for entry in entries)
     return as_decimal(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
 
@@ -164,13 +164,13 @@ def _pair(entry: Entry) -> tuple[float, float]:
 
 
 def _of_pair(epsilon: float, delta: float) -> Profile:
-    """Points of the profile of any (epsilon, delta)-DP release, which is one chord."""
+    """Returns points of the profile of any (epsilon, delta)-DP release, which is one chord."""
     at_zero = PairProfile(epsilon, delta).delta(0.0).value
     return ((0.0, max(at_zero, delta)), (epsilon, delta)) if epsilon else ((0.0, delta),)
 
 
 def enough_delta_of(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> float | None:
-    """Returns a delta above this one at which something is proved, or None."""
+    """Returns a delta above this one at which there is a bound, or None."""
     rounds = once_each_series(rounds)
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
     candidates = [LEAST_DELTA, added_up] if fixed_terms else [added_up, delta_for_basic([_cost(e) for e in rounds])]
@@ -181,7 +181,7 @@ def enough_delta_of(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms
 def refusal_of(
     others: Sequence[Sequence[Entry]], entries: Sequence[Entry], limit: Limit
 ) -> Statement[RefusalReason] | None:
-    """Returns why a round with these costs may not be granted beside the others, or None."""
+    """Returns the reason why a round with these costs may not be granted beside the others, or None."""
     if limit.allows([*others, entries]):
         return None
     both = (others, [*others, list(entries)])
@@ -202,7 +202,7 @@ def refusal_of(
 
 
 def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
-    """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
+    """Returns the total of one client in all rounds, in each of them in its worst tier. None: there is no bound."""
     if not rounds:
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
     kept = (state(Assumption.ANSWERS_UNCHANGED),) if any(map(series_of, rounds)) else ()
@@ -218,10 +218,10 @@ def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms
 
 
 def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Guarantee]:
-    """Guarantees that hold where the terms of all rounds were fixed before the first result.
+    """Returns guarantees that hold if the terms of all rounds were fixed before the first result.
 
-    Deltas that add up to delta as they are written are enough for basic composition; the guarantee is then at their
-    sum, rounded up, which may be above delta by its last digit.
+    Deltas that add up to delta as decimals are enough for basic composition; the guarantee is then at their sum,
+    rounded up, which may be above delta by its last digit.
     """
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     guarantees, assumed = [], (state(Assumption.FIXED_TERMS),)

@@ -1,6 +1,6 @@
-"""Which victims are answered together: each tier by itself, spans of many different budgets, or strata.
+"""Groups of victims that share a guarantee: each tier by itself, spans of many different budgets, or strata.
 
-A curve that is computed for a group holds for every victim in it.
+The curve of a group holds for every victim in it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from croupier.accountant.ranges import Linkage
 MAX_EXACT_TIERS = 32
 """Up to this many distinct budgets every tier is computed by itself; beyond, budgets are reported in groups."""
 REPORTED_GROUPS = 4
-"""How many groups arbitrary budgets are reported in, each at the largest local budget in it."""
+"""The number of groups in which arbitrary budgets are reported, each at its largest local budget."""
 MAX_STRATA = 64
-"""With stratified linkage, amplification is computed for this many of the largest tiers."""
+"""With stratified linkage, the number of largest tiers for which amplification is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Users answered together: the worst victim among them, their number, the others, and whether budgets differ."""
+    """Users with one guarantee: the worst victim among them, their number, the others, and whether budgets differ."""
 
     victim: Victim
     count: int
@@ -38,12 +38,12 @@ def groups_of_victims(
     dishonest: int,
     linkage: Linkage = "separate",
 ) -> list[Group]:
-    """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget.
+    """Returns the victims to compute for. Every user is in one group and spends at most its victim's local budget.
 
     Args:
         budgets: of all users.
-        randomizer: what they run.
-        dishonest: how many of a victim's others may collude.
+        randomizer: of all users.
+        dishonest: the number of a victim's others who may collude.
         linkage: "separate" or "stratified".
     """
     if linkage == "stratified":
@@ -51,7 +51,7 @@ def groups_of_victims(
     if budgets.num_tiers <= MAX_EXACT_TIERS:
         return [_single(budgets, tier, dishonest) for tier in range(budgets.num_tiers)]
     # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
-    # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
+    # one, so the largest is the worst). The victim's own blanket is removed as if it were the most helpful one.
     others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
@@ -61,7 +61,7 @@ def groups_of_victims(
     starts = np.flatnonzero(np.diff(part, prepend=-1))  # increasing, as the budgets are
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), part.size], strict=True):
         members = slice(start, end)
-        # With a local delta of its own, the member of the largest epsilon need not be the one that shows most.
+        # With local deltas, the member of the largest epsilon need not be the one whose reports show most.
         ends = [start + int(np.argmin(rates[members])), start + int(np.argmax(rates[members]))]
         hides, shows = ((float(budgets.local_epsilon[end]), float(budgets.local_delta[end])) for end in ends)
         most = float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max())
@@ -87,10 +87,10 @@ def _single(budgets: Budgets, tier: int, dishonest: int) -> Group:
 
 
 def _strata(budgets: Budgets, dishonest: int) -> list[Group]:
-    """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone.
+    """Returns one group per tier with only its own tier around it; tiers beyond MAX_STRATA get no amplification.
 
-    Neighbours among those are one group. No other tier lies between them, so that a budget's group is the first one
-    whose budget is not below it.
+    Neighbours among the latter are one group. No other tier lies between them, so that a budget's group is the first
+    one whose budget is not below it.
     """
     order = np.argsort(-budgets.count, kind="stable")
     groups = []

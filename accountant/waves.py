@@ -1,7 +1,7 @@
-"""What hop noise guarantees over all waves of a question whose reports are drawn once (permanent randomization).
+"""The guarantee of hop noise over all waves of a question whose reports are drawn once (permanent randomization).
 
-Given its report, the waves have independent hop noise, and compose; the randomizer is brought in once, over all of
-them, because it was run once. Statement and proof: docs/permanent.md.
+Given the report, the waves have independent hop noise, and compose; the randomizer enters once, over all of them,
+because it was run once. Statement and proof: docs/permanent.md.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class WavesProfile(Curve):
     Attributes:
         law: of the fakes of one hop in one wave.
         total_variation: t, in (0, 1].
-        waves: how many there are, at least 1.
-        target: about the delta that will be asked for.
+        waves: their number, at least 1.
+        target: about the delta of interest.
     """
 
     law: FakeLaw
@@ -68,7 +68,7 @@ class WavesProfile(Curve):
         return Bounded(min(1.0, value + added), min(1.0, slack))
 
     def guess(self, delta: float) -> float:
-        """As if the losses of the waves were Gaussian."""
+        """Returns the guess for Gaussian losses of the waves."""
         wave = HopNoiseProfile(self.law)
         losses = math.sqrt(self.waves) * wave.largest_loss * math.sqrt(2 * max(1.0, -math.log(delta)))
         return math.log1p(self.total_variation * math.expm1(min(losses, 700.0)))
