@@ -1,1 +1,1 @@
-"""What a round of a deployment comes to: its certificate, a refusal, a forecast, its cost in the ledger."""
+"""The rounds of a deployment: their certificates, refusals and forecasts, and their cost in the ledger."""

@@ -25,14 +25,14 @@ PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 
 @dataclass(frozen=True)
 class Account:
-    """A copy of the ledger, and the rounds that may be entered before the one that is asked about.
+    """A copy of the ledger, and the rounds that may be entered before the round in question.
 
     Attributes:
-        rounds: what each round that is entered costs each tier.
-        shown: how many rounds count for `Limit.max_rounds`.
-        pending: what each round costs at most that is open or being certified.
-        planned: the same of rounds that are to be opened, or closed, together with the one that is asked about.
-        budgets: what the certificates of these rounds tell of one person's budget.
+        rounds: the cost of each entered round for each tier.
+        shown: the number of rounds that count for `Limit.max_rounds`.
+        pending: the largest cost of each round that is open or being certified.
+        planned: the largest cost of each round that is to be opened or closed together with the one in question.
+        budgets: the information on one person's budget in the certificates of these rounds.
     """
 
     rounds: tuple[tuple[Entry, ...], ...] = ()
@@ -43,7 +43,7 @@ class Account:
 
     @classmethod
     def of(cls, ledger: Ledger, without: Collection[RoundId] = (), limit: Limit | None = None) -> Account:
-        """Returns the account of a ledger, without these rounds, and with those alone that a limit counts."""
+        """Returns the account of a ledger, without these rounds, and only with the rounds that a limit counts."""
         rounds = tuple(
             tuple(entries)
             for round_id, _, entries in ledger.entered()
@@ -58,7 +58,7 @@ class Account:
         return (*self.rounds, *self.pending)
 
     def asker(self, limits: Sequence[Limit]) -> AskLedger:
-        """Returns what says whether the ledger would bear a cost, and what it has left of the tightest limit then."""
+        """Returns a function that checks a cost against the limits, with the rest of the tightest limit."""
 
         def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
             others = (*self.committed, *self.planned)
@@ -97,7 +97,7 @@ class Account:
 
 
 def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
-    """Returns what a person in all of these rounds has spent at the limit's delta; None: no bound."""
+    """Returns the spending of a person in all of these rounds at the limit's delta; None: no bound."""
     total = total_of_rounds(rounds, limit.delta, limit.fixed_terms)
     return None if total is None else total.epsilon
 
@@ -110,9 +110,9 @@ def answer(
     limits: Sequence[Limit],
     of_study: tuple[Account, Limit] | None = None,
 ) -> rpc.ForecastResponse:
-    """Returns the forecast of a round, as the accountant says it.
+    """Returns the accountant's forecast of a round.
 
-    of_study: the rounds of the study that the round belongs to, and the study's limit.
+    of_study: the rounds of the round's study, and the study's limit.
     """
     askers = [account.asker(limits)] if limits else []
     askers += [] if of_study is None else [of_study[0].asker([of_study[1]])]
@@ -129,7 +129,7 @@ def answer(
 
 
 def _all_of(askers: Sequence[AskLedger]) -> AskLedger:
-    """Returns what asks all of them: every refusal, and the least that remains."""
+    """Returns a function that asks all of them, with every refusal and the least rest."""
 
     def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
         told = [asker(entries) for asker in askers]

@@ -1,8 +1,8 @@
-"""A forecast: what a round would come to with a number of people, whatever budgets of the grid they use.
+"""A forecast: the certificate and cost of a round with a number of people, for any of the grid's budgets.
 
-It depends on the round's terms, on how many tickets and reports there are and on the ledger, but not on any person's
-budget, so it may be told to those who see these anyway: the operator and hop 1. It decides nothing about privacy:
-whatever was forecast, the certificate is made from the budgets that arrive.
+It depends on the round's terms, on the numbers of tickets and reports and on the ledger, but on no person's budget, so
+the operator and hop 1, who see these anyway, may see it. It decides nothing about privacy: the certificate is made from
+the budgets that arrive, whatever the forecast.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _MOST_ALIKE = 6
 Mixture = tuple[tuple[float, int], ...]
 """(local epsilon, people), by ascending epsilon."""
 AskLedger = Callable[[Sequence[Entry]], tuple[Sequence[Statement[RefusalReason]], float | None]]
-"""From what a round costs each tier: why the ledger would refuse it, and the epsilon that remains afterwards."""
+"""From a round's cost for each tier to the ledger's refusals and the epsilon that remains afterwards."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one mixture of budgets would come to.
+    """The forecast for one mixture of budgets.
 
     Attributes:
-        budgets: how many people use each local epsilon; empty: any mixture.
-        epsilon: the accountant certifies at most this, by the blanket bound; infinite where nothing is proved.
+        budgets: the number of people for each local epsilon; empty: any mixture.
+        epsilon: an upper bound on the certified epsilon, by the blanket bound; infinite if there is no bound.
         standard_error: of a share, or of a mean on a range of 1, from the noise of the randomizers and of hops; None
-            where it is unknown.
-        refusals: why the round would be refused; empty if it is granted.
-        remaining_epsilon: what the ledger would have left of its limit; None without a limit or a bound.
-        entries: what the ledger would enter.
+            if it is unknown.
+        refusals: the reasons for refusing the round; empty if it is granted.
+        remaining_epsilon: the rest of the ledger's limit; None without a limit or a bound.
+        entries: the entries for the ledger.
     """
 
     budgets: Mixture
@@ -98,19 +98,18 @@ class Forecast:
 def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
     """Returns the mixtures of budgets that are tried for this number of people; an empty one is any mixture.
 
-    Why none is worse. Where a smaller budget is a larger one mixed with noise that does not depend on the answer
+    Why none is worse: where a smaller budget is a larger one mixed with noise that does not depend on the answer
     (`smaller_budgets_mix`: rr, krr, onebit, levels, hemisphere), every other person's blanket weight is least at the
-    largest budget, and the blanket bound falls with each weight. So for a person with any budget, no others are worse
-    than those who all use the largest; and of all budgets under one limit, the largest one has the largest bound. The
-    certificate of a mixture is the least of several bounds, so it is nowhere above the blanket bound, which the
-    forecast is made with.
+    largest budget, and the blanket bound decreases with each weight. So for a person with any budget, the worst others
+    all use the largest; and of all budgets under one limit, the largest one has the largest bound. The certificate of a
+    mixture is the least of several bounds, so it is nowhere above the blanket bound, which the forecast uses.
 
-    With budget privacy up to `most_uncounted` people of every budget in use add nothing. Each of these mixtures loses
-    as many as the noise can take, so that no certificate is above its forecast; where everybody uses the largest budget
-    it loses as many for every budget of the grid, because no mixture loses more.
+    With budget privacy up to `most_uncounted` people of every budget in use are not counted. Each of these mixtures
+    omits as many as the noise can, so that no certificate is above its forecast; if everybody uses the largest budget
+    it omits as many for every budget of the grid, because no mixture loses more.
 
     Additive noise (laplace, gaussian) has no such order: a person with narrow noise is exposed among wide noise and the
-    other way round, and neither extreme is the worst. Of any mixture of two budgets or more, the forecast is therefore
+    other way round, and neither extreme is the worst. The forecast for any mixture of two budgets or more is therefore
     each person's own budget: no certificate is above it, and one person of 0.8 among 999 of 1.6 has no less.
     """
     grid = terms.budget_grid
@@ -134,7 +133,7 @@ def _worst(terms: RoundTerms, num_people: int) -> set[Mixture]:
 
 
 def always_granted(terms: RoundTerms, num_people: int) -> bool:
-    """Whether every mixture of budgets of this number of people would be granted, as far as the ledger allows."""
+    """Says whether every mixture of budgets of this number of people would be granted, the ledger aside."""
     randomizer = randomizer_of(terms.question.mechanism)
     return all(
         _outcome(terms, mixture, num_people, num_people, randomizer, None).is_granted
@@ -143,10 +142,10 @@ def always_granted(terms: RoundTerms, num_people: int) -> bool:
 
 
 def highest_cost(terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
-    """Returns what a round costs at most with this number of reports, whatever budgets of the grid people use.
+    """Returns the largest cost of a round with this number of reports, for any of the grid's budgets.
 
     These are the entries of all mixtures that decide (`mixtures`): the ledger counts a round by the worst of its
-    entries, so no mixture costs more. num_tickets: see `forecast`; at least as many as reports are taken.
+    entries, so no mixture costs more. num_tickets: see `forecast`; at least the number of reports.
     """
     tickets = max(num_tickets, num_reports)
     randomizer = randomizer_of(terms.question.mechanism)
@@ -158,13 +157,13 @@ def highest_cost(terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> t
 def forecast(
     terms: RoundTerms, num_reports: int, num_tickets: int | None = None, ledger: AskLedger | None = None
 ) -> Forecast:
-    """Returns what a round would come to with this number of reports, whatever budgets of the grid people use.
+    """Returns the forecast of a round with this number of reports, for any of the grid's budgets.
 
     Args:
         terms: of the round.
         num_reports: people whose report and budget arrive, at least 1.
-        num_tickets: people who were given tickets; None: as many.
-        ledger: says what a cost comes to; without it, the ledger is left out.
+        num_tickets: people with tickets; None: the same number.
+        ledger: checks a cost against the ledger; without it, the ledger is ignored.
     """
     tickets = num_reports if num_tickets is None else max(num_tickets, num_reports)
     randomizer = randomizer_of(terms.question.mechanism)
@@ -175,9 +174,9 @@ def forecast(
 
 
 def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
-    """Whether the accountant, with its best bounds, would grant the round if everybody used one and the same budget.
+    """Says whether the accountant's best bounds would grant the round if everybody used one and the same budget.
 
-    With budget privacy: with noise that takes away as many people as on average.
+    With budget privacy: for noise that omits the mean number of people.
     """
     left_out = terms.counted_by.radius
     for mixture in mixtures(terms, num_people):
@@ -204,10 +203,10 @@ def _outcome(
     randomizer: Randomizer,
     ledger: AskLedger | None,
 ) -> Outcome:
-    """Returns what `certify_round` would say at most of this mixture, if no message that was sent is lost."""
+    """Returns the largest outcome of `certify_round` for this mixture, if no sent message is lost."""
     sequential = terms.question.sequential is not None
     released = min(num_reports, terms.manifest.min_batch_size) if sequential else num_reports
-    coarse = len(terms.budget_grid) > MAX_EXACT_TIERS  # very many budgets are answered in groups, with a helper fewer
+    coarse = len(terms.budget_grid) > MAX_EXACT_TIERS  # very many budgets are certified in groups, with a helper fewer
     counted = _least_counted(terms, mixture, num_reports)
     any_mixture = not mixture  # everybody is certified as if all others were dishonest
     mixture = mixture or tuple((budget, 1) for budget in terms.budget_grid)

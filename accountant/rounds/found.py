@@ -1,4 +1,4 @@
-"""What the accountant has found in the two lanes of a round: the budgets and reports that have a ticket."""
+"""The accountant's count of the two lanes of a round: the budgets and reports that have a ticket."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class BudgetsFound:
     """The budgets of a round that have a ticket.
 
     Attributes:
-        counts: how many clients use each local epsilon of the grid: exactly, or after noise (`tier_counts.noised`).
-        off_grid: how many budgets have a ticket and are not on the grid.
-        dropped: how many messages were left out, by reason.
-        on_grid: how many budgets have a ticket and are on the grid, exactly: which ones they are changes nothing in it.
-            As many as `counts` has if not given.
+        counts: the number of clients for each local epsilon of the grid: exact, or noised (`tier_counts.noised`).
+        off_grid: the number of budgets with a ticket that are not on the grid.
+        dropped: the number of dropped messages, by reason.
+        on_grid: the exact number of budgets with a ticket on the grid, whichever they are. The total of `counts` by
+            default.
     """
 
     counts: Counter[float]
@@ -36,11 +36,11 @@ class ReportsFound:
     """The reports of a round that have a ticket.
 
     Attributes:
-        number: how many they are.
+        number: the number of reports.
         digest: names the multiset of their hashes, SHA-256 of each report's ciphertext under the release key.
-        rejected: the hashes that the analyzer handed in and that have no ticket, sorted.
-        num_items: how many items the analyzer handed in: one for everything that it received.
-        dropped: how many of them were left out, by reason.
+        rejected: the sorted hashes from the analyzer that have no ticket.
+        num_items: the number of items from the analyzer: one for each received message.
+        dropped: the number of dropped items, by reason.
     """
 
     number: int

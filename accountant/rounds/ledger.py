@@ -1,7 +1,7 @@
-"""The ledger: what every granted round has cost, kept for the life of a deployment.
+"""The ledger: the cost of every granted round, kept for the life of a deployment.
 
-It works on a connection that its caller owns: the accountant service enters a round in the very transaction that keeps
-its certificate. What the entries come to, and whether a limit admits a round, is computed in `accountant.spending`.
+It works on its caller's connection: the accountant service enters a round in the same transaction as its certificate.
+`accountant.spending` adds up the entries and decides whether a limit admits a round.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class Ledger:
     ) -> None:
         """Enters a granted round. The same round and batch again changes nothing.
 
-        one_record: what it costs is about one record of a client, and not about a user. unknown: of some of its
-        clients the budget did not arrive.
+        one_record: the cost protects one record of a client, and not a user. unknown: the budgets of some of its
+        clients did not arrive.
 
-        Raises ValueError if the round is entered already with another batch or other costs.
+        Raises ValueError if the round is already entered with another batch or other costs.
         """
         known = self._rows(_entries.c.round_id == round_id)
         if known:
@@ -118,7 +118,7 @@ class Ledger:
         )
 
     def amend(self, round_id: RoundId, entries: Sequence[Entry]) -> None:
-        """Replaces what a round that is entered costs, when its end has shown it.
+        """Replaces the cost of an entered round after its end.
 
         Raises ValueError if the round is not entered.
         """
@@ -131,10 +131,10 @@ class Ledger:
     def amendment(
         self, round_id: RoundId, entries: Sequence[Entry], limit: Limit
     ) -> tuple[list[Entry], Statement[RefusalReason] | None]:
-        """Returns what a round that is entered is to cost from its end on, and why its end may not be granted, or None.
+        """Returns the cost of an entered round from its end on, and the reason why its end may not be granted, or None.
 
-        What was entered stays where the limit admits it and not what the end has shown: a filter may refuse a smaller
-        epsilon at a delta where it admits the whole local budget, of which nothing is lost with certainty.
+        The entered cost stays if the limit admits it but not the final cost: a filter may refuse a smaller epsilon at a
+        delta where it admits the whole local budget, of which nothing is lost with certainty.
         """
         refusal = self.refusal(round_id, entries, limit)
         entered = [_entry(row) for row in self._rows(_entries.c.round_id == round_id)]
@@ -143,14 +143,14 @@ class Ledger:
         return list(entries), refusal
 
     def disclose(self, round_id: RoundId) -> None:
-        """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
+        """Notes that a round has a certificate, which reveals information on budgets even if it refuses the round."""
         if round_id not in self.disclosed_rounds():
             self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
 
     def tell_budgets(self, round_id: RoundId, epsilon: float, delta: float) -> None:
-        """Notes that what a round tells of its budgets is (epsilon, delta)-private in those of one person.
+        """Notes that the round's information on budgets is (epsilon, delta)-private in the budget of one person.
 
-        Both are 0 for a round that offers one budget only, and so tells nothing. The same round again changes nothing.
+        Both are 0 for a round with only one budget, which reveals nothing. The same round again changes nothing.
         """
         if round_id not in self.budget_costs():
             self._connection.execute(sa.insert(_budget_costs).values(round_id=round_id, epsilon=epsilon, delta=delta))
@@ -169,22 +169,22 @@ class Ledger:
         return {row.round_id: (row.epsilon, row.delta) for row in rows}
 
     def disclosed_rounds(self) -> set[RoundId]:
-        """Returns the rounds whose certificates tell something about budgets, granted or refused."""
+        """Returns the rounds whose certificates reveal information on budgets, granted or refused."""
         refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
         granted = self._connection.execute(sa.select(_entries.c.round_id)).scalars()
         return {*refused, *granted}
 
     def may_disclose(self, round_id: RoundId, limit: Limit) -> bool:
-        """Returns whether one more certificate may show how many clients used each budget."""
+        """Returns whether one more certificate may show the number of clients of each budget."""
         shown = self.disclosed_rounds()
         return not limit.max_rounds or round_id in shown or len(shown) < limit.max_rounds
 
     def record_rounds(self) -> set[RoundId]:
-        """Returns the rounds whose cost is about one record of a client, and not about a user."""
+        """Returns the rounds whose cost protects one record of a client, and not a user."""
         return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
 
     def unknown_rounds(self) -> set[RoundId]:
-        """Returns the rounds in which a client may have had any budget: of some the budget did not arrive."""
+        """Returns the rounds in which a client may have had any budget, because some budgets did not arrive."""
         return set(self._connection.execute(sa.select(_unknown_rounds.c.round_id)).scalars())
 
     def rounds_of_series(self, series: str) -> set[RoundId]:
@@ -192,22 +192,22 @@ class Ledger:
         return set(self._connection.execute(sa.select(_series.c.round_id).where(_series.c.series == series)).scalars())
 
     def entered(self) -> list[tuple[RoundId, Digest, list[Entry]]]:
-        """Every round as it was entered: its id, its batch and its costs, in the order in which these became known."""
+        """Returns every entered round: its id, its batch and its costs, in the order of entry."""
         rounds: dict[tuple[RoundId, Digest], list[Entry]] = {}
         for row in self._rows():
             rounds.setdefault((row.round_id, row.batch_digest), []).append(_entry(row))
         return [(round_id, digest, entries) for (round_id, digest), entries in rounds.items()]
 
     def spent(self, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:
-        """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
+        """Returns the spending at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
 
-        By default that is the least epsilon of a privacy filter that admits all of the rounds. Had it been the limit
-        from the beginning, it would hold however rounds were chosen by earlier results; read afterwards it says how
-        much of a limit remains, and the limit is the guarantee. fixed_terms: the caller knows that their terms, and who
-        took part with which budget, were fixed before the first result; then privacy losses compose, to less.
+        By default it is the least epsilon of a privacy filter that admits all of the rounds. As a limit from the
+        beginning it would hold however rounds were chosen by earlier results; read afterwards it shows the rest of a
+        limit, and the limit is the guarantee. fixed_terms: the caller knows that their terms, and who took part with
+        which budget, were fixed before the first result; then privacy losses compose, to less.
 
-        A tier's name says in how many of its rounds one record is protected, and not a user. In rounds where a budget
-        did not arrive, clients are taken to be in the worst tier if their own is not among the round's.
+        A tier's name states in how many of its rounds one record is protected, and not a user. In rounds with lost
+        budgets, clients count in the worst tier if their own is not among the round's.
         """
         rounds, of_records, unknown = self._rounds(), self.record_rounds(), self.unknown_rounds()
         tiers = sorted({(e.local_epsilon, e.local_delta) for entries in rounds.values() for e in entries})
@@ -233,7 +233,7 @@ class Ledger:
         return (*of_tiers, spent(ANY_TIER, rounds))
 
     def spent_in(self, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False) -> Guarantee | None:
-        """What a client has lost that was in these rounds and in no others, in each in its worst tier; None: no bound.
+        """Returns the loss of a client in these rounds only, in the worst tier of each; None: no bound.
 
         fixed_terms: see `spent`.
 
@@ -246,7 +246,7 @@ class Ledger:
         return total_of_rounds([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
 
     def refusal(self, round_id: RoundId, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
-        """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
+        """Returns the reason why this round may not be granted, or None. An entered round is not counted twice."""
         others = self._rounds(_entries.c.round_id != round_id)
         return refusal_of([costs for name, costs in others.items() if limit.counts(name)], entries, limit)
 
@@ -272,6 +272,6 @@ def _entry(row: sa.Row[Any]) -> Entry:
 def _read(
     local_epsilon: float, local_delta: float, count: int, pair: tuple[float, float], profile: str, series: str
 ) -> Entry:
-    """Many rounds may be alike: a hundred thousand of them are read in seconds."""
+    """Reads an entry; cached, because many rounds may be alike: a hundred thousand are read in seconds."""
     points = tuple((float(e), float(d)) for e, d in json.loads(profile))
     return Entry(local_epsilon, local_delta, count, *pair, points, series)

@@ -1,6 +1,6 @@
-"""The certificate of a round that is refused, which shows nothing that depends on budgets.
+"""The certificate of a refused round, which shows nothing that depends on budgets.
 
-Hop 1 chooses whose budgets arrive, and could otherwise read one person's budget from a round that it ruins
+Hop 1 chooses whose budgets arrive, and could otherwise read one person's budget from a round that it spoils
 (docs/threat-model.md).
 """
 
@@ -19,11 +19,11 @@ from croupier.protocol.v1 import messages_pb2 as pb
 
 
 def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limit] = ()) -> None:
-    """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.
+    """Refuses a round for its budgets. The refusal is the only information on them in the certificate: one bit.
 
-    It names all limits of the round, because which of them was not met, and by how much, would tell more.
+    It names all limits of the round, because the limit that was not met, and the excess, would reveal more.
 
-    limits_now: those of the deployment that are not in the round's manifest.
+    limits_now: the deployment's limits that are not in the round's manifest.
     """
     now = [state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=limit.epsilon, delta=limit.delta) for limit in limits_now]
     reasons = [state(RefusalReason.LIMITS_NOT_MET), *_limits(terms), *now]
@@ -55,9 +55,9 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
 
 
 def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason]]) -> None:
-    """Refuses a round; nothing that depends on the budgets stays in its certificate.
+    """Refuses a round, and removes everything that depends on the budgets from its certificate.
 
-    What stays is how many messages have a ticket, and what follows from that and the manifest.
+    The number of messages with a ticket stays, and everything that follows from it and the manifest.
     """
     message.CopyFrom(
         pb.Certificate(

@@ -1,6 +1,6 @@
-"""The certificate of a round from its batch: who is counted, why it may be refused, and how a sequential round ends.
+"""The certificate of a round from its batch: the counted clients, the refusals, and the end of a sequential round.
 
-The guarantee itself is written in `round_guarantee`, a refusal in `refused_certificate`.
+The guarantee is written in `round_guarantee`, a refusal in `refused_certificate`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from croupier.protocol.statements import SCHEMA, Statement, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _MAX_REJECTED = 100_000
-"""Hashes of reports without a ticket that fit into the message with the grant."""
+"""The most hashes of reports without a ticket that fit into the message with the grant."""
 
 
 def certify_round(
@@ -33,22 +33,22 @@ def certify_round(
     num_tickets: int,
     fake_tickets: Sequence[int] = (),
 ) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the certificate of a released batch, and what it costs each tier.
+    """Returns the certificate of a released batch, and its cost for each tier.
 
-    Of the reports that have a ticket all but as many as hops were given tickets for their fakes are from clients; a hop
-    that crashed was given more of them than it used.
-    Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
+    All reports with a ticket are from clients, apart from the number of tickets for the hops' fakes; a hop that crashed
+    has more of these than it used. Why these counts cover all messages that hops drop, replace, add or repeat:
+    docs/accounting.md, 7.
     """
     manifest, num_reports = terms.manifest, max(0, reports.number - num_fakes(chain))
     last = chain[pb.LANE_REPORT][-1]
     num_budgets = budgets.on_grid + budgets.off_grid
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
-    released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
+    released = max(0, reports.number - sum(fake_tickets))  # certainly from clients
     check_stated_fakes(chain[pb.LANE_REPORT], fake_tickets)
     if max(released, num_budgets, num_reports) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
-    if terms.question.sequential is not None:  # only as many need to answer
+    if terms.question.sequential is not None:  # only this many need to answer
         released = min(num_reports, manifest.min_batch_size)
     message = pb.Certificate(
         schema=SCHEMA,
@@ -77,7 +77,7 @@ def certify_round(
     if len(reports.rejected) > _MAX_REJECTED:
         rejected = len(reports.rejected)
         refusals.append(state(RefusalReason.TOO_MANY_WITHOUT_TICKET, reports=rejected, most=_MAX_REJECTED))
-    if not budgets.on_grid:  # no honest client's is among them: those are on the grid
+    if not budgets.on_grid:  # all honest clients' budgets are on the grid
         refusals.append(state(RefusalReason.NO_BUDGET_ON_GRID))
     if refusals:  # before anything is computed from the budgets
         withhold(message, refusals)
@@ -93,8 +93,8 @@ def certify_round(
 def check_stated_fakes(chain: Sequence[pb.Commitment], fake_tickets: Sequence[int]) -> None:
     """Checks that no hop states more fake reports than the accountant gave it tickets for.
 
-    Behind hop 1 the next hop's numbers would not add up; but hop 1 states itself how many reports it has received, and
-    the analyzer would subtract fakes that are not there.
+    Behind hop 1 the next hop's numbers would not add up. But hop 1 itself states its number of received reports, and
+    the analyzer would subtract fakes that do not exist.
 
     Raises:
         Refusal: BAD_BATCH.
@@ -105,20 +105,20 @@ def check_stated_fakes(chain: Sequence[pb.Commitment], fake_tickets: Sequence[in
 
 
 def reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
-    """Returns what a sequential round costs if it is cut short: every budget without amplification.
+    """Returns the cost of a sequential round that is cut short: every budget without amplification.
 
-    Clients may vanish and the operator may end or withdraw the round after any answer, so this is what the ledger has
-    to bear when the round is granted. It is amended, downwards, when the round has ended.
+    Clients may vanish and the operator may end or withdraw the round after any answer, so the ledger has to bear this
+    cost when the round is granted. The entry is amended, downwards, at the end of the round.
     """
     return after_sequential(terms, first, 0)[1]
 
 
 def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the last certificate of a sequential round, for the clients that answered, and what it costs each tier.
+    """Returns the last certificate of a sequential round, for the clients that answered, and its cost for each tier.
 
-    It is made from the certificate that the round was granted with, which has shown the tiers. So this one shows them
-    and what they come to even where it refuses: the answers have been learnt. Hop 1 has said how many clients answered;
-    the analyzer publishes nothing unless it has learnt from as many.
+    It is made from the round's first certificate, which has shown the tiers. So this one shows them with their bounds
+    even if it refuses: the answers have been learnt. Hop 1 has stated the number of clients that answered; the analyzer
+    publishes nothing unless it has learnt from the same number.
     """
     message = pb.Certificate(
         round_id=first.round_id,

@@ -1,4 +1,4 @@
-"""What a round costs every budget as the ledger keeps it, and the limits of the ledger in its manifest."""
+"""The cost of a round for every budget in the ledger's form, and the limits of the ledger in its manifest."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from croupier.protocol.manifest import RoundTerms
 
 
 def limit_of(terms: RoundTerms) -> Limit | None:
-    """Returns what the ledger may come to with this round, if its manifest limits that."""
+    """Returns the limit on the ledger's total with this round, if its manifest has one."""
     return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
 
 
 def study_limit_of(terms: RoundTerms) -> Limit | None:
-    """Returns what the rounds of a study may come to with this round; None for a round that is not of a study."""
+    """Returns the limit on the rounds of a study with this round; None for a round outside a study."""
     if terms.survey is None or terms.survey.wave is None:
         return None
     study = terms.survey.wave.study
@@ -25,7 +25,7 @@ def study_limit_of(terms: RoundTerms) -> Limit | None:
 
 
 def keeps_profiles(terms: RoundTerms) -> bool:
-    """Whether what the round costs is composed with other rounds, so that the ledger needs its curves."""
+    """Says whether the round's cost is composed with other rounds, so that the ledger needs its curves."""
     return limit_of(terms) is not None or study_limit_of(terms) is not None
 
 
@@ -41,10 +41,10 @@ def entries_of(
     *,
     with_profiles: bool,
 ) -> list[Entry]:
-    """Returns what the round costs every budget, as the ledger keeps it.
+    """Returns the cost of the round for every budget, in the ledger's form.
 
-    The profiles are those that the certificate was read from. Nothing is computed from its tiers: very
-    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's budget says.
+    The profiles are those behind the certificate. Nothing is computed from its tiers: very many budgets are certified
+    in groups, and noise for a smaller budget hides less than that for the group's budget.
     """
     profiles: dict[float, Profile] = {}
     entries = []

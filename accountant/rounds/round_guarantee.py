@@ -1,6 +1,6 @@
-"""The guarantee of a round's budgets in its certificate, and what the round costs each tier.
+"""The guarantee of a round's budgets in its certificate, and the round's cost for each tier.
 
-The bounds are `accountant.certify`'s. Here the manifest's policy is applied, and losses on the way are allowed for
+The bounds are those of `accountant.certify`. This file applies the manifest's policy, and allows for lost messages
 (docs/accounting.md, 7).
 """
 
@@ -32,7 +32,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 Certify = Callable[..., Certificate]
 """`certify` with the terms of a round."""
 SEARCHES_DIFFER = 1 + 1e-6
-"""A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
+"""The factor of a forecast on the blanket bound, because two bounds at one delta have differed by 2e-9."""
 SHARPER_SECONDS = 10.0
 """A time limit, because a round waits for its certificate; tiers that are not finished then keep the blanket bound."""
 
@@ -49,9 +49,9 @@ def certify_into(
 
     as_forecast: by the blanket bound alone, without an attack; see `forecast`.
 
-    budgets: exact, without those that nobody uses; or, with budget privacy, as they are counted.
+    budgets: exact, without those that nobody uses; or, with budget privacy, the noised counts.
 
-    The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
+    The reasons depend on the budgets: see `refuse`. Returns the round's cost for each tier, in the ledger's form.
     """
     manifest = terms.manifest
     conditions = conditions_of_round(terms, message.dishonest, "blanket" if as_forecast else "all")
@@ -73,7 +73,7 @@ def certify_into(
         assumptions = tuple(dict.fromkeys([*assumptions, *more]))  # with hop noise each may rest on another bound
     hop = _one_honest_hop_into(message, terms, assumptions, certified)
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
-    # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
+    # The largest of the offered budgets, not of those that arrived, which a shuffler can forge.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
     del message.assumptions[:]
     message.assumptions.extend(messages_of(_assumptions(terms, message, assumptions)))
@@ -85,7 +85,7 @@ def certify_into(
         _raise_slightly(message, terms.budget_grid[-1])
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
-    if message.unknown_budgets:  # of which each may be any
+    if message.unknown_budgets:  # each may be any budget
         used = {tier.local_epsilon for tier in message.tiers}
         reached += [
             (budget, min(budget, message.unknown_budget_epsilon), limit)
@@ -111,11 +111,11 @@ def _one_honest_hop_into(
     assumptions: Sequence[Statement[Assumption]],
     certified: Certify,
 ) -> Guarantee | None:
-    """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
+    """Writes the guarantee of one honest hop for any client of the round, with any budget of the grid.
 
-    Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
-    too, because a dishonest accountant can leave out a budget that was used. Where reports are kept for several waves
-    and no hop adds noise, that is the largest local budget.
+    Returns it if the certificate uses nothing else: then the certificate's own epsilon has to hold for these clients,
+    too, because a dishonest accountant can omit a budget. If reports are kept for several waves and no hop adds noise,
+    that is the largest local budget.
     """
     if terms.fakes is None:
         if terms.permanent is not None:
@@ -131,13 +131,13 @@ def _one_honest_hop_into(
 
 
 def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
-    """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
+    """Says whether a certificate uses a bound of the shuffle, which holds only in a genuine crowd."""
     codes = {assumption.code for assumption in assumptions}
     return Assumption.UNIFORM_ORDER in codes or not codes & {Assumption.ONE_HONEST_HOP, Assumption.SAME_REPORT}
 
 
 def _raise_slightly(message: pb.Certificate, largest: float) -> None:
-    """Raises a forecast above what the searches for an epsilon may differ by; a local budget needs no search."""
+    """Raises a forecast by the largest difference between searches for an epsilon; a local budget needs no search."""
     for tier in message.tiers:
         tier.epsilon = min(tier.local_epsilon, tier.epsilon * SEARCHES_DIFFER)
     reached = [tier.epsilon for tier in message.tiers]
@@ -159,13 +159,13 @@ def _unknown_budgets_into(
     entries: Sequence[Entry],
     certified: Certify,
 ) -> tuple[list[Entry], tuple[Statement[Assumption], ...]]:
-    """Writes the guarantee for clients whose budget is not known into a certificate.
+    """Writes the guarantee for clients with unknown budgets into a certificate.
 
-    Returns what the round costs everybody, and what that guarantee rests on.
+    Returns the round's cost for everybody, and the assumptions of that guarantee.
 
-    One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
-    budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 7); with
-    other randomizers each is at worst certified its local budget, if no known client uses it.
+    Such a client may have any budget of the grid, and has all known budgets around it. If a report with a smaller
+    budget is one with a larger budget or else random, the largest budget is the worst (docs/accounting.md, 7); with
+    other randomizers a client's guarantee is at worst its local budget, if no known client uses it.
     """
     grid, used = terms.budget_grid, set(known.local_epsilon.tolist())
     at_worst = alone = 0.0
@@ -196,9 +196,9 @@ def _unknown_budgets_into(
 
 
 def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
-    """Returns the larger of a profile and that of any report with this local budget, by itself, at the same epsilons.
+    """Returns the larger of a profile and that of any report with this local budget alone, at the same epsilons.
 
-    That of a client with either is convex in e^epsilon, so that it is below the chords between these points, too.
+    The profile of a client with either is convex in e^epsilon, so it is below the chords between these points, too.
     """
     return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
 
@@ -206,7 +206,7 @@ def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
 def _assumptions(
     terms: RoundTerms, message: pb.Certificate, of_batch: Sequence[Statement[Assumption]]
 ) -> list[Statement[Assumption]]:
-    """Returns the assumptions of a batch's certificate, and those that a round adds."""
+    """Returns the assumptions of a batch's certificate, with those of the round."""
     assumptions = list(of_batch)
     order, uniform = terms.question.sequential, state(Assumption.UNIFORM_ORDER)
     if order is not None and uniform in assumptions:
@@ -238,7 +238,7 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
     stated, victims = certificate.to_message(), certificate.counted_by.victims
     stated.num_users = message.num_users or stated.num_users  # of whom some are not counted
     del stated.tiers[:]
-    # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
+    # Estimates need every budget with its count; a certificate of very many budgets groups them.
     for tier in budgets.tiers:
         group = certificate.tier_of(tier.local_epsilon)
         stated.tiers.add(
