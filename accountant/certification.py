@@ -1,8 +1,8 @@
 """`certify`: from a multiset of local budgets to a certificate for the shuffled release.
 
 It certifies every group of victims, takes the worst, and puts the assumptions, an attack and published figures beside
-the number. `release` checks the arguments, `victims` forms the groups, `answers` certifies one group, `assumptions`
-states the certificate's assumptions, and `evidence` finds the attack and the published figures.
+the number. `release` checks the arguments, `victims` forms the groups, `group_guarantees` certifies one group,
+`assumptions` states the certificate's assumptions, and `evidence` finds the attack and the published figures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Unpack
 
 import numpy as np
 
-from croupier.accountant.answers import LOCAL, Answer, BoundPolicy, answer_of, composed_curve, times
 from croupier.accountant.assumptions import (
     EVERYONE_ELSE_DISHONEST,
     assumptions_of_one_hop,
@@ -26,6 +25,14 @@ from croupier.accountant.bounds.profile import Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.evidence import attack_on_one_hop, attack_on_shuffle, published_bounds
+from croupier.accountant.group_guarantees import (
+    LOCAL,
+    BoundPolicy,
+    GroupGuarantee,
+    composed_curve,
+    group_guarantee,
+    times,
+)
 from croupier.accountant.guarantees import Grade, Guarantee, LowerBound, TierCertificate
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
@@ -81,19 +88,19 @@ def certify(
     release = Release.of(budgets, randomizer, delta, epsilon, rounds, SettledConditions.of(conditions))
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
         raise outside("seconds", seconds, "a finite number >= 0, or None")
-    answers = _answers(release, math.inf if seconds is None else time.monotonic() + seconds, progress)
-    worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
-    reached = max(answer.tier.delta for answer in answers)
+    guarantees = _group_guarantees(release, math.inf if seconds is None else time.monotonic() + seconds, progress)
+    worst = max(guarantees, key=lambda guarantee: (guarantee.tier.epsilon, guarantee.tier.delta))
+    reached = max(guarantee.tier.delta for guarantee in guarantees)
     # The attack uses the certified delta, which may be a local one and larger than the target.
     at = None if delta is None else reached
-    fakes, rests_on_one_hop = release.fakes, {answer.rests_on_one_hop for answer in answers}
+    fakes, rests_on_one_hop = release.fakes, {guarantee.rests_on_one_hop for guarantee in guarantees}
     of_shuffle = assumptions_of_shuffle(release) if False in rests_on_one_hop else ()
     of_one_hop = assumptions_of_one_hop(release, fakes) if fakes else ()
     lower = _attack(release, at, rests_on_one_hop) if attack else None
     remarks: tuple[Statement[Step], ...] = ()
     if attack and seconds is None:
         remarks = _remarks(release, worst.tier.epsilon)
-    tiers = _as_counted(release, [answer.tier for answer in answers])
+    tiers = _as_counted(release, [guarantee.tier for guarantee in guarantees])
     certificate = Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -102,7 +109,7 @@ def certify(
         assumptions=tuple(dict.fromkeys((*of_shuffle, *(of_one_hop if True in rests_on_one_hop else ())))),
         num_users=sum(tier.count for tier in tiers),
         dishonest=release.conditions.dishonest,
-        numerical_slack=max(answer.slack for answer in answers),
+        numerical_slack=max(guarantee.slack for guarantee in guarantees),
         tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
         everyone_else_colludes=_local(release),
         one_honest_hop=_one_honest_hop(answers, of_one_hop) if fakes else None,
@@ -132,25 +139,27 @@ def tier_profiles(
     ]
 
 
-def _answers(release: Release, deadline: float, progress: Callable[[int, int], None] | None) -> list[Answer]:
+def _group_guarantees(
+    release: Release, deadline: float, progress: Callable[[int, int], None] | None
+) -> list[GroupGuarantee]:
     """Returns the guarantee of every group of victims, in increasing order of their local budgets."""
     randomizer, conditions, delta, rounds = release.randomizer, release.conditions, release.delta, release.rounds
     blanket_only = conditions.adaptive_order or conditions.bounds == "blanket"
     policy = BoundPolicy(blanket_only, deadline, fakes=release.fakes, waves=release.waves)
     groups = groups_of_victims(release.budgets, randomizer, release.colluding, conditions.linkage)
-    answers: list[Answer] = []
+    guarantees: list[GroupGuarantee] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
-        enough = max((answer.alone for answer in answers), default=0.0)
-        answer = answer_of(group, randomizer, delta, release.epsilon, rounds, policy, enough)
+        enough = max((guarantee.one_round for guarantee in guarantees), default=0.0)
+        guarantee = group_guarantee(group, randomizer, delta, release.epsilon, rounds, policy, enough)
         if delta is None and rounds > 1:  # again, with bounds for about the total delta of all rounds
-            about = answer.tier.delta / rounds
-            again = answer_of(group, randomizer, delta, release.epsilon, rounds, policy, enough, about)
-            answer = min(answer, again, key=lambda candidate: candidate.tier.delta)
-        answers.append(answer)
+            about = guarantee.tier.delta / rounds
+            again = group_guarantee(group, randomizer, delta, release.epsilon, rounds, policy, enough, about)
+            guarantee = min(guarantee, again, key=lambda candidate: candidate.tier.delta)
+        guarantees.append(guarantee)
         if progress is not None:
-            progress(len(answers), len(groups))
-    answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
-    return answers
+            progress(len(guarantees), len(groups))
+    guarantees.sort(key=lambda guarantee: (guarantee.tier.local_epsilon, guarantee.tier.local_delta))
+    return guarantees
 
 
 def _local(release: Release) -> Guarantee:
@@ -172,11 +181,11 @@ def _of_unit(method: Proof, randomizer: Randomizer) -> Proof:
     return method if randomizer.unit == "user" else (*method, state(Method.ONE_RECORD))
 
 
-def _one_honest_hop(answers: Sequence[Answer], assumptions: tuple[Statement[Assumption], ...]) -> Guarantee:
+def _one_honest_hop(guarantees: Sequence[GroupGuarantee], assumptions: tuple[Statement[Assumption], ...]) -> Guarantee:
     """Returns the guarantee of one honest hop's fakes for the users of all tiers."""
-    known = [answer.one_honest_hop for answer in answers if answer.one_honest_hop is not None]
-    worst = max(known, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
-    largest = max(answer.tier.delta for answer in known)
+    known = [guarantee.one_honest_hop for guarantee in guarantees if guarantee.one_honest_hop is not None]
+    worst = max(known, key=lambda guarantee: (guarantee.tier.epsilon, guarantee.tier.delta))
+    largest = max(guarantee.tier.delta for guarantee in known)
     return Guarantee(worst.tier.epsilon, largest, Grade.CERTIFIED, worst.method, assumptions)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
 from croupier.accountant.basic_composition import WorstCases, all_together, weakest
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from croupier.accountant.group_guarantees import MAX_COMPOSED_ROUNDS
 from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.accountant.mechanisms.table import TABLE_ROUNDING
 from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals

@@ -17,11 +17,11 @@ from typing import Unpack
 
 import numpy as np
 
-from croupier.accountant.answers import BoundPolicy, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.category_choice import best_of_categories, categories_in, first_of_categories
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.group_guarantees import BoundPolicy, group_guarantee
 from croupier.accountant.guarantees import TierCertificate
 from croupier.accountant.hop_fakes import Fakes
 from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open, with_best
@@ -175,24 +175,25 @@ def plan(
     check_count(rounds, "rounds", 1)
     settled.check(randomizer)
     tell = progress or (lambda tried, about: None)
-    asked = Asked(randomizer, delta, rounds, conditions, tell)
+    search = PlanSearch(randomizer, delta, rounds, conditions, tell)
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         given = shape if num_users is None else resized(shape, num_users)
-        answer = _answer(Goal.ACCURACY, given, asked, asked.certificate(given), None)
-        return _with_costs_of_a_mean(answer, asked)
+        answer = _answer(Goal.ACCURACY, given, search, search.certificate(given), None)
+        return _with_costs_of_a_mean(answer, search)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
         return _with_costs_of_a_mean(
-            _largest_certified(Goal.NUM_USERS, asked, _Users(shape, settled.dishonest), epsilon), asked
+            _largest_certified(Goal.NUM_USERS, search, _Users(shape, settled.dishonest), epsilon), search
         )
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
     return _with_costs_of_a_mean(
-        _largest_certified(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds, asked.most_local), epsilon), asked
+        _largest_certified(Goal.LOCAL_BUDGETS, search, _Factors(even, epsilon, rounds, search.most_local), epsilon),
+        search,
     )
 
 
@@ -202,7 +203,7 @@ def _variance_of_one(plan: Plan) -> float:
 
 
 @dataclass
-class Asked:
+class PlanSearch:
     """The requirements on every candidate, and the number of candidates tried."""
 
     randomizer: Randomizer
@@ -296,7 +297,7 @@ class Asked:
         group = groups[min(tier, len(groups) - 1)]
         self._count()
         about = self.delta if delta is None else None
-        return answer_of(group, self.randomizer, delta, epsilon, rounds, policy, 0.0, about).tier
+        return group_guarantee(group, self.randomizer, delta, epsilon, rounds, policy, 0.0, about).tier
 
     def _count(self) -> None:
         self.tried += 1
@@ -315,18 +316,18 @@ def _worst_tier(certificate: Certificate, delta: float) -> int:
     return max(range(len(tiers)), key=lambda place: (tiers[place].delta > delta, tiers[place].epsilon))
 
 
-def _largest_certified(goal: Goal, asked: Asked, among: _Factors | _Users, epsilon: float) -> Plan:
+def _largest_certified(goal: Goal, search: PlanSearch, among: _Factors | _Users, epsilon: float) -> Plan:
     """Returns the largest candidate whose certificate meets the target.
 
     The search uses a quick bound first, then the certified epsilon of the tier that decides, and finally `certify`. If
     another tier decides its result, the search is repeated with all tiers that have decided.
     """
-    shape, randomizer = among.shape, asked.randomizer
+    shape, randomizer = among.shape, search.randomizer
     few = randomizer.clones_are_fair_bits or shape.num_tiers <= MOST_TIERS
     deciding: set[int] = set()
 
     def roughly(point: float) -> float:
-        reached, tier = asked.roughly(among.budgets(point), next(iter(deciding), None))
+        reached, tier = search.roughly(among.budgets(point), next(iter(deciding), None))
         deciding.add(tier)
         return reached
 
@@ -336,39 +337,39 @@ def _largest_certified(goal: Goal, asked: Asked, among: _Factors | _Users, epsil
     def reached(point: float) -> float:
         for tier in deciding:
             if (point, tier) not in known:
-                known[point, tier] = asked.reached(among.budgets(point), tier, few, epsilon)
+                known[point, tier] = search.reached(among.budgets(point), tier, few, epsilon)
         return max(known[point, tier] for tier in deciding)
 
     while True:
         start = largest_point(reached, epsilon, among, start, TOLERANCE)
         if start.value > epsilon:
-            if asked.exactly:
+            if search.exactly:
                 raise ValueError(among.refusal(epsilon, start.value))
-            asked.exactly = True  # a refusal needs exact results
+            search.exactly = True  # a refusal needs exact results
             known.clear()
             continue
         budgets = among.budgets(start.point)
-        certificate = asked.certificate(budgets)
-        if certificate.epsilon <= epsilon and certificate.delta <= asked.delta:
-            return _answer(goal, budgets, asked, certificate, epsilon)
-        worst = _worst_tier(certificate, asked.delta)
+        certificate = search.certificate(budgets)
+        if certificate.epsilon <= epsilon and certificate.delta <= search.delta:
+            return _answer(goal, budgets, search, certificate, epsilon)
+        worst = _worst_tier(certificate, search.delta)
         if worst in deciding:
-            asked.exactly = True
+            search.exactly = True
             known.clear()
         deciding.add(worst)
-        known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
+        known[start.point, worst] = certificate.epsilon if certificate.delta <= search.delta else math.inf
 
 
-def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate, target: float | None) -> Plan:
+def _answer(goal: Goal, budgets: Budgets, search: PlanSearch, certificate: Certificate, target: float | None) -> Plan:
     try:
         error = standard_error(budgets, asked.randomizer, asked.fakes.variance)
     except ValueError:
         error = None
-    levels = asked.randomizer.k if isinstance(asked.randomizer, LevelsMean) else None
-    return Plan(goal, budgets, certificate, error, target, most_local=asked.most_local, levels=levels)
+    levels = search.randomizer.k if isinstance(search.randomizer, LevelsMean) else None
+    return Plan(goal, budgets, certificate, error, target, most_local=search.most_local, levels=levels)
 
 
-def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
+def _with_costs_of_a_mean(plan: Plan, search: PlanSearch) -> Plan:
     """Returns the plan with the costs of laplace and onebit, if it uses one of them, except in sequential order."""
     other = other_for_a_mean(asked.randomizer)
     if other is None or asked.settled.adaptive_order or asked.fakes:
@@ -376,12 +377,12 @@ def _with_costs_of_a_mean(plan: Plan, asked: Asked) -> Plan:
     alike = certify(
         plan.budgets,
         other,
-        delta=asked.delta,
-        rounds=asked.rounds,
+        delta=search.delta,
+        rounds=search.rounds,
         attack=False,
-        **asked.conditions,
+        **search.conditions,
     )
-    costs = ((asked.randomizer, plan.certificate.epsilon), (other, alike.epsilon))
+    costs = ((search.randomizer, plan.certificate.epsilon), (other, alike.epsilon))
     return replace(
         plan,
         for_a_mean=tuple(

@@ -1,7 +1,7 @@
 """The curve of a round for composition and records: chords of slow curves, and the smallest of several curves.
 
-Every curve is an upper bound on the same divergence of the same victim, so their minimum is one too. `answers` chooses
-the curve that gives the number of a certificate.
+Every curve is an upper bound on the same divergence of the same victim, so their minimum is one too. `group_guarantees`
+chooses the curve that gives the number of a certificate.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import croupier
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
-from croupier.accountant.answers import LOCAL
 from croupier.accountant.composed_certificates import of_disjoint_groups
+from croupier.accountant.group_guarantees import LOCAL
 from croupier.accountant.numerics.decimals import as_decimal, difference
 from croupier.protocol.codes import Note
 from croupier.protocol.rounding import round_down, round_up

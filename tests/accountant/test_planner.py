@@ -12,8 +12,8 @@ from typer.main import get_command
 
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
 from croupier.accountant import planner
-from croupier.accountant.answers import answer_of
 from croupier.accountant.certificate import Certificate
+from croupier.accountant.group_guarantees import group_guarantee
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.onebit import OneBitMean
@@ -109,10 +109,10 @@ class Asked:
             # Slow bounds of one round are evaluated once at every candidate, not inverted.
             assert bounds.blanket_only or (delta is None) == (rounds == 1 and randomizer != "rr")
             assert epsilon is None or delta is None
-            return answer_of(*args)
+            return group_guarantee(*args)
 
         monkeypatch.setattr(planner, "certify", counted)
-        monkeypatch.setattr(planner, "answer_of", answered)
+        monkeypatch.setattr(planner, "group_guarantee", answered)
 
 
 @pytest.mark.slow

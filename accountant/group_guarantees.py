@@ -39,15 +39,15 @@ MAX_COMPOSED_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Answer:
+class GroupGuarantee:
     """The group's guarantee over all rounds, with the curve behind it."""
 
     tier: TierCertificate
-    alone: float
+    one_round: float
     """The epsilon or delta in one round, whichever is not given."""
     slack: float
     method: Proof
-    one_honest_hop: Answer | None = None
+    one_honest_hop: GroupGuarantee | None = None
     """The guarantee of one honest hop by its fakes; None without hop noise."""
 
     @property
@@ -57,7 +57,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class _Attained:
+class _RoundGuarantee:
     """(epsilon, delta) of one round for one victim, and the proof."""
 
     epsilon: float
@@ -83,7 +83,7 @@ class BoundPolicy:
     """The number of waves in which clients send the same report, certified together; 0: fresh reports each round."""
 
 
-def answer_of(
+def group_guarantee(
     group: Group,
     randomizer: Randomizer,
     delta: float | None,
@@ -92,7 +92,7 @@ def answer_of(
     policy: BoundPolicy,
     good_enough_epsilon: float,
     about: float | None = None,
-) -> Answer:
+) -> GroupGuarantee:
     """Returns a group's guarantee: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
 
     It is the least of the local budget, the bounds of the shuffle and, with hop noise, the guarantee of one honest hop;
@@ -123,7 +123,7 @@ def _report_kept(
     delta: float | None,
     epsilon: float | None,
     policy: BoundPolicy,
-) -> Answer:
+) -> GroupGuarantee:
     """Returns the guarantee of a group whose reports are drawn once for several waves: its local budget.
 
     A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
@@ -142,7 +142,7 @@ def _one_honest_hop(
     rounds: int,
     fakes: HopFakes,
     waves: int = 0,
-) -> Answer:
+) -> GroupGuarantee:
     """Returns a group's guarantee if one hop is honest and nobody else is: docs/hop-noise.md."""
     started = time.perf_counter()
     per_round = None if delta is None else _share(delta, rounds)
@@ -170,8 +170,8 @@ def _shuffled(
     policy: BoundPolicy,
     good_enough_epsilon: float,
     about: float | None,
-) -> Answer:
-    """Returns a group's guarantee by its local budget and the bounds of the shuffle; arguments as for `answer_of`.
+) -> GroupGuarantee:
+    """Returns the guarantee of a group's local budget and the bounds of the shuffle; see `group_guarantee`.
 
     victim: the group's, with the budget that its reports show.
     """
@@ -278,14 +278,14 @@ def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve 
 def _over_rounds(
     group: Group,
     victim: Victim,
-    attained: _Attained,
+    attained: _RoundGuarantee,
     composable: Curve | None,
     delta: float | None,
     epsilon: float | None,
     rounds: int,
-) -> Answer:
+) -> GroupGuarantee:
     """Returns the group's guarantee over all rounds: the sum over rounds, or the composed curve if that is less."""
-    alone = attained.delta if delta is None else attained.epsilon
+    one_round = attained.delta if delta is None else attained.epsilon
     attained = _basic(attained, rounds)
     attained = replace(attained, epsilon=max(attained.epsilon, epsilon or 0.0), delta=max(attained.delta, delta or 0.0))
     more = attained.delta if delta is None else attained.epsilon
@@ -302,23 +302,23 @@ def _over_rounds(
         privacy_profile=composable,
         steps=attained.steps,
     )
-    return Answer(tier, alone, attained.slack, attained.method)
+    return GroupGuarantee(tier, one_round, attained.slack, attained.method)
 
 
-def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Attained:
+def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _RoundGuarantee:
     """Returns the guarantee of the local budget in one round."""
     local = victim.local_delta if spends else 0.0
     if delta is not None:
         # Without amplification a victim has its local budget, whose delta may be larger than the target.
-        return _Attained(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
+        return _RoundGuarantee(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
     if epsilon < victim.local_epsilon:  # the hockey-stick divergence of the local budget
         local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
-    return _Attained(epsilon, min(1.0, local), 0.0, LOCAL, ())
+    return _RoundGuarantee(epsilon, min(1.0, local), 0.0, LOCAL, ())
 
 
 def _better(
-    curve: Curve, attained: _Attained, *, delta: float | None, epsilon: float, floor: float
-) -> _Attained | None:
+    curve: Curve, attained: _RoundGuarantee, *, delta: float | None, epsilon: float, floor: float
+) -> _RoundGuarantee | None:
     """Returns the curve's guarantee in one round if it is less than the best so far, else None.
 
     floor: a slow curve is not searched for an epsilon below this.
@@ -328,13 +328,13 @@ def _better(
         if bound.value >= attained.delta:
             return None
         steps = (*attained.steps, *curve.explain())
-        return _Attained(epsilon, bound.value, bound.slack, curve.method, steps)
+        return _RoundGuarantee(epsilon, bound.value, bound.slack, curve.method, steps)
     inverse = curve.smallest_epsilon(delta, attained.epsilon, floor=floor)
     if inverse.reached is None or inverse.epsilon >= attained.epsilon:
         return None
     value, slack = inverse.reached.value, inverse.reached.slack
     line = state(Step.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations)
-    return _Attained(inverse.epsilon, delta, slack, curve.method, (*attained.steps, *curve.explain(), line))
+    return _RoundGuarantee(inverse.epsilon, delta, slack, curve.method, (*attained.steps, *curve.explain(), line))
 
 
 def _target(delta: float) -> float:
@@ -342,14 +342,14 @@ def _target(delta: float) -> float:
     return min(max(delta, 1e-250), 0.5)
 
 
-def _found_step(bound: BoundKind, attained: _Attained, delta: float | None, started: float) -> Statement[Step]:
+def _found_step(bound: BoundKind, attained: _RoundGuarantee, delta: float | None, started: float) -> Statement[Step]:
     seconds = time.perf_counter() - started
     if delta is None:
         return state(Step.FOUND_DELTA, bound=bound.value, delta=attained.delta, seconds=seconds)
     return state(Step.FOUND_EPSILON, bound=bound.value, epsilon=attained.epsilon, seconds=seconds)
 
 
-def _basic(attained: _Attained, rounds: int) -> _Attained:
+def _basic(attained: _RoundGuarantee, rounds: int) -> _RoundGuarantee:
     """Applies basic composition: the epsilons and the deltas add up."""
     if rounds == 1:
         return attained
@@ -375,8 +375,13 @@ def times(value: float, rounds: int) -> float:
 
 
 def _composed(
-    curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Attained
-) -> _Attained:
+    curve: PrivacyProfile,
+    victim: Victim,
+    delta: float | None,
+    epsilon: float | None,
+    rounds: int,
+    basic: _RoundGuarantee,
+) -> _RoundGuarantee:
     """Returns the composition of privacy loss distributions, or `basic` if it is not possible."""
     from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
@@ -392,13 +397,13 @@ def _composed(
             target = max(LEAST_DELTA, bound.value / 2)
             together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
-        return _Attained(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
+        return _RoundGuarantee(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
     reached = inverse.reached.value
     line = state(Step.REACHED_OVER_ROUNDS, epsilon=inverse.epsilon, delta=reached, rounds=rounds)
-    return _Attained(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
+    return _RoundGuarantee(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
 def _pure_delta(local_epsilon: float, epsilon: float) -> float:
