@@ -192,7 +192,7 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class ComposedRelease:
     """A release in a composition: its guarantee, its curve if known, and its number of repetitions.
 
     Attributes:
@@ -208,7 +208,7 @@ class Release:
     count: int = 1
 
 
-def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee:
+def compose_releases(releases: Sequence[ComposedRelease], *, delta: float) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a client in all of these releases.
 
     It is the total of the smallest privacy filter that admits them, the default of `compose`. A release holds no

@@ -55,25 +55,25 @@ def best_levels(budgets: Budgets, conditions: SettledConditions = _DEFAULT) -> L
 
 
 def with_best(
-    answer: Callable[[Candidate], Answer],
-    budgets_of: Callable[[Answer], Budgets],
-    cost: Callable[[Answer], float],
+    plan_with: Callable[[Candidate], Result],
+    budgets_of: Callable[[Result], Budgets],
+    cost: Callable[[Result], float],
     best: Callable[[Budgets], Candidate],
     starts: Sequence[Candidate],
-) -> Answer:
-    """Returns the least costly of a few answers, each with the best randomizer for the budgets of another answer.
+) -> Result:
+    """Returns the least costly of a few plans, each with the best randomizer for the budgets of another plan.
 
     Args:
-        answer: plans with a randomizer.
-        budgets_of: returns the budgets of an answer.
+        plan_with: returns the plan with a randomizer.
+        budgets_of: returns the budgets of a plan.
         cost: returns the quantity to minimise.
         best: as `best_levels`.
         starts: the randomizers from which the searches begin.
     """
-    answers: dict[Candidate, Answer] = {}
+    results: dict[Candidate, Result] = {}
     for start in starts:
         randomizer, steps = start, 0
-        while randomizer not in answers and steps < _STEPS:
-            answers[randomizer] = answer(randomizer)
-            randomizer, steps = best(budgets_of(answers[randomizer])), steps + 1
-    return min(answers.values(), key=cost)
+        while randomizer not in results and steps < _STEPS:
+            results[randomizer] = plan_with(randomizer)
+            randomizer, steps = best(budgets_of(results[randomizer])), steps + 1
+    return min(results.values(), key=cost)

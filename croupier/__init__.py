@@ -32,7 +32,7 @@ _ELSEWHERE = {
     "ClientRound": "croupier.client.sync_client",
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
-    "Discovered": "croupier.deploy.local.discovering",
+    "DiscoveryResult": "croupier.deploy.local.discovering",
     "DiscoverySettings": "croupier.study.discovery",
     "Explanation": "croupier.show.explanation",
     "Inclusion": "croupier.client.round_result",

@@ -1,6 +1,6 @@
 from croupier.accountant import *
 from croupier.client.limits import Limits as Limits
-from croupier.deploy.local.discovering import Discovered as Discovered
+from croupier.deploy.local.discovering import DiscoveryResult as DiscoveryResult
 from croupier.deploy.local.discovering import discover as discover
 from croupier.deploy.local.simulation import SimulatedQuestion as SimulatedQuestion
 from croupier.deploy.local.simulation import Simulation as Simulation

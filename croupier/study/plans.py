@@ -21,7 +21,7 @@ from croupier.accountant.accuracy import Margins, margins
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
-from croupier.accountant.composed_certificates import Release, compose, compose_releases
+from croupier.accountant.composed_certificates import ComposedRelease, compose, compose_releases
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import sum_as_decimals
@@ -260,16 +260,18 @@ class _Planner:
             if not fakes or question.certificate.one_honest_hop is None:
                 return None
             if self._file.permanent:
-                releases.append(Release(question.certificate.one_honest_hop))
+                releases.append(ComposedRelease(question.certificate.one_honest_hop))
             else:
                 curve = fakes.curve(question.local_epsilon)
-                releases.append(Release(question.certificate.one_honest_hop, curve, question.local_epsilon, waves))
+                releases.append(
+                    ComposedRelease(question.certificate.one_honest_hop, curve, question.local_epsilon, waves)
+                )
         return _bound(partial(compose_releases, releases, delta=self._delta))
 
     def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs if no server is honest."""
         count = 1 if self._file.permanent else waves
-        releases = [Release(question.certificate.everyone_else_colludes, count=count) for question in questions]
+        releases = [ComposedRelease(question.certificate.everyone_else_colludes, count=count) for question in questions]
         return _bound(partial(compose_releases, releases, delta=self._delta))
 
     def tier(self, budget: float, waves: int) -> PlannedTier:

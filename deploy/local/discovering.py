@@ -78,8 +78,8 @@ class WaveTerms:
         )
 
 
-class Answer(NamedTuple):
-    """The result of a wave: the estimated shares, of how many reports, the certificate, and the fakes of the hops."""
+class WaveResult(NamedTuple):
+    """The result of a wave: the estimated shares, the number of reports, the certificate, and the fakes of the hops."""
 
     shares: Sequence[float]
     reports: int
@@ -87,7 +87,7 @@ class Answer(NamedTuple):
     fakes: Fakes | None
 
     @classmethod
-    def of(cls, publication: pb.Publication, certificate: pb.Certificate) -> Answer:
+    def of(cls, publication: pb.Publication, certificate: pb.Certificate) -> WaveResult:
         """Reads the result of a round; RuntimeError, with the reason, if the round was refused."""
         if not certificate.granted:
             raise RuntimeError(f"{publication.round_id} is refused: {joined(refusals_of(certificate))}")
@@ -99,20 +99,20 @@ class Answer(NamedTuple):
         )
 
 
-Ask = Callable[[int, RoundSettings, Iterable[tuple[str, str]]], Awaitable[Answer]]
+Ask = Callable[[int, RoundSettings, Iterable[tuple[str, str]]], Awaitable[WaveResult]]
 """Asks a wave, given by its number from 1 and the settings of its round, of people with their texts."""
 
 
 @dataclass(frozen=True)
-class Discovered:
-    """The texts that were found, and what that cost.
+class DiscoveryResult:
+    """The texts found, and their cost in privacy.
 
     Attributes:
         texts: with the estimated number of their holders, the most frequent first; "abc…" is any longer text.
         levels: the waves.
         found: a text in the alphabet that this many people hold, or more, was found with probability 1 - `missed`, if
             they answered; None: no number is enough.
-        guarantee: of one person over all waves, CERTIFIED where every wave is, with what it assumes; docs/discover.md.
+        guarantee: of one person over all waves, CERTIFIED if every wave is, with its assumptions; docs/discover.md.
     """
 
     texts: tuple[tuple[str, float], ...]
@@ -157,7 +157,7 @@ def discover(
     hop_noise: float | None = None,
     hops: int = 2,
     source: RandomSource | None = None,
-) -> Discovered:
+) -> DiscoveryResult:
     """Finds the frequent texts of people who are all simulated here: nobody is protected by it.
 
     Args:
@@ -174,7 +174,7 @@ def discover(
     """
     randomness = source or SystemRandom()
 
-    async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> Answer:
+    async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> WaveResult:
         mechanism = how.question.mechanism
         reports = [
             randomize(how.question, mechanism.parse_value(text), local_epsilon, randomness) for _, text in people
@@ -190,21 +190,21 @@ def discover(
         certificate = certify(
             Budgets.from_tiers(tiers), randomizer_of(mechanism), delta=how.delta, hop_noise=noise, hops=hops
         )
-        return Answer(shares, num_reports, certificate, fakes)
+        return WaveResult(shares, num_reports, certificate, fakes)
 
     terms = WaveTerms(local_epsilon=local_epsilon, delta=delta, hop_noise=hop_noise)
     waves = _waves(_people(texts), settings, terms, ask, randomness)
     try:
         waves.send(None)
     except StopIteration as done:
-        result: Discovered = done.value
+        result: DiscoveryResult = done.value
         return result
     raise RuntimeError("a simulated wave waits for no one")
 
 
 async def discover_deployed(
     play: Play, texts: Sequence[str], settings: DiscoverySettings, terms: WaveTerms
-) -> Discovered:
+) -> DiscoveryResult:
     """Finds the frequent texts of people who are played here and answer a deployment's rounds, one for each wave.
 
     Args:
@@ -219,11 +219,11 @@ async def discover_deployed(
         Refusal: a service refused a round, for example because the ledger's limit is reached.
     """
 
-    async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> Answer:
+    async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> WaveResult:
         parse = how.question.mechanism.parse_value
         users = {person: Participant(parse(text), terms.local_epsilon) for person, text in people}
         outcome = await play(how, users)
-        return Answer.of(outcome.publication, outcome.certificate)
+        return WaveResult.of(outcome.publication, outcome.certificate)
 
     return await _waves(_people(texts), settings, terms, ask, SystemRandom())
 
@@ -237,7 +237,7 @@ async def discover_among_participants(
     answer_for_s: float = 3600.0,
     note: Callable[[str], None] = lambda line: None,
     wait_until: WaitUntil | None = None,
-) -> Discovered:
+) -> DiscoveryResult:
     """Finds the frequent texts of a deployment's participants, who answer each wave with their own client.
 
     A client that is given its person's text finds the category itself (`croupier submit --value`, or `submit` of the
@@ -273,8 +273,8 @@ async def discover_among_participants(
     fixed = asdict(settings) | asdict(terms)
     with KeptWaves.of(operator, directory, terms.name, fixed) as kept:
 
-        async def ask(wave: int, how: RoundSettings, _: Iterable[tuple[str, str]]) -> Answer:
-            return Answer.of(*await kept.result(wave, how, answer_for_s, wait_until or wait))
+        async def ask(wave: int, how: RoundSettings, _: Iterable[tuple[str, str]]) -> WaveResult:
+            return WaveResult.of(*await kept.result(wave, how, answer_for_s, wait_until or wait))
 
         return await _waves([("participants", "")], settings, terms, ask, SystemRandom())
 
@@ -301,7 +301,7 @@ class WavePlan:
     together: Guarantee
 
     @classmethod
-    def of(cls, first: Answer, settings: DiscoverySettings, terms: WaveTerms, delta: float) -> WavePlan:
+    def of(cls, first: WaveResult, settings: DiscoverySettings, terms: WaveTerms, delta: float) -> WavePlan:
         """Returns the cost of as many waves as there may be, each with the dearest number of categories.
 
         Which number of categories is the dearest need not be exact: what exceeds the plan is refused.
@@ -345,7 +345,7 @@ class WavePlan:
 
 async def _waves(
     people: Sequence[tuple[str, str]], settings: DiscoverySettings, terms: WaveTerms, ask: Ask, source: RandomSource
-) -> Discovered:
+) -> DiscoveryResult:
     discovery, certificates = Discovery(settings, terms.local_epsilon), list[Certificate]()
     # In groups the person's own device draws its wave, once and without looking at the text.
     group = [source.below(settings.waves) if settings.groups else None for _ in people]
@@ -366,4 +366,4 @@ async def _waves(
     if plan is not None:
         plan.check(certificates, terms.delta)
     together = of_disjoint_groups(certificates, settings.waves) if plan is None else plan.together
-    return Discovered(tuple(discovery.texts), tuple(discovery.levels), discovery.found, together)
+    return DiscoveryResult(tuple(discovery.texts), tuple(discovery.levels), discovery.found, together)

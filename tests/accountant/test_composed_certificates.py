@@ -20,7 +20,7 @@ from croupier import (
     of_disjoint_groups,
     privacy_loss_distribution,
 )
-from croupier.accountant.composed_certificates import Release, compose_releases
+from croupier.accountant.composed_certificates import ComposedRelease, compose_releases
 from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.protocol.codes import Assumption, Note
@@ -214,7 +214,7 @@ def test_a_delta_that_is_too_small_is_refused_with_what_can_be_done() -> None:
     with pytest.raises(ValueError, match=choices):
         compose([read], delta=1e-9)
     with pytest.raises(ValueError, match=choices):
-        compose_releases([Release(Guarantee(1.0, 1e-6, Grade.CERTIFIED, certificate.method))], delta=1e-9)
+        compose_releases([ComposedRelease(Guarantee(1.0, 1e-6, Grade.CERTIFIED, certificate.method))], delta=1e-9)
     smaller = Certificate.from_json(certify({1.0: 1000}, "rr", delta=1e-6 / 4000, attack=False).to_json())
     assert compose([smaller], delta=1e-9).delta == 1e-9
 
@@ -223,7 +223,7 @@ def test_releases_at_a_smaller_delta_than_their_guarantees_say_so() -> None:
     certificate = certify({1.0: 1000}, "rr", delta=1e-6, attack=False)
     (tier,) = certificate.tiers
     stated = Guarantee(certificate.epsilon, 1e-6, Grade.CERTIFIED, certificate.method)
-    release = Release(stated, tier.privacy_profile, 1.0)
+    release = ComposedRelease(stated, tier.privacy_profile, 1.0)
     assert [note.code for note in compose_releases([release], delta=1e-9).notes] == [Note.LARGER_DELTA]
     assert not compose_releases([release], delta=1e-5).notes
 

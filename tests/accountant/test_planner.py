@@ -152,8 +152,8 @@ def test_whichever_tier_decides(linkage: Linkage, monkeypatch: pytest.MonkeyPatc
         epsilon, tier = roughly(self, budgets, None)
         return epsilon, 1 - tier
 
-    roughly = planner.Asked.roughly
-    monkeypatch.setattr(planner.Asked, "roughly", misled)
+    roughly = planner.PlanSearch.roughly
+    monkeypatch.setattr(planner.PlanSearch, "roughly", misled)
     other = plan("rr", linkage=linkage, **asked)
     assert 0.99 * 0.5 < other.certificate.epsilon <= 0.5
     assert other.budgets.local_epsilon[0] == pytest.approx(planned.budgets.local_epsilon[0], rel=3 * TOLERANCE)

@@ -23,7 +23,7 @@ from croupier.cli import app
 from croupier.client.round_checks import accept_manifest
 from croupier.client.submission import Participant
 from croupier.deploy.local import discovering
-from croupier.deploy.local.discovering import Discovered, WaveTerms, discover_among_participants, discover_deployed
+from croupier.deploy.local.discovering import DiscoveryResult, WaveTerms, discover_among_participants, discover_deployed
 from croupier.deploy.local.whole_round import players
 from croupier.operator.operator import Operator
 from croupier.protocol.codes import Assumption
@@ -275,7 +275,7 @@ async def test_a_discovery_goes_on_wherever_its_process_is_killed(
                 assert report.accepted == 20
                 raise KilledError
 
-        async def run(terms: WaveTerms = WAVES) -> Discovered:
+        async def run(terms: WaveTerms = WAVES) -> DiscoveryResult:
             settings = DiscoverySettings("tecupa", longest=2, missed=0.2, false_listed=0.2)
             return await discover_among_participants(
                 at.operator, at.inside.directory, settings, terms, answer_for_s=0.0, wait_until=people_answer
@@ -314,7 +314,7 @@ async def test_a_wave_that_too_few_have_answered_stays_open_for_the_same_call(tm
             # A second wave is asked where the noise has listed a letter with which no text begins.
             await answer(terms, DRINKS if (waves / "wave-2.manifest").exists() else DRINKS[:5])
 
-        async def run() -> Discovered:
+        async def run() -> DiscoveryResult:
             settings = DiscoverySettings("xyz", longest=1)
             return await discover_among_participants(
                 at.operator, at.inside.directory, settings, WAVES, answer_for_s=0.0, wait_until=five_answer_at_first

@@ -11,7 +11,7 @@ import pytest
 from croupier.accountant.accuracy import margins
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
-from croupier.accountant.composed_certificates import Release, compose, compose_releases
+from croupier.accountant.composed_certificates import ComposedRelease, compose, compose_releases
 from croupier.accountant.guarantees import Grade
 from croupier.show.study_results import StudyRowView, differences_between, study_csv
 from croupier.study.file import StudyFile
@@ -111,7 +111,7 @@ def test_what_cannot_be_planned_is_said(given: dict[str, Any], named: tuple[str,
 def test_releases_compose_to_less_than_their_sum() -> None:
     """1,000 times randomized response of 0.1 is about Gaussian with mu = tanh(0.05) 2 sqrt(1000) = 3.16, ε = 18.5."""
     local = certify({0.1: 10}, "rr", delta=1e-6, attack=False).everyone_else_colludes
-    release = Release(local, count=1000)
+    release = ComposedRelease(local, count=1000)
     total = compose_releases([release], delta=1e-5)
     assert total is not None
     assert 18.4 < total.epsilon < 25.0

@@ -16,7 +16,7 @@ from croupier.cli.option_groups import with_option_groups
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from croupier.deploy.local.discovering import Discovered
+    from croupier.deploy.local.discovering import DiscoveryResult
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -85,7 +85,7 @@ def discover(
         show(as_json, discovered.document(), _table(discovered), *_lines(discovered, sought))
 
 
-def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> Discovered:
+def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> DiscoveryResult:
     import asyncio
 
     from croupier.deploy.local.discovering import (
@@ -110,7 +110,7 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
             raise ValueError("csv is not given; it must be, or --dir, a deployment whose participants answer")
         directory, seconds = answers.directory, answers.answer_for_s
 
-        async def asked() -> Discovered:
+        async def asked() -> DiscoveryResult:
             async with Operator(directory) as operator:
                 return await discover_among_participants(
                     operator, directory, settings, terms, answer_for_s=seconds, note=note
@@ -122,7 +122,7 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         epsilon, delta, noise = sought.local_epsilon, sought.delta, asdict(sought.noise)
         return discover(texts, settings, local_epsilon=epsilon, delta=delta, hops=hops, **noise)
 
-    async def played(directory: Path) -> Discovered:
+    async def played(directory: Path) -> DiscoveryResult:
         with closing(WorkerPool()) as pool:
             async with Operator(directory) as operator, players(operator, directory, pool) as play:
                 return await discover_deployed(play, texts, settings, terms)
@@ -133,7 +133,7 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         return asyncio.run(played(local.directory))
 
 
-def _table(discovered: Discovered) -> Table:
+def _table(discovered: DiscoveryResult) -> Table:
     from rich.table import Table
 
     table = Table(title=f"{len(discovered.texts)} texts in {len(discovered.levels)} waves")
@@ -144,7 +144,7 @@ def _table(discovered: Discovered) -> Table:
     return table
 
 
-def _lines(discovered: Discovered, sought: SoughtOptions) -> list[str]:
+def _lines(discovered: DiscoveryResult, sought: SoughtOptions) -> list[str]:
     from croupier.protocol.rounding import round_up
 
     guarantee = discovered.guarantee
