@@ -27,7 +27,7 @@ from croupier.client.joined import JoinedStudy, WaveRecord, joined_studies
 from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
 from croupier.client.one_answer import (
     ALREADY_ANSWERED,
-    Answered,
+    AnswerOutcome,
     Enrol,
     Respondent,
     UnsealedAnswer,
@@ -446,7 +446,7 @@ class AsyncClientRound(VerifiedRound):
         max_local_epsilon: float,
         respondent: Respondent,
         enrol: Enrol | None = None,
-    ) -> Answered:
+    ) -> AnswerOutcome:
         """Does the work of `submit`, and returns the code of a service that does not admit the respondent.
 
         Args:

@@ -87,7 +87,7 @@ def is_of_person(user: str, person: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerOutcome:
     """The outcome of one user's submission.
 
     Attributes:
@@ -181,7 +181,7 @@ async def answer_once(
     limits: Limits,
     enrol: Enrol | None = None,
     patience_s: float = 60.0,
-) -> Answered:
+) -> AnswerOutcome:
     """Submits one user's answer and returns its outcome.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
@@ -231,7 +231,7 @@ async def answer_once(
             if user in refused:
                 await asyncio.to_thread(outbox.discard, round_id, refused)
                 await asyncio.to_thread(outbox.overwrite_log)
-                return Answered(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
+                return AnswerOutcome(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
             await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=answer.alone)
             sealed_before = sealed_before or prepared != {user: fresh}  # of the same person's other window
         except IntegrityError:  # the other window has sealed the answer meanwhile
@@ -251,7 +251,7 @@ async def answer_once(
         if sent == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [user])
         code = _name(sent)
-    return Answered(round_id, code, kept.local_epsilon, terms.local_delta, sealed_before)
+    return AnswerOutcome(round_id, code, kept.local_epsilon, terms.local_delta, sealed_before)
 
 
 def _with_kept_report(

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 
 from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.client.limits import Limits, SpentHere, in_full
-from croupier.client.submission import Prepared, Sealed
+from croupier.client.submission import PreparedReport, SealedSubmission
 from croupier.protocol.errors import LimitError, OtherPersonError
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
@@ -218,7 +218,7 @@ class Outbox:
         with self._engine.connect() as db:
             return self.users(round_id) | _users_of(db, _prepared, round_id)
 
-    def prepared(self, round_id: RoundId) -> dict[str, Prepared]:
+    def prepared(self, round_id: RoundId) -> dict[str, PreparedReport]:
         """Returns the prepared reports of users whose submission is not sealed yet, by user."""
         with self._engine.connect() as db:
             rows = db.execute(sa.select(_prepared).where(_prepared.c.round_id == round_id))
@@ -331,8 +331,8 @@ class Outbox:
             return _spent(db)
 
     def prepare(
-        self, round_id: RoundId, users: Mapping[str, Prepared], *, alone: bool = False, most: int | None = None
-    ) -> dict[str, Prepared]:
+        self, round_id: RoundId, users: Mapping[str, PreparedReport], *, alone: bool = False, most: int | None = None
+    ) -> dict[str, PreparedReport]:
         """Stores prepared reports durably; to be called before their tickets are asked for.
 
         Args:
@@ -364,7 +364,7 @@ class Outbox:
         ]
         if not rows:
             return {}
-        stored: dict[str, Prepared] = {}
+        stored: dict[str, PreparedReport] = {}
         with self._writing() as db:  # the write first, as in `begin`
             db.execute(_prepared.insert().prefix_with("OR IGNORE"), rows)
             if alone or most is not None:
@@ -391,7 +391,7 @@ class Outbox:
     def keep(
         self,
         round_id: RoundId,
-        submissions: Mapping[str, Sealed],
+        submissions: Mapping[str, SealedSubmission],
         *,
         limits: Limits | None = None,
         alone: bool = False,
@@ -531,10 +531,10 @@ def _delete_prepared(db: sa.Connection, round_id: RoundId, users: Iterable[str])
         db.execute(_prepared.delete().where((_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)))
 
 
-def _as_prepared(row: Any) -> Prepared:
+def _as_prepared(row: Any) -> PreparedReport:
     record = BudgetRecord(row.record[:BUDGET_BYTES], row.record[BUDGET_BYTES:])
     blinds = row.blinds[:BLIND_BYTES], row.blinds[BLIND_BYTES:]
-    return Prepared(row.sealed, record, row.key, row.answer_key, blinds)
+    return PreparedReport(row.sealed, record, row.key, row.answer_key, blinds)
 
 
 def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:

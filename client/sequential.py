@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
-from croupier.client.submission import Sealed, check_codes, seal_answer
+from croupier.client.submission import SealedSubmission, check_codes, seal_answer
 from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
@@ -246,7 +246,7 @@ class _Taking:
             zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
             envelope = seal_answer(self._terms, self._onion, zero, epsilon, PrivateKey(key))
         try:
-            self._outbox.keep(RoundId(self._answers), {name: Sealed(envelope, b"")})
+            self._outbox.keep(RoundId(self._answers), {name: SealedSubmission(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster
             return self._outbox.kept(RoundId(self._answers), name).submission
         return envelope

@@ -69,7 +69,7 @@ def new_client_key() -> PrivateKey:
     return PrivateKey(os.urandom(32))  # any 32 bytes are one (RFC 8032)
 
 
-class Prepared(NamedTuple):
+class PreparedReport(NamedTuple):
     """A randomized report and its budget, with everything but their tickets: stored, it can be gone on with.
 
     Attributes:
@@ -92,7 +92,7 @@ class Prepared(NamedTuple):
         return PublicKey(self.key[-32:])
 
     def __repr__(self) -> str:
-        return "Prepared()"
+        return "PreparedReport()"
 
     def messages(self, manifest_hash: Digest) -> tuple[bytes, bytes]:
         """Returns what the tickets are for: the report lane's, then the parameter lane's."""
@@ -103,12 +103,12 @@ class Prepared(NamedTuple):
         )
 
 
-class Sealed(NamedTuple):
+class SealedSubmission(NamedTuple):
     """What a user keeps of a submission.
 
     Attributes:
         submission: serialised.
-        inclusion_hashes: of its envelope; see `protocol.onion.Wrapped`.
+        inclusion_hashes: of its envelope; see `protocol.onion.JointEnvelope`.
         local_epsilon, local_delta: what it spends.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
@@ -125,7 +125,7 @@ def prepare_one(
     onion: Onion,
     participant: Participant,
     source: RandomSource | None = None,
-) -> Prepared:
+) -> PreparedReport:
     """Returns one user's randomized report, ready for its tickets; every call spends the user's budget once.
 
     Args:
@@ -149,7 +149,7 @@ def prepare_one(
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
     key = key_pair_of(participant.private_key or new_client_key())
     blinds = random_scalar(), random_scalar()
-    return Prepared(onion.seal_report(report), record, key, answer_key, blinds)
+    return PreparedReport(onion.seal_report(report), record, key, answer_key, blinds)
 
 
 def draw_report(terms: RoundTerms, value: Any, epsilon: float) -> bytes:
@@ -166,12 +166,14 @@ def value_key(value: float) -> str:
     return repr(float(value) + 0.0)  # -0.0 is 0.0
 
 
-def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:
+def seal_one(
+    terms: RoundTerms, onion: Onion, prepared: PreparedReport, tickets: tuple[bytes, bytes]
+) -> SealedSubmission:
     """Returns the sealed submission of a user who has a ticket for each lane."""
     envelope, hashes = onion.wrap(prepared.sealed, prepared.record, tickets)
     submission = sign_submission(terms.hash, envelope, prepared.key)
     epsilon, delta = decode_budget(prepared.record.budget)
-    return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key, delta)
+    return SealedSubmission(submission.SerializeToString(), hashes, epsilon, prepared.answer_key, delta)
 
 
 def seal_answer(terms: RoundTerms, onion: Onion, value: Any, epsilon: float, answer_key: PrivateKey) -> bytes:
@@ -198,14 +200,14 @@ def terms_of(manifest: bytes) -> RoundTerms:
     return parse_terms(manifest)
 
 
-def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[Prepared]:
+def prepare_all(manifest: bytes, participants: Sequence[Participant]) -> list[PreparedReport]:
     """Returns prepared reports, in order; the work of one chunk of a fleet, made for a worker process."""
     terms, source = terms_of(manifest), SystemRandom()
     onion = onion_of(terms)
     return [prepare_one(terms, onion, participant, source) for participant in participants]
 
 
-def seal_all(manifest: bytes, prepared: Sequence[tuple[Prepared, tuple[bytes, bytes]]]) -> list[Sealed]:
+def seal_all(manifest: bytes, prepared: Sequence[tuple[PreparedReport, tuple[bytes, bytes]]]) -> list[SealedSubmission]:
     """Returns sealed submissions, in order, of reports with their tickets; made for a worker process."""
     terms = terms_of(manifest)
     onion = onion_of(terms)

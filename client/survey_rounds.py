@@ -10,15 +10,15 @@ from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.surveys import rounds_together
 
 
-class _Asked(Protocol):
+class _RoundLike(Protocol):
     @property
     def id(self) -> RoundId: ...
     @property
     def terms(self) -> RoundTerms: ...
 
 
-R = TypeVar("R", bound=_Asked)
-R_co = TypeVar("R_co", bound=_Asked, covariant=True)
+R = TypeVar("R", bound=_RoundLike)
+R_co = TypeVar("R_co", bound=_RoundLike, covariant=True)
 
 
 class Asker(Protocol[R_co]):

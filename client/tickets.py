@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import grpc.aio
 
-from croupier.client.submission import Prepared, Sealed, check_codes, seal_one, terms_of
+from croupier.client.submission import PreparedReport, SealedSubmission, check_codes, seal_one, terms_of
 from croupier.net.retrying import retrying
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
@@ -44,12 +44,12 @@ class Tickets(NamedTuple):
 class SealedUsers(NamedTuple):
     """Sealed submissions by user, and the code of each user that got no tickets."""
 
-    sealed: dict[str, Sealed]
+    sealed: dict[str, SealedSubmission]
     refused: dict[str, pb.SubmissionCode.ValueType]
 
 
 async def seal_prepared(
-    channel: grpc.aio.Channel, terms: RoundTerms, prepared: Mapping[str, Prepared], patience_s: float = 60.0
+    channel: grpc.aio.Channel, terms: RoundTerms, prepared: Mapping[str, PreparedReport], patience_s: float = 60.0
 ) -> SealedUsers:
     """Returns the sealed submissions of a few admitted users, for whom the same call may be made again.
 
@@ -65,7 +65,7 @@ async def seal_prepared(
 async def get_tickets(
     channel: grpc.aio.Channel,
     terms: RoundTerms,
-    users: Mapping[str, Prepared],
+    users: Mapping[str, PreparedReport],
     patience_s: float = 60.0,
     *,
     elsewhere: RunElsewhere = asyncio.to_thread,
@@ -96,7 +96,7 @@ async def get_tickets(
 async def _ask(
     stub: stubs.AccountantAsyncStub,
     terms: RoundTerms,
-    users: Mapping[str, Prepared],
+    users: Mapping[str, PreparedReport],
     tickets: Tickets,
     patience_s: float,
     elsewhere: RunElsewhere,
@@ -115,7 +115,9 @@ async def _ask(
         tickets.granted.update(dict(zip(granted, pairs, strict=True)))
 
 
-def _blind_all(manifest: bytes, users: Sequence[Prepared]) -> tuple[list[tuple[TicketRequest, TicketRequest]], bytes]:
+def _blind_all(
+    manifest: bytes, users: Sequence[PreparedReport]
+) -> tuple[list[tuple[TicketRequest, TicketRequest]], bytes]:
     """Returns each user's ticket requests, and the serialised GetTicketsRequest; processes exchange bytes."""
     terms, blinded = terms_of(manifest), []
     for user in users:

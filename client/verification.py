@@ -51,7 +51,7 @@ async def missing_at_hop(
         hop: 1..k.
         channel: to hop 1, which fetches the lists of the others, or to that hop. The one that shows a list need not be
             trusted: it is compared with what the hop has committed to.
-        hashes_of: by user, see `protocol.onion.Wrapped`.
+        hashes_of: by user, see `protocol.onion.JointEnvelope`.
 
     Raises:
         ValueError: there is no such hop.

@@ -31,7 +31,7 @@ from croupier.deploy.local.budget_groups import GSPA_BUDGETS
 from croupier.protocol.names import NO_KEY, RoundId
 
 if TYPE_CHECKING:
-    from croupier.client.one_answer import Answered
+    from croupier.client.one_answer import AnswerOutcome
     from croupier.show.promises import Promises
 
 _EITHER = (("value", "value_file"), ("budgets", "epsilon_column"))
@@ -165,7 +165,7 @@ def _submit_one(directory: Path, round_id: str, user: OneUser, as_json: bool) ->
         raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=user.key is not None)}")
 
 
-async def _answer(directory: Path, round_id: str, user: OneUser) -> tuple[Answered, Promises]:
+async def _answer(directory: Path, round_id: str, user: OneUser) -> tuple[AnswerOutcome, Promises]:
     """Submits one user's value; returns its outcome, and what the round promises for it.
 
     Raises:

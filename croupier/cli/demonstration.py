@@ -45,7 +45,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True)
-class AskedFile:
+class FileOptions:
     """Options of 'demo': which file, and what is asked about it."""
 
     csv: Annotated[

@@ -12,7 +12,7 @@ from croupier.cli.console import note
 from croupier.protocol.certificate_views import JsonObject
 
 if TYPE_CHECKING:
-    from croupier.operator.forecasts import Fitted
+    from croupier.operator.forecasts import GridFit
     from croupier.operator.operator import Operator
     from croupier.operator.round_settings import RoundSettings
     from croupier.protocol.deployment import Deployment
@@ -41,7 +41,7 @@ class ForecastOptions:
         ),
     ] = False
 
-    def fitted(self, settings: RoundSettings, deployment: Deployment | None) -> Fitted:
+    def fitted(self, settings: RoundSettings, deployment: Deployment | None) -> GridFit:
         """Returns the settings with a grid; writes to standard error what was left out of it and why.
 
         Raises:
@@ -59,7 +59,7 @@ class ForecastOptions:
         return fitted
 
 
-def fitted_json(fitted: Fitted) -> JsonObject:
+def fitted_json(fitted: GridFit) -> JsonObject:
     """Returns the budgets that a round offers, and those that were left out."""
     return {
         "grid": list(fitted.settings.budget_grid),
@@ -70,7 +70,7 @@ def fitted_json(fitted: Fitted) -> JsonObject:
 
 
 async def forecasts_of(
-    options: ForecastOptions, fitted: Fitted, operator: Operator | None, deployment: Deployment | None = None
+    options: ForecastOptions, fitted: GridFit, operator: Operator | None, deployment: Deployment | None = None
 ) -> list[ForecastView]:
     """Returns the forecasts for the minimum, and for as many people as are expected.
 

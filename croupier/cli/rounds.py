@@ -41,7 +41,7 @@ from croupier.protocol.names import RoundId
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from croupier.operator.forecasts import Fitted
+    from croupier.operator.forecasts import GridFit
     from croupier.operator.round_settings import RoundSettings
     from croupier.protocol.v1 import messages_pb2 as pb
     from croupier.show.forecasts import ForecastView
@@ -106,7 +106,7 @@ def round_open(
 
         settings = options.settings(name)
 
-        async def open_it() -> tuple[str, Fitted, list[ForecastView]]:
+        async def open_it() -> tuple[str, GridFit, list[ForecastView]]:
             async with Operator(directory) as operator:
                 fitted = options.forecasting.fitted(settings, operator.deployment)
                 forecasts = await forecasts_of(options.forecasting, fitted, operator)

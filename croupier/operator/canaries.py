@@ -30,13 +30,13 @@ from sqlalchemy.exc import IntegrityError
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.round_checks import fetch_round, fetch_terms
-from croupier.client.submission import Participant, Prepared, draw_report, new_client_key, prepare_one, send
+from croupier.client.submission import Participant, PreparedReport, draw_report, new_client_key, prepare_one, send
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
 from croupier.operator.operator import Operator
-from croupier.operator.roster import Enrolled, enrol, enrolled
+from croupier.operator.roster import Enrolment, enrol, enrolled
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
@@ -64,7 +64,7 @@ def _reserved(directory: Path) -> Path:
 
 
 async def enrol_with_canaries(
-    directory: Path, clients: Sequence[Enrolled], count: int, transport: Transport = TLS
+    directory: Path, clients: Sequence[Enrolment], count: int, transport: Transport = TLS
 ) -> int:
     """Enrols clients, and new keys among theirs, which are reserved for canaries; returns as `enrol` does.
 
@@ -83,7 +83,9 @@ async def enrol_with_canaries(
     if keys:
         keep_keys(directory, keys)
         # By key, so that their order does not tell canaries from clients.
-        clients = sorted([*clients, *(Enrolled(public_key_of(key).hex()) for key in keys)], key=lambda entry: entry.key)
+        clients = sorted(
+            [*clients, *(Enrolment(public_key_of(key).hex()) for key in keys)], key=lambda entry: entry.key
+        )
     return await enrol(directory, clients, transport)
 
 
@@ -150,7 +152,7 @@ async def send_canaries(
                 )
             keys = take_keys(directory, max(0, count - len(earlier)))
             enrolled_keys = {entry.key for entry in enrolled(directory) if entry.enrolled_at}
-            fresh: dict[str, Participant | Prepared]
+            fresh: dict[str, Participant | PreparedReport]
             fresh = {f"canary {secrets.token_hex(8)}": _canary(terms, key) for key in keys}
             if operator.deployment.approvals:
                 fresh = {name: await _prepare(outbox, terms, name, canary) for name, canary in fresh.items()}
@@ -180,7 +182,7 @@ async def _come(
     outbox: Outbox,
     terms: RoundTerms,
     name: str,
-    canary: Participant | Prepared | None,
+    canary: Participant | PreparedReport | None,
     enrolled_keys: Collection[str],
     over_s: float,
 ) -> pb.SubmissionCode.ValueType:
@@ -211,9 +213,11 @@ async def _come(
     return code
 
 
-async def _prepare(outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | Prepared) -> Prepared:
+async def _prepare(
+    outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | PreparedReport
+) -> PreparedReport:
     """Returns what a canary will send, which the outbox keeps; another process may play canaries of this round, too."""
-    if isinstance(canary, Prepared):
+    if isinstance(canary, PreparedReport):
         return canary
     if terms.permanent is not None:  # it comes in one wave only
         epsilon = choose_budget(canary.max_local_epsilon, terms.budget_grid)
@@ -224,7 +228,7 @@ async def _prepare(outbox: Outbox, terms: RoundTerms, name: str, canary: Partici
 
 async def _enrol_together(
     directory: Path,
-    canaries: Sequence[Participant | Prepared | None],
+    canaries: Sequence[Participant | PreparedReport | None],
     enrolled_keys: Collection[str],
     transport: Transport,
 ) -> None:
@@ -233,9 +237,9 @@ async def _enrol_together(
     Raises:
         Refusal: NOT_APPROVED, with the file that organisations have to sign.
     """
-    keys = {canary.client_key.hex() for canary in canaries if isinstance(canary, Prepared)}
+    keys = {canary.client_key.hex() for canary in canaries if isinstance(canary, PreparedReport)}
     if unknown := sorted(keys.difference(enrolled_keys)):
-        await enrol(directory, [Enrolled(key) for key in unknown], transport)
+        await enrol(directory, [Enrolment(key) for key in unknown], transport)
 
 
 def _canary(terms: RoundTerms, key: PrivateKey) -> Participant:

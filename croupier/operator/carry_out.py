@@ -15,7 +15,7 @@ from croupier.operator.invitations import note_revoked_invitations
 from croupier.operator.opened_surveys import open_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.proposals import ProposalFile, read_proposal
-from croupier.operator.roster import Enrolled, note_enrolled, note_revoked
+from croupier.operator.roster import Enrolment, note_enrolled, note_revoked
 from croupier.operator.round_settings import with_drawn_keys
 from croupier.protocol.approvals import proposal_to_open
 from croupier.protocol.deployment import OPERATOR, Deployment
@@ -118,7 +118,7 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
             if action.HasField("register"):
                 approved_by = await operator.register([action.register])
                 if not action.register.survey_hash:
-                    keys = [Enrolled(key.hex()) for key in action.register.client_keys]
+                    keys = [Enrolment(key.hex()) for key in action.register.client_keys]
                     note_enrolled(directory, keys, approved_by)
             elif action.HasField("revoke"):
                 await operator.carry_out_revocation([action.revoke])

@@ -38,7 +38,7 @@ _LADDER = tuple(
 
 
 @dataclass(frozen=True)
-class Fitted:
+class GridFit:
     """Settings whose grid puts the smallest batch at no risk, or that are at risk because that was asked for.
 
     Attributes:
@@ -79,7 +79,7 @@ class Fitted:
 
 def fit(
     settings: RoundSettings, deployment: Deployment | None = None, *, at_risk: bool = False, expected: int = 0
-) -> Fitted:
+) -> GridFit:
     """Returns settings with a grid that puts no batch of at least `min_batch_size` people at risk.
 
     An empty grid becomes four budgets, up to the largest that the smallest batch can bear, and at most 4. From a grid
@@ -103,21 +103,21 @@ def fit(
         suggested = default_grid(safe)
         if suggested is None:
             raise ValueError(_refusal(replace(settings, budget_grid=_grid_up_to(_LADDER[0])), deployment))
-        return Fitted(replace(settings, budget_grid=suggested))
+        return GridFit(replace(settings, budget_grid=suggested))
     grid = settings.budget_grid
     if safe(grid):
-        return Fitted(settings)
+        return GridFit(settings)
     largest = largest_budget(settings, deployment)
     if at_risk:
         people = max(settings.min_batch_size, expected)
         if not could_be_granted(check_settings(settings, deployment), people):
             raise ValueError(_refusal(settings, deployment, people))
-        return Fitted(settings, largest=largest, at_risk=True)
+        return GridFit(settings, largest=largest, at_risk=True)
     kept = next((grid[:end] for end in range(len(grid) - 1, 0, -1) if safe(grid[:end])), ())
     if not kept:
         most = "" if largest is None else f"; the largest budget that can be offered is {largest:g}"
         raise ValueError(_refusal(settings, deployment) + (most and f"{most}: choose a smaller --grid"))
-    return Fitted(replace(settings, budget_grid=kept), grid[len(kept) :], largest)
+    return GridFit(replace(settings, budget_grid=kept), grid[len(kept) :], largest)
 
 
 def default_grid(safe: Callable[[Sequence[float]], bool]) -> tuple[float, ...] | None:

@@ -31,7 +31,7 @@ from croupier.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, wri
 from croupier.operator.keys import alone, replace_secret, write_secret
 from croupier.operator.opened_surveys import kept_rounds, kept_survey, round_of, survey_folder
 from croupier.operator.operator import Operator, registrations, revocations
-from croupier.operator.roster import Enrolled, check_label, enrol, enrolled
+from croupier.operator.roster import Enrolment, check_label, enrol, enrolled
 from croupier.operator.study_folders import described_versions, title_of
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
@@ -43,7 +43,7 @@ from croupier.protocol.surveys import rounds_together
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.csv_file import csv_records, csv_text
 
-_Person = TypeVar("_Person", "Invited", Enrolled)
+_Person = TypeVar("_Person", "Invitee", Enrolment)
 _MOST = 100_000
 """The most people in one list of invitations."""
 _COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
@@ -118,7 +118,7 @@ def _filled(row: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Invited:
+class Invitee:
     """A person whom a survey has invited, in the operator's list.
 
     Attributes:
@@ -144,7 +144,7 @@ def _utc(unix_s: float) -> str:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _InvitationScope:
     """What invitations admit to: a survey, or a study with all its waves and versions.
 
     Attributes:
@@ -167,7 +167,7 @@ class _Asked:
 _LIST = "invitations.csv"
 
 
-def _asked(directory: Path, name: str) -> _Asked:
+def _asked(directory: Path, name: str) -> _InvitationScope:
     """Returns what invitations to a survey or a study of this name admit to; those to a wave are to its study.
 
     Raises:
@@ -180,7 +180,7 @@ def _asked(directory: Path, name: str) -> _Asked:
         if survey.wave is None:
             ids = tuple(survey_round.round_id for survey_round in survey.rounds)
             deadline, title = terms[0].manifest.close_deadline_unix_s, survey.wordings[0].title
-            return _Asked(folder / _LIST, survey.hash, deadline, title, ids[0], ids)
+            return _InvitationScope(folder / _LIST, survey.hash, deadline, title, ids[0], ids)
         name = survey.wave.study.study_id
     versions = described_versions(directory, name)
     if not versions:
@@ -195,22 +195,22 @@ def _asked(directory: Path, name: str) -> _Asked:
     coming = (wave.survey_id for wave in study.waves() if wave.closes_unix_s > time.time())
     opens = round_of(opened[-1].survey_id if opened else next(coming, waves[-1]), 1)
     deadline = study.wave(study.last_wave).closes_unix_s
-    return _Asked(file.with_name(_LIST), study.invitation_hash, deadline, title_of(file), opens, rounds)
+    return _InvitationScope(file.with_name(_LIST), study.invitation_hash, deadline, title_of(file), opens, rounds)
 
 
-def invited_people(directory: Path, survey_id: str) -> list[Invited]:
+def invited_people(directory: Path, survey_id: str) -> list[Invitee]:
     """Returns the operator's list of a survey or a study, oldest first."""
     return _read_list(_asked(directory, survey_id).list)
 
 
-def _read_list(file: Path) -> list[Invited]:
+def _read_list(file: Path) -> list[Invitee]:
     if not file.exists():
         return []
     rows = csv_records(file.read_text(encoding="utf-8"))
-    return [Invited(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
+    return [Invitee(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
 
 
-def _write_list(file: Path, listed: Iterable[Invited]) -> None:
+def _write_list(file: Path, listed: Iterable[Invitee]) -> None:
     replace_secret(file, csv_text(_COLUMNS, map(astuple, listed)))
 
 
@@ -307,14 +307,14 @@ async def _make(
     await asyncio.to_thread(write_links, folder, people.columns, people.rows, links, expires, asked.title, qr_codes)
     now = _utc(time.time())
     with alone(asked.list):
-        fresh = [Invited(key.hex(), row[0], expires, now) for key, row in zip(keys, people.rows, strict=True)]
+        fresh = [Invitee(key.hex(), row[0], expires, now) for key, row in zip(keys, people.rows, strict=True)]
         _write_list(asked.list, [*_read_list(asked.list), *fresh])
     if refused is not None:
         raise refused
     return len(made)
 
 
-def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invited]:
+def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invitee]:
     """Returns the invitations of these labels that are not revoked.
 
     Raises:
@@ -352,7 +352,7 @@ async def reissue(
 
 
 async def _end_unused(
-    directory: Path, survey_id: str, invited: Sequence[Invited], folder: Path, transport: Transport
+    directory: Path, survey_id: str, invited: Sequence[Invitee], folder: Path, transport: Transport
 ) -> None:
     """Revokes these invitations, after which their people can get new ones.
 
@@ -379,7 +379,7 @@ async def _check_unused(directory: Path, survey_id: str, labels: Collection[str]
         )
 
 
-async def _answered(directory: Path, survey_id: str, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
+async def _answered(directory: Path, survey_id: str, invited: Sequence[Invitee], transport: Transport) -> list[Invitee]:
     """Returns those of these people who have answered a question of the survey."""
     round_ids = _asked(directory, survey_id).rounds
     if not invited:
@@ -409,7 +409,7 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
     return len(gone)
 
 
-async def _revoke(directory: Path, invited: Sequence[Invited], transport: Transport) -> None:
+async def _revoke(directory: Path, invited: Sequence[Invitee], transport: Transport) -> None:
     async with Operator(directory, transport) as operator:
         await operator.revoke([PublicKey(bytes.fromhex(invitation.key)) for invitation in invited])
     note_revoked_invitations(directory, {invitation.key for invitation in invited})
@@ -542,6 +542,6 @@ async def new_invitations(
     """
     deployment = read_deployment(directory)
     keys = [new_client_key() for _ in labels]
-    people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
+    people = [Enrolment(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
     await enrol(directory, people, transport)
     return [rounds_fragment(key, deployment.fingerprint, round_id) for key in keys]

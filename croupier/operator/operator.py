@@ -21,7 +21,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import replace_secret
-from croupier.operator.proposals import Approvals, Approved, ProposalFile
+from croupier.operator.proposals import ActionApproval, Approvals, ProposalFile
 from croupier.operator.round_settings import (
     RoundSettings,
     check_settings,
@@ -255,7 +255,7 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
-    async def _have_signed(self, name: str, payload: bytes, approved: Approved) -> pb.Signature:
+    async def _have_signed(self, name: str, payload: bytes, approved: ActionApproval) -> pb.Signature:
         request = rpc.SignRequest(
             manifest=payload, approvals=approved.signatures, approvals_expire_unix_s=approved.expires_unix_s
         )

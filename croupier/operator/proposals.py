@@ -82,7 +82,7 @@ class ProposalFile(Strict):
 
 
 @dataclass(frozen=True)
-class Approved:
+class ActionApproval:
     """What the organisations have signed about one action, and until when it is valid."""
 
     signatures: list[pb.Signature]
@@ -184,16 +184,16 @@ class Approvals:
         """Takes the signatures in a file that lies elsewhere into account."""
         self._elsewhere.append(proposal)
 
-    def of(self, actions: Sequence[bytes]) -> list[Approved]:
+    def of(self, actions: Sequence[bytes]) -> list[ActionApproval]:
         """Returns the valid signatures on each action, given without expiry; writes a proposal where some are missing.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file that the organisations have to sign.
         """
         if not self._deployment.approvals or not actions:
-            return [Approved([], []) for _ in actions]
+            return [ActionApproval([], []) for _ in actions]
         known = self._known()
-        nothing = Approved([], [])
+        nothing = ActionApproval([], [])
         approved = [
             max(known.get(action, [nothing]), key=lambda each: (len(each.organisations), each.expires_unix_s))
             for action in actions
@@ -209,18 +209,18 @@ class Approvals:
             f"COPY... --dir {self._directory}', then: croupier proposal send {file} --dir {self._directory}",
         )
 
-    def _known(self) -> Mapping[bytes, list[Approved]]:
+    def _known(self) -> Mapping[bytes, list[ActionApproval]]:
         """Returns what was signed and is still valid, by action without its expiry."""
         signatures: dict[bytes, list[pb.Signature]] = {}
         for proposal in [*map(read_proposal, sorted(self._folder.glob("*.json"))), *self._elsewhere]:
             for number, action in enumerate(proposal.actions):
                 signatures.setdefault(bytes.fromhex(action), []).extend(proposal.signatures(number))
-        known: dict[bytes, list[Approved]] = {}
+        known: dict[bytes, list[ActionApproval]] = {}
         for signed, those in signatures.items():
             expires = pb.Proposal.FromString(signed).expires_unix_s
             if expiry_objection(expires, self._now()) is None:
                 organisations = sorted(approving_organisations(self._deployment, signed, those))
-                known.setdefault(with_expiry(signed, 0), []).append(Approved(those, organisations, expires))
+                known.setdefault(with_expiry(signed, 0), []).append(ActionApproval(those, organisations, expires))
         return known
 
     def write(self, actions: Sequence[bytes], file: Path | None = None) -> Path:

@@ -32,7 +32,7 @@ _READABLE = "it must be what --json of 'croupier round result' or 'croupier demo
 
 
 @dataclass(frozen=True)
-class Collected:
+class ReportRounds:
     """The rounds of a report.
 
     Attributes:
@@ -126,7 +126,7 @@ async def collect(
     collector_key: Path | None,
     tell: Callable[[str], None],
     sums: Sequence[Sequence[str]] = (),
-) -> Collected:
+) -> ReportRounds:
     """Returns the rounds of a report.
 
     Args:
@@ -157,7 +157,7 @@ async def collect(
         if not any(set(categories) <= {*(report_round.result["labels"] or ())} for report_round in rounds):
             raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
     alone = len(asked) == 1
-    return Collected(
+    return ReportRounds(
         tuple(rounds),
         "" if from_files else read_deployment(directory).name,
         alone and (is_demonstration or survey is not None),

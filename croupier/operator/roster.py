@@ -30,7 +30,7 @@ _LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True)
-class Enrolled:
+class Enrolment:
     """A client's public key in the operator's list.
 
     Attributes:
@@ -57,7 +57,7 @@ def _file(directory: Path) -> Path:
     return directory / OPERATOR / "enrolled.csv"
 
 
-def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enrolled]:
+def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enrolment]:
     """Returns the public keys in a file, each once: KEY or KEY,LABEL on a line, also as this module's own list is.
 
     Args:
@@ -72,7 +72,7 @@ def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enr
             f"{name} holds a client's private key, which only the client may know: enrol the other file, FILE.pub; if "
             "the client has sent you this one, it needs a new key"
         )
-    enrolled_keys: dict[str, Enrolled] = {}
+    enrolled_keys: dict[str, Enrolment] = {}
     for number, row in lines:
         cells = [cell.strip() for cell in row]
         if not any(cells) or cells[0].startswith("#") or cells == [PUBLIC] or (number == 1 and cells[0] == "key"):
@@ -91,7 +91,7 @@ def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enr
         if has_small_order(PublicKey(raw)):
             raise ValueError(f"line {number} of {name} is not a key that can sign; the client needs a new one")
         check_label(f"the label in line {number} of {name}", label)
-        enrolled_key = Enrolled(raw.hex(), label, revoked_at=revoked_at)
+        enrolled_key = Enrolment(raw.hex(), label, revoked_at=revoked_at)
         if enrolled_keys.setdefault(enrolled_key.key, enrolled_key).label != label:
             raise ValueError(
                 f"line {number} of {name} gives key {enrolled_key.key[:8]}… a second label; each key has one"
@@ -106,16 +106,16 @@ def check_label(name: str, label: str) -> None:
     check_shown(name, label)
 
 
-def enrolled(directory: Path) -> list[Enrolled]:
+def enrolled(directory: Path) -> list[Enrolment]:
     """Returns the operator's list, oldest first; empty if nothing was enrolled from this directory."""
     file = _file(directory)
     if not file.exists():
         return []
     rows = csv_records(file.read_text(encoding="utf-8"))
-    return [Enrolled(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
+    return [Enrolment(**{name: row.get(name, "") for name in _COLUMNS}) for row in rows]
 
 
-async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport = TLS) -> int:
+async def enrol(directory: Path, keys: Sequence[Enrolment], transport: Transport = TLS) -> int:
     """Registers clients' keys with hop 1 and the accountant, and adds them to the list; returns how many are new there.
 
     The same call again is harmless: it registers what a service has missed, and changes labels.
@@ -177,12 +177,12 @@ def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[PublicKe
     async def enrol_key(public_key: PublicKey) -> None:
         async with its_operator as operator:
             approved_by = await operator.enrol([public_key])
-        await asyncio.to_thread(note_enrolled, directory, [Enrolled(public_key.hex())], approved_by)
+        await asyncio.to_thread(note_enrolled, directory, [Enrolment(public_key.hex())], approved_by)
 
     return enrol_key
 
 
-def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequence[str] = ()) -> int:
+def note_enrolled(directory: Path, keys: Iterable[Enrolment], approved_by: Sequence[str] = ()) -> int:
     """Adds keys that services have registered to the list, or changes their labels; returns how many are new there.
 
     Args:
@@ -194,7 +194,7 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequen
     with alone(_file(directory)):
         listed = {entry.key: entry for entry in enrolled(directory)}
         for key in keys:
-            known = listed.get(key.key, Enrolled(key.key))
+            known = listed.get(key.key, Enrolment(key.key))
             if not known.enrolled_at:
                 known, fresh = replace(known, enrolled_at=now, enrolled_by=by), fresh + 1
             listed[key.key] = replace(known, label=key.label or known.label)
@@ -202,7 +202,7 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequen
     return fresh
 
 
-def _note_labels(directory: Path, keys: Iterable[Enrolled]) -> None:
+def _note_labels(directory: Path, keys: Iterable[Enrolment]) -> None:
     """Notes the labels of keys that are proposed, and enrolled once organisations have approved."""
     with alone(_file(directory)):
         listed = {entry.key: entry for entry in enrolled(directory)}
@@ -218,7 +218,7 @@ def note_revoked(directory: Path, keys: Iterable[str]) -> None:
     with alone(_file(directory)):
         listed = {entry.key: entry for entry in enrolled(directory)}
         for key in keys:
-            known = listed.get(key, Enrolled(key))
+            known = listed.get(key, Enrolment(key))
             listed[key] = replace(known, revoked_at=known.revoked_at or now)
         _write(directory, listed.values())
 
@@ -227,5 +227,5 @@ def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _write(directory: Path, listed: Iterable[Enrolled]) -> None:
+def _write(directory: Path, listed: Iterable[Enrolment]) -> None:
     replace_secret(_file(directory), csv_text(_COLUMNS, map(astuple, listed)))

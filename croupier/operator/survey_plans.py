@@ -11,7 +11,7 @@ from croupier.accountant.numerics.decimals import difference, sum_as_decimals
 from croupier.accountant.rounds.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
-from croupier.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
+from croupier.operator.forecasts import GridFit, default_grid, fit, forecast_now, forecast_opening
 from croupier.operator.opened_surveys import Tell, kept_rounds, open_rounds, round_of, survey_folder
 from croupier.operator.operator import Operator, is_operators
 from croupier.operator.round_settings import RoundSettings, check_settings, terms_of
@@ -122,7 +122,7 @@ def plan_survey(
     return survey, {name: replace(settings, survey=survey) for name, (settings, _) in planned.items()}
 
 
-def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
+def _too_large(file: SurveyFile, name: str, fitted: GridFit) -> str:
     """Returns what is wrong with budgets if the accountant would refuse a round for some choice of them."""
     budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
     if fitted.largest is not None:

@@ -49,7 +49,7 @@ class Signing:
 
 
 @dataclass(frozen=True)
-class Proposed:
+class VersionProposal:
     """A version as it lies before an organisation, which has not signed these bytes yet.
 
     Attributes:
@@ -132,7 +132,7 @@ def propose(directory: Path, proposal: Deployment) -> Signing:
     return Signing(signed, [], changed)
 
 
-def read_version(directory: Path, files: Sequence[Path] = ()) -> Proposed:
+def read_version(directory: Path, files: Sequence[Path] = ()) -> VersionProposal:
     """Reads and checks a proposal, to be shown; nothing is signed.
 
     Args:
@@ -168,7 +168,7 @@ def read_version(directory: Path, files: Sequence[Path] = ()) -> Proposed:
     fingerprint = proposal.fingerprint.hex()
     agreed = [noted for number, noted in _agreed(directory) if number == proposal.version]
     is_installed = before is not None and before.fingerprint == proposal.fingerprint
-    return Proposed(
+    return VersionProposal(
         proposal,
         before,
         differences(before, proposal) if before is not None else [],
@@ -178,14 +178,14 @@ def read_version(directory: Path, files: Sequence[Path] = ()) -> Proposed:
     )
 
 
-def sign(directory: Path, proposed: Proposed, *, accept_loss: Sequence[str] = (), keep: bool = True) -> Signing:
+def sign(directory: Path, proposed: VersionProposal, *, accept_loss: Sequence[str] = (), keep: bool = True) -> Signing:
     """Signs a version with the keys that are here, and installs it if no signature is missing.
 
     That this organisation agrees to the version is noted first: it does not sign two with one number without knowing.
 
     Args:
         directory: of the organisation.
-        proposed: what was shown, after `Proposed.require`.
+        proposed: what was shown, after `VersionProposal.require`.
         accept_loss: services whose former holders need not have agreed: their keys are lost, or they refuse.
         keep: whether anything is written.
 

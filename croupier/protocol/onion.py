@@ -96,7 +96,7 @@ class Layer:
     plain_size: int
 
 
-class Wrapped(NamedTuple):
+class JointEnvelope(NamedTuple):
     """A joint envelope, and the inclusion hashes by which its maker recognises it on its way.
 
     They are, hop by hop, the SHA-256 of the report ciphertext and of the parameter ciphertext that the hop passes
@@ -172,7 +172,7 @@ class Onion:
             raise ValueError(f"the report has {len(report)} bytes; it must have {needed}")
         return self.seal_layers(self._release, report)[0]
 
-    def wrap(self, sealed: bytes, record: BudgetRecord, tickets: tuple[bytes, bytes]) -> Wrapped:
+    def wrap(self, sealed: bytes, record: BudgetRecord, tickets: tuple[bytes, bytes]) -> JointEnvelope:
         """Returns the joint envelope around a sealed report and its budget, and its inclusion hashes.
 
         Args:
@@ -186,7 +186,9 @@ class Onion:
         budgets = self.seal_layers(self.budget_layers, tickets[1] + record.budget + record.salt)
         (envelope,) = self.seal_layers([self.joint], reports[0] + budgets[0])
         passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
-        return Wrapped(envelope, b"".join(hashlib.sha256(message).digest() for pair in passed_on for message in pair))
+        return JointEnvelope(
+            envelope, b"".join(hashlib.sha256(message).digest() for pair in passed_on for message in pair)
+        )
 
     def wrap_fake(self, sealed: bytes, ticket: bytes, hop: int) -> bytes:
         """Returns what a hop passes on for a fake report, in the same layers as a client's.

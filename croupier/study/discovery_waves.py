@@ -20,7 +20,7 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
-from croupier.study.journal import Step, StudyJournal
+from croupier.study.journal import StudyJournal, WaveStep
 
 WaitUntil = Callable[[RoundTerms, float], Awaitable[None]]
 """Waits while people answer a round: called with its terms and the Unix seconds at which it will be closed."""
@@ -113,7 +113,7 @@ class KeptWaves:
             self._write("published", wave, num_reports=publication.num_reports, granted=certificate.granted)
         return publication, certificate
 
-    def _write(self, step: Step, wave: int, **about: object) -> None:
+    def _write(self, step: WaveStep, wave: int, **about: object) -> None:
         self._journal.write(self._clock.now(), step, wave, **about)
 
     def _file(self, wave: int, kind: str) -> Path:

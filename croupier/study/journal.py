@@ -22,9 +22,9 @@ from typing import Literal, get_args
 from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.certificate_views import JsonObject
 
-Step = Literal["open", "opened", "close", "closed", "published", "missed", "stopped"]
+WaveStep = Literal["open", "opened", "close", "closed", "published", "missed", "stopped"]
 """`open` and `close` are written before, the others after; `published` once the outcome of every round is known."""
-ENDED: tuple[Step, ...] = ("published", "missed")
+ENDED: tuple[WaveStep, ...] = ("published", "missed")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Entry:
     """
 
     at: float
-    step: Step
+    step: WaveStep
     wave: int
     about: JsonObject = field(default_factory=dict)
 
@@ -57,7 +57,7 @@ class WaveRecord:
     entries: tuple[Entry, ...]
 
     @property
-    def step(self) -> Step:
+    def step(self) -> WaveStep:
         """The newest line of the wave."""
         return self.entries[-1].step
 
@@ -71,7 +71,7 @@ class WaveRecord:
         """Whether a round of the wave may have been opened."""
         return any(entry.step == "open" for entry in self.entries)
 
-    def last(self, step: Step) -> Entry | None:
+    def last(self, step: WaveStep) -> Entry | None:
         """Returns the newest line with this step."""
         return next((entry for entry in reversed(self.entries) if entry.step == step), None)
 
@@ -109,7 +109,7 @@ class StudyJournal:
         finally:
             os.close(descriptor)
 
-    def write(self, at: float, step: Step, wave: int, **about: object) -> None:
+    def write(self, at: float, step: WaveStep, wave: int, **about: object) -> None:
         """Appends a line; when this returns it is on the disk."""
         line = json.dumps({"at": at, "step": step, "wave": wave, **about}, ensure_ascii=False) + "\n"
         left = line.encode()
@@ -149,8 +149,8 @@ def _read(content: bytes, file: Path) -> list[Entry]:
         try:
             values = json.loads(line)
             at, step, wave = float(values.pop("at")), values.pop("step"), int(values.pop("wave"))
-            if step not in get_args(Step):
-                raise ValueError(f"step is {step!r}; it must be one of {', '.join(get_args(Step))}")
+            if step not in get_args(WaveStep):
+                raise ValueError(f"step is {step!r}; it must be one of {', '.join(get_args(WaveStep))}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of {file} cannot be read; restore the file: {error}") from error
         entries.append(Entry(at, step, wave, values))

@@ -21,7 +21,7 @@ from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
-from croupier.training.simulation import Simulated
+from croupier.training.simulation import SimulatedTraining
 
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
@@ -132,7 +132,7 @@ class SimulationCheckpoint:
         self._file = file
         self._setting: dict[str, object] = json.loads(json.dumps(dict(setting)))
 
-    def load(self, at: Simulated) -> list[EpochRecord]:
+    def load(self, at: SimulatedTraining) -> list[EpochRecord]:
         """Returns the epochs that are done, and puts the simulation where it was after them.
 
         Raises:
@@ -148,7 +148,7 @@ class SimulationCheckpoint:
         at.epochs = len(history)
         return history
 
-    def save(self, at: Simulated, history: Sequence[EpochRecord]) -> None:
+    def save(self, at: SimulatedTraining, history: Sequence[EpochRecord]) -> None:
         """Replaces the file."""
         about = {"setting": self._setting, "history": _rows(history)}
         _write(self._file, about, {"descent": at.descent.state(), "generator": at.generator.get_state()})

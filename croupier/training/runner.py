@@ -40,7 +40,7 @@ from croupier.training.deployed import DeployedRun, NotGrantedError, SequentialR
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent, evaluate
 from croupier.training.outcome import EpochRecord, NoiseComparison, TrainingOutcome
 from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
-from croupier.training.simulation import Simulated, shares_of, silo_epochs, user_epochs
+from croupier.training.simulation import SimulatedTraining, shares_of, silo_epochs, user_epochs
 from croupier.training.subject import Subject, subject_of_config, subject_of_module
 
 _MOST_FORECAST_EPOCHS = 100_000
@@ -283,8 +283,8 @@ class _Training:
     def _watched(self) -> Examples:
         return self._subject.watched
 
-    def _start(self) -> Simulated:
-        return Simulated(self._subject.descent(self._config), self._config.seed)
+    def _start(self) -> SimulatedTraining:
+        return SimulatedTraining(self._subject.descent(self._config), self._config.seed)
 
     def _planned(self, epoch: int) -> Spending | None:
         return None if self._cost is None else self._cost.after([self._epoch] * epoch)
@@ -300,7 +300,7 @@ class _Training:
         ]
 
     def _simulated(
-        self, at: Simulated, epochs: int, budgets: torch.Tensor | None, sigmas: list[float]
+        self, at: SimulatedTraining, epochs: int, budgets: torch.Tensor | None, sigmas: list[float]
     ) -> Iterator[tuple[int, Descent]]:
         config, examples = self._config, self._subject.train
         if self._silos is None:

@@ -20,7 +20,7 @@ _ENTRIES_AT_ONCE = 2**25
 
 
 @dataclass
-class Simulated:
+class SimulatedTraining:
     """Where a simulation is: the same state goes on in the same way.
 
     Attributes:
@@ -62,7 +62,7 @@ def user_epochs(
     examples: Examples,
     epsilons: torch.Tensor | None,
     clipping_norm: float,
-    at: Simulated,
+    at: SimulatedTraining,
     epochs: int,
     *,
     batch_size: int = 0,
@@ -139,7 +139,7 @@ def silo_epochs(
     examples: Examples,
     sigmas: list[float],
     clipping_norm: float,
-    at: Simulated,
+    at: SimulatedTraining,
     epochs: int,
     *,
     sequential: bool = True,

@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.node.reload import FileWatch
 from croupier.deploy.node.versions import VersionWatch
-from croupier.deploy.page.participants import PAGE_PATH, Served, page_hash, served_pages
+from croupier.deploy.page.participants import PAGE_PATH, ServedFile, page_hash, served_pages
 from croupier.deploy.version_files import kept_versions
 from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, RETRY_AFTER_HEADER, code_name
 from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
@@ -167,7 +167,9 @@ class _Gateway:
         call = Call(_caller(request), pinned=False)
         response: Response
         try:
-            answer = _page(self._pages, request) or Served(await self._answer(request, call), CONTENT_TYPE, _NOT_KEPT)
+            answer = _page(self._pages, request) or ServedFile(
+                await self._answer(request, call), CONTENT_TYPE, _NOT_KEPT
+            )
             if len(answer.body) > LARGE_ANSWER:
                 await self._send_large(call, answer, scope, receive, send)
                 return
@@ -193,7 +195,7 @@ class _Gateway:
             with self._slots.hold(call):
                 return await self._pass_on(service, method, raw, _CALL_S)
 
-    async def _send_large(self, call: Call, answer: Served, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_large(self, call: Call, answer: ServedFile, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends an answer that counts for its caller until it has been read.
 
         Raises:
@@ -250,7 +252,7 @@ def _full_name(service: str) -> str:
     return str(rpc.DESCRIPTOR.services_by_name[service].full_name)
 
 
-def _page(pages: Mapping[str, Served], request: Request) -> Served | None:
+def _page(pages: Mapping[str, ServedFile], request: Request) -> ServedFile | None:
     """Returns the page that is asked for, None for anything else; raises HTTPException where the slash is missing."""
     if request.method not in ("GET", "HEAD"):
         return None

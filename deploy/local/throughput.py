@@ -170,7 +170,7 @@ def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Used:
+class ResourceUse:
     """What has been used so far, by process: CPU seconds of it and of its workers, and the bytes of its database.
 
     SQLite gives nothing back, so a database is as large as it ever was; what is free in it serves the next round.
@@ -181,9 +181,9 @@ class Used:
     disk: dict[str, int]
     free: dict[str, int]
 
-    def since(self, before: Used) -> Used:
+    def since(self, before: ResourceUse) -> ResourceUse:
         """Returns what has been used since then."""
-        return Used(
+        return ResourceUse(
             {name: value - before.own_s[name] for name, value in self.own_s.items()},
             {name: value - before.workers_s[name] for name, value in self.workers_s.items()},
             {name: value - before.disk[name] + before.free[name] for name, value in self.disk.items()},
@@ -191,13 +191,13 @@ class Used:
         )
 
 
-async def _used(directory: Path, operator: Operator) -> Used:
+async def _used(directory: Path, operator: Operator) -> ResourceUse:
     answers = [answer for answer in await operator.status() if not isinstance(answer, grpc.aio.AioRpcError)]
     services = {answer.service: answer.pid for answer in answers}
     spent = {name: processor_s(pid) for name, pid in services.items()}
     spent["fleet"] = processor_s(os.getpid(), without=services.values())
     databases = {name: directory / name / "rounds.db" for name in operator.deployment.chain}
-    return Used(
+    return ResourceUse(
         {name: own for name, (own, _) in spent.items()},
         {name: workers for name, (_, workers) in spent.items()},
         {name: file.stat().st_size for name, file in databases.items()},
@@ -213,7 +213,7 @@ def free_bytes(database: Path) -> int:
 
 
 def _row(
-    users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: Used
+    users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: ResourceUse
 ) -> ThroughputRowView:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     sent = {service["service"]: service["rounds"][0]["bytes_sent"] for service in outcome.services}

@@ -19,7 +19,7 @@ import grpc.aio
 from croupier.client.outbox import Outbox, WantedReport
 from croupier.client.submission import (
     Participant,
-    Sealed,
+    SealedSubmission,
     draw_report,
     per_call,
     prepare_all,
@@ -113,7 +113,7 @@ async def run_fleet(
         report.seal_cpu_s += cpu_s
         return result
 
-    async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
+    async def seal_part(part: Mapping[str, Participant]) -> dict[str, SealedSubmission]:
         async with under_way:
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
             fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)

@@ -35,7 +35,7 @@ _HEADERS = {
 }
 
 
-class Served(NamedTuple):
+class ServedFile(NamedTuple):
     """An answer to GET.
 
     Attributes:
@@ -104,14 +104,14 @@ def versions_document(versions: Sequence[Deployment]) -> bytes:
     return _as_json({"format": _FORMAT, "versions": signed})
 
 
-def served_pages(versions: Sequence[Deployment]) -> dict[str, Served]:
+def served_pages(versions: Sequence[Deployment]) -> dict[str, ServedFile]:
     """Returns what is served, by path; versions of the deployment file, oldest first."""
-    page = Served(participant_page(), "text/html", _HEADERS | {"Content-Security-Policy": _policy()})
+    page = ServedFile(participant_page(), "text/html", _HEADERS | {"Content-Security-Policy": _policy()})
     kept = page._replace(headers=page.headers | {"Content-Disposition": 'attachment; filename="participate.html"'})
     newest, every = deployment_document(versions[-1]), versions_document(versions)
     return {
         PAGE_PATH: page,
         f"{PAGE_PATH}participate.html": kept,
-        f"{PAGE_PATH}deployment.json": Served(newest, "application/json", _HEADERS),
-        f"{PAGE_PATH}versions.json": Served(every, "application/json", _HEADERS),
+        f"{PAGE_PATH}deployment.json": ServedFile(newest, "application/json", _HEADERS),
+        f"{PAGE_PATH}versions.json": ServedFile(every, "application/json", _HEADERS),
     }

@@ -28,7 +28,7 @@ _LARGER_IS_BETTER = ("users/s", "envelopes/s", "of the floor", "MB/s", "bodies/s
 
 
 @dataclass(frozen=True)
-class Compared:
+class BenchmarkChange:
     """A figure, its unit, its median now, and that of the run that was kept; None where that run did not have it."""
 
     name: str
@@ -176,11 +176,11 @@ def _medians_of(document: RunsView) -> Figures:
     return _medians((name, value, unit) for run in document["runs"] for name, (value, unit) in run.items())
 
 
-def compare(now: RunsView, before: RunsView | None) -> list[Compared]:
+def compare(now: RunsView, before: RunsView | None) -> list[BenchmarkChange]:
     """Returns every figure of the runs `now` beside those `before`; both as `add_run` returns them."""
     old = _medians_of(before) if before else {}
     return [
-        Compared(name, unit, value, old[name][0] if name in old else None)
+        BenchmarkChange(name, unit, value, old[name][0] if name in old else None)
         for name, (value, unit) in _medians_of(now).items()
     ]
 

@@ -26,7 +26,7 @@ import grpc.aio
 
 from croupier.client.one_answer import missing_by_hop
 from croupier.client.round_checks import accept_manifest
-from croupier.client.submission import Participant, Sealed, prepare_all, seal_all
+from croupier.client.submission import Participant, SealedSubmission, prepare_all, seal_all
 from croupier.client.tickets import get_tickets
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
@@ -396,11 +396,11 @@ async def _measure(
 
 async def _seal(
     operator: Operator, terms: RoundTerms, number: int, pool: WorkerPool, say: Callable[[str], None]
-) -> list[Sealed]:
+) -> list[SealedSubmission]:
     """Returns the submissions of `count` clients with keys of their own, who are enrolled and have their tickets."""
     turn, done = asyncio.Semaphore(_PARTS_AT_ONCE), 0
 
-    async def part(size: int) -> list[Sealed]:
+    async def part(size: int) -> list[SealedSubmission]:
         nonlocal done
         async with turn:
             prepared, _ = await pool.run(prepare_all, terms.payload, [Participant(n % 2, 1.0) for n in range(size)])

@@ -24,7 +24,7 @@ from croupier.training.datasets import load_dataset, with_features
 from croupier.training.deployed import DeployedRun
 from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model
-from croupier.training.simulation import Simulated, user_epochs
+from croupier.training.simulation import SimulatedTraining, user_epochs
 
 _LOCAL_EPSILON, _CLIPPING_NORM, _RULE = 2.0, 1.0, StepRule(8.0, averaging=0.3)
 
@@ -95,7 +95,7 @@ async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str]
             started = time.perf_counter()
     finally:
         pool.close()
-    simulated, at = [], Simulated(Descent(model.initial, _RULE))
+    simulated, at = [], SimulatedTraining(Descent(model.initial, _RULE))
     started = time.perf_counter()
     for _, descent in user_epochs(model, digits.train, budgets, _CLIPPING_NORM, at, 10 * epochs + 1):
         evaluate(model, descent.average, digits.validation)

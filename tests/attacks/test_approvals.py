@@ -18,14 +18,14 @@ from croupier.operator.operator import Operator
 from croupier.operator.overview import approvals_of
 from croupier.operator.proposals import (
     VALID_S,
+    ActionApproval,
     Approvals,
-    Approved,
     ProposalFile,
     read_copies,
     read_proposal,
     write_proposal,
 )
-from croupier.operator.roster import Enrolled, enrol, enrolled
+from croupier.operator.roster import Enrolment, enrol, enrolled
 from croupier.protocol.approvals import (
     MOST_VALID_S,
     approving_organisations,
@@ -76,9 +76,9 @@ class SignsFor(Approvals):
     signatures: tuple[pb.Signature, ...] = ()
     expires_unix_s = 0
 
-    def of(self, actions: object) -> list[Approved]:
+    def of(self, actions: object) -> list[ActionApproval]:
         assert isinstance(actions, list)
-        return [Approved(list(self.signatures), [], self.expires_unix_s) for _ in actions]
+        return [ActionApproval(list(self.signatures), [], self.expires_unix_s) for _ in actions]
 
 
 def dishonest(inside: InProcess, *signatures: pb.Signature, expires_unix_s: int = 0) -> Operator:
@@ -241,7 +241,7 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
             (file,) = set((home / "operator" / "proposals").glob("*.json")) - before
             return file
 
-        known = Enrolled(public_key_of(new_client_key()).hex(), "Ada")
+        known = Enrolment(public_key_of(new_client_key()).hex(), "Ada")
         with is_not_approved():
             await enrol(home, [known], inside.transport)
         assert [(row.label, row.enrolled_at) for row in enrolled(home)] == [("Ada", "")]

@@ -21,7 +21,7 @@ from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
-from croupier.client.submission import Participant, Sealed
+from croupier.client.submission import Participant, SealedSubmission
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
@@ -58,7 +58,7 @@ class ChoosesBudgets(cheaters.CheatingShuffler):
             ]
 
 
-def budget_of(sealed: Sealed) -> bytes:
+def budget_of(sealed: SealedSubmission) -> bytes:
     """Returns the hash of the budget as hop 1 passes it on."""
     return sealed.inclusion_hashes[32:64]
 

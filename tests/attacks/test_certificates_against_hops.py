@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from croupier import Budgets, certify
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.service import AnalyzerService
-from croupier.client.submission import Sealed, seal_one
+from croupier.client.submission import SealedSubmission, seal_one
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
@@ -208,7 +208,7 @@ class Stage:
         prepared = [crafted(terms, 1, client.budget) for client in pattern.clients]
         tickets = await tickets_of(at.operator, terms, prepared)
         onion = Onion(terms)
-        sent: list[Sealed] = []
+        sent: list[SealedSubmission] = []
         smuggled: dict[Lane, list[bytes]] = {"report": [], "budget": []}
         for client, prepared_one, (report, budget) in zip(pattern.clients, prepared, tickets, strict=True):
             if client.sends:

@@ -20,7 +20,7 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.operator import canaries
 from croupier.operator.canaries import check_canaries, enrol_with_canaries, keep_keys, send_canaries, take_keys
-from croupier.operator.roster import Enrolled
+from croupier.operator.roster import Enrolment
 from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
@@ -250,8 +250,8 @@ async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_pat
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
 
 
-def new_clients() -> list[Enrolled]:
-    return [Enrolled(public_key_of(new_client_key()).hex()) for _ in range(20)]
+def new_clients() -> list[Enrolment]:
+    return [Enrolment(public_key_of(new_client_key()).hex()) for _ in range(20)]
 
 
 @pytest.mark.asyncio

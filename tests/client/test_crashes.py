@@ -18,7 +18,7 @@ import pytest
 
 from croupier.client import one_answer
 from croupier.client.async_client import AsyncClient
-from croupier.client.one_answer import Answered, Respondent
+from croupier.client.one_answer import AnswerOutcome, Respondent
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import run_fleet
@@ -106,7 +106,7 @@ def blinded_messages(here: Table) -> list[bytes]:
     return seen
 
 
-async def once(here: Table, device: Path, round_id: str, value: int, key: bytes) -> Answered:
+async def once(here: Table, device: Path, round_id: str, value: int, key: bytes) -> AnswerOutcome:
     """Answers as a process of its own would: with a client of its own on the files of a device."""
 
     async def enrol(public_key: bytes) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.client.limits import Limits, SpentHere, read_limits, write_limits
 from croupier.client.outbox import Outbox
-from croupier.client.submission import Sealed
+from croupier.client.submission import SealedSubmission
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms.gaussian import Gaussian
@@ -64,9 +64,9 @@ def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> No
 def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
     outbox.begin(RoundId("first"), 0.5, 0.0, Limits(lifetime_epsilon=1.5))
-    outbox.keep(RoundId("first"), {"alice": Sealed(b"sealed", b"", 0.5)})
+    outbox.keep(RoundId("first"), {"alice": SealedSubmission(b"sealed", b"", 0.5)})
     outbox.keep(
-        RoundId("answers/first"), {"alice": Sealed(b"sealed", b"")}
+        RoundId("answers/first"), {"alice": SealedSubmission(b"sealed", b"")}
     )  # of a sequential round: counted with its budget
     outbox.begin(RoundId("second"), 1.0, 0.0, Limits(lifetime_epsilon=1.5, max_rounds=2))
     with pytest.raises(ValueError, match=naming("1.5", 2, 2)):
@@ -104,7 +104,7 @@ def test_a_round_counts_once_however_often_it_is_begun_and_whatever_dies(tmp_pat
         outbox.close()
     outbox = Outbox(tmp_path / "outbox.db")
     assert outbox.spent_in_all() == SpentHere(2.0, 0.0, 1)
-    outbox.keep(RoundId("round"), {"alice": Sealed(b"sealed", b"", 1.0)})
+    outbox.keep(RoundId("round"), {"alice": SealedSubmission(b"sealed", b"", 1.0)})
     outbox.withdraw(attempts[0])
     assert outbox.spent_in_all() == SpentHere(2.0, 0.0, 1)  # another attempt's place is not withdrawn
     for attempt in attempts:
@@ -119,9 +119,9 @@ def test_what_is_stored_has_its_place_in_the_limits_checked_again(tmp_path: Path
     outbox.withdraw(outbox.begin(RoundId("first"), 1.0, 0.0, limits))
     outbox.begin(RoundId("second"), 1.0, 0.0, limits)
     with pytest.raises(LimitError, match=naming(1, 1, 2)):
-        outbox.keep(RoundId("first"), {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
+        outbox.keep(RoundId("first"), {"alice": SealedSubmission(b"sealed", b"", 1.0)}, limits=limits)
     assert outbox.users(RoundId("first")) == set()
-    outbox.keep(RoundId("second"), {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
+    outbox.keep(RoundId("second"), {"alice": SealedSubmission(b"sealed", b"", 1.0)}, limits=limits)
     outbox.close()
 
 

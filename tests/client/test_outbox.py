@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from croupier.cli.console import plain_errors
 from croupier.client.limits import SpentHere
 from croupier.client.outbox import KEPT_DAYS, Outbox
-from croupier.client.submission import Prepared, Sealed
+from croupier.client.submission import PreparedReport, SealedSubmission
 from croupier.protocol.errors import OtherPersonError
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, encode_budget
@@ -28,7 +28,7 @@ from tests.support.messages import naming
 from tests.support.raw_disk import freed_by_sqlite
 
 ALICE, BOB = (
-    Prepared(
+    PreparedReport(
         letter * 90,
         BudgetRecord(encode_budget(1.0, 1e-6), letter * 15 + b"r"),
         PrivateKey(letter * 63 + b"k"),
@@ -46,7 +46,7 @@ def test_only_its_owner_reads_an_outbox(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.touch(0o644)
     outbox = Outbox(path)
-    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
+    outbox.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0)})
     assert len(list(path.parent.iterdir())) > 1  # with the log beside it
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
     outbox.close()
@@ -59,7 +59,7 @@ def test_an_error_of_the_disk_names_the_file_and_nothing_of_an_answer(tmp_path: 
     with closing(sqlite3.connect(path)) as other:
         other.execute("DROP TABLE sealed")
     with pytest.raises(OSError, match=naming("no such table: sealed")) as failed:
-        outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
+        outbox.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     assert failed.value.filename == str(path)
     with pytest.raises(typer.Exit), plain_errors():
         raise failed.value
@@ -74,7 +74,7 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     """Reproduction: sealed submissions were kept for ever."""
     path, now = tmp_path / "outbox.db", 1e9
     outbox = Outbox(path, lambda: now)
-    outbox.keep(RoundId("round"), {name: Sealed(BYTES, HASHES, 1.0) for name in ("alice", "bob")})
+    outbox.keep(RoundId("round"), {name: SealedSubmission(BYTES, HASHES, 1.0) for name in ("alice", "bob")})
     outbox.acknowledge(RoundId("round"), ["alice"])
     now += KEPT_DAYS * 86400
     outbox.close()
@@ -83,7 +83,7 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
         {"alice"},
         {"bob"},
     )
-    outbox.keep(RoundId("new"), {"alice": Sealed(BYTES[:6], HASHES, 2.0)})
+    outbox.keep(RoundId("new"), {"alice": SealedSubmission(BYTES[:6], HASHES, 2.0)})
     outbox.close()
     now += 1
     outbox = Outbox(path, lambda: now)
@@ -95,14 +95,14 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     assert outbox.users(RoundId("round")) == {"alice", "bob"}
     assert outbox.kept(RoundId("round"), "bob").local_epsilon == 1.0
     with pytest.raises(IntegrityError):
-        outbox.keep(RoundId("round"), {"bob": Sealed(BYTES, HASHES, 1.0)})
+        outbox.keep(RoundId("round"), {"bob": SealedSubmission(BYTES, HASHES, 1.0)})
     outbox.close()
 
 
 def test_the_end_of_an_outbox_unlinks_none_of_its_bytes(tmp_path: Path) -> None:
     """With its last connection SQLite unlinks the log; what was in it was still on the disk when it was forgotten."""
     outbox = Outbox(tmp_path / "outbox.db")
-    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
+    outbox.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     with freed_by_sqlite() as freed:
         outbox.close()
     assert freed
@@ -141,7 +141,7 @@ def test_a_prepared_report_comes_back_as_it_was_and_is_the_only_one(tmp_path: Pa
     with pytest.raises(OtherPersonError):
         outbox.prepare(RoundId("round"), {"carol": BOB}, alone=True)
     assert "carol" not in outbox.prepared(RoundId("round"))
-    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
+    outbox.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0)})
     assert outbox.prepared(RoundId("round")) == {"bob": BOB}
     assert outbox.prepare(RoundId("round"), {"alice": BOB}) == {}  # it has answered
     outbox.discard(RoundId("round"), ["bob"])
@@ -163,7 +163,7 @@ def test_a_seized_device_shows_no_report_that_was_prepared(tmp_path: Path, end: 
 
     assert all(on_disk())
     if end == "sealed":
-        outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
+        outbox.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0)})
         outbox.overwrite_log()
     elif end == "refused":
         outbox.discard(RoundId("round"), ["alice"])
@@ -185,7 +185,7 @@ def test_a_file_that_is_damaged_or_no_outbox_is_named_and_stays_as_it_is(tmp_pat
     if damaged:
         path.unlink()
         outbox = Outbox(path)
-        outbox.keep(RoundId("round"), {str(user): Sealed(bytes(2000), HASHES, 1.0) for user in range(50)})
+        outbox.keep(RoundId("round"), {str(user): SealedSubmission(bytes(2000), HASHES, 1.0) for user in range(50)})
         outbox.close()
         path.write_bytes(path.read_bytes()[:40_000])
     before = path.read_bytes()
@@ -203,7 +203,7 @@ def test_a_second_client_of_a_process_takes_no_lock_of_the_first(tmp_path: Path)
     path = tmp_path / "outbox.db"
     first, second = Outbox(path), Outbox(path)
     second.close()
-    first.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
+    first.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0)})
     program = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM sealed'); db.close()"
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
     assert Path(f"{path}-wal").exists()
@@ -219,7 +219,7 @@ def test_processes_that_begin_at_once_make_one_outbox(tmp_path: Path) -> None:
         for number in range(5):
             at_once.wait(60)
             outbox = Outbox(tmp_path / f"{number}.db")
-            outbox.keep(RoundId("round"), {str(user): Sealed(BYTES, HASHES, 1.0)})
+            outbox.keep(RoundId("round"), {str(user): SealedSubmission(BYTES, HASHES, 1.0)})
             outbox.close()
 
     with ThreadPoolExecutor(6) as threads:
@@ -253,7 +253,9 @@ def test_threads_of_a_client_take_turns(tmp_path: Path, steps: list[int]) -> Non
     users = [f"user {number}" for number in range(40)]
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(lambda user: outbox.prepare(RoundId("round"), {user: ALICE}), users))
-        list(threads.map(lambda user: outbox.keep(RoundId("round"), {user: Sealed(BYTES, HASHES, 1.0)}), users))
+        list(
+            threads.map(lambda user: outbox.keep(RoundId("round"), {user: SealedSubmission(BYTES, HASHES, 1.0)}), users)
+        )
         list(threads.map(lambda user: outbox.acknowledge(RoundId("round"), [user]), users))
     assert outbox.acknowledged(RoundId("round")).keys() == set(users)
     outbox.close()
@@ -265,7 +267,7 @@ def test_a_chunk_costs_the_same_however_many_users_there_are(tmp_path: Path, ste
     for chunk in range(24):
         before, users = steps[0], [f"user {chunk} {number}" for number in range(200)]
         outbox.prepare(RoundId("round"), dict.fromkeys(users, ALICE))
-        outbox.keep(RoundId("round"), dict.fromkeys(users, Sealed(BYTES, HASHES, 1.0)))
+        outbox.keep(RoundId("round"), dict.fromkeys(users, SealedSubmission(BYTES, HASHES, 1.0)))
         costs.append(steps[0] - before)
     assert sum(costs[-6:]) <= 1.5 * sum(costs[:6])
     outbox.close()

@@ -15,7 +15,7 @@ import pytest
 import croupier
 from croupier.client.key_file import PRIVATE, key_text
 from croupier.client.limits import write_limits
-from croupier.client.submission import Sealed, new_client_key
+from croupier.client.submission import SealedSubmission, new_client_key
 from croupier.protocol.errors import Code
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms.krr import KaryResponse
@@ -205,7 +205,7 @@ async def test_a_closed_and_a_refused_round_and_an_answer_that_was_lost(tmp_path
         with pytest.raises(croupier.NotCertifiedError, match=naming("accountant", "round")) as no:
             await asked.result(wait_s=60)
         assert no.value.reasons
-        client.outbox.keep(terms.round_id, {"lost": Sealed(pb.Submission().SerializeToString(), bytes(128))})
+        client.outbox.keep(terms.round_id, {"lost": SealedSubmission(pb.Submission().SerializeToString(), bytes(128))})
         client.outbox.acknowledge(terms.round_id, ["lost"])
         with pytest.raises(croupier.NotIncludedError, match="shuffler-1 lacks 1") as missing:
             await asked.verify()

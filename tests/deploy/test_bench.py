@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from croupier.deploy.local.throughput import (
-    Used,
+    ResourceUse,
     conditions,
     free_bytes,
     kept_rows,
@@ -76,8 +76,8 @@ def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path
     """With `--times 3` a database did not grow any more: 0.6 kB a user were stated where 3.8 are needed."""
     file = tmp_path / "rounds.db"
 
-    def used() -> Used:
-        return Used({}, {}, {"hop": file.stat().st_size}, {"hop": free_bytes(file)})
+    def used() -> ResourceUse:
+        return ResourceUse({}, {}, {"hop": file.stat().st_size}, {"hop": free_bytes(file)})
 
     with closing(sqlite3.connect(file, isolation_level=None)) as store:
         store.execute("CREATE TABLE bodies (body BLOB)")

@@ -35,7 +35,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.noise import truncated_laplace
 from croupier.study.discovery import Discovery, DiscoverySettings, holders_found, threshold
-from croupier.study.journal import Step, StudyJournal
+from croupier.study.journal import StudyJournal, WaveStep
 from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.rounds import table
@@ -257,7 +257,7 @@ async def test_a_discovery_goes_on_wherever_its_process_is_killed(
     write, kills = StudyJournal.write, set[tuple[str, int, str]]()
     answered: dict[str, int] = {}
 
-    def killed_around(journal: StudyJournal, at: float, step: Step, wave: int, **about: object) -> None:
+    def killed_around(journal: StudyJournal, at: float, step: WaveStep, wave: int, **about: object) -> None:
         for moment in ("before", "after"):
             if moment == "after":
                 write(journal, at, step, wave, **about)

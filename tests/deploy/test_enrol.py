@@ -16,7 +16,7 @@ from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import run_fleet
 from croupier.operator.keys import make_client_key, make_deployment
-from croupier.operator.roster import Enrolled, enrol, enrolled, read_keys, revoke
+from croupier.operator.roster import Enrolment, enrol, enrolled, read_keys, revoke
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -51,12 +51,12 @@ def test_a_batch_of_keys_is_read_as_spreadsheets_write_it(tmp_path: Path) -> Non
 
 
 def test_keys_are_read_from_every_form_of_file() -> None:
-    assert read_keys(lines(key_text(PUBLIC, bytes.fromhex(ADA))), "ada.pub") == [Enrolled(ADA)]
+    assert read_keys(lines(key_text(PUBLIC, bytes.fromhex(ADA))), "ada.pub") == [Enrolment(ADA)]
     batch = f'key,label\n{ADA},Ada\n\n# absent\n{BOB.upper()}\n{EVE},"Eve, of site 2"\n{ADA},Ada\n'
     assert read_keys(lines(batch), "batch.csv") == [
-        Enrolled(ADA, "Ada"),
-        Enrolled(BOB),
-        Enrolled(EVE, "Eve, of site 2"),
+        Enrolment(ADA, "Ada"),
+        Enrolment(BOB),
+        Enrolment(EVE, "Eve, of site 2"),
     ]
 
 
@@ -81,11 +81,11 @@ def test_a_line_that_is_not_a_key_stops_the_whole_batch(text: str, said: str) ->
 @pytest.mark.virtual_time
 async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Path) -> None:
     key = new_client_key()
-    mine = Enrolled(public_key_of(key).hex(), "me")
+    mine = Enrolment(public_key_of(key).hex(), "me")
     async with table(tmp_path, 1) as at:
         place, transport = at.inside.directory, at.inside.transport
-        assert await enrol(place, [mine, Enrolled(BOB)], transport) == 2
-        assert await enrol(place, [mine, Enrolled(BOB, "Bob")], transport) == 0
+        assert await enrol(place, [mine, Enrolment(BOB)], transport) == 2
+        assert await enrol(place, [mine, Enrolment(BOB, "Bob")], transport) == 0
         listed = enrolled(place)
         assert [(entry.key, entry.label, bool(entry.enrolled_at)) for entry in listed] == [
             (mine.key, "me", True),
@@ -106,7 +106,7 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
         await revoke(place, [BOB, EVE], transport)
         assert [bool(client.revoked_at) for client in enrolled(place)] == [False, True, True]
         with pytest.raises(ValueError, match=naming("8139770e…", "(Bob)", "revoked")):
-            await enrol(place, [mine, Enrolled(BOB, "Bob")], transport)
+            await enrol(place, [mine, Enrolment(BOB, "Bob")], transport)
         # The list itself can be enrolled again, where a service has lost its store.
         text = (place / "operator" / "enrolled.csv").read_text()
         again = [key for key in read_keys(lines(text), "enrolled.csv") if not key.revoked_at]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from croupier.client.submission import Prepared, seal_one
+from croupier.client.submission import PreparedReport, seal_one
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PublicKey
@@ -38,7 +38,7 @@ class Attempt:
 
     client: int
     letter: int
-    prepared: Prepared
+    prepared: PreparedReport
     submission: pb.Submission | None = None
     inclusion_hashes: bytes = b""
     authentic: bool = True

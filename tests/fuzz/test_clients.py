@@ -24,7 +24,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.round_checks import fetch_round, read_publication
 from croupier.client.round_result import RoundResult
 from croupier.client.sequential import Attendee, answer_sequentially
-from croupier.client.submission import Participant, Sealed, new_client_key, send
+from croupier.client.submission import Participant, SealedSubmission, new_client_key, send
 from croupier.client.verification import missing_at_hop
 from croupier.net.http_channel import HttpAnswer, failure_of
 from croupier.operator.keys import make_deployment
@@ -209,7 +209,7 @@ def attended(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, dict[str,
     place = tmp_path_factory.mktemp("attended")
     world, outbox = World(place / "deployment", task()), Outbox(place / "outbox.db")
     key = new_client_key()
-    outbox.keep(world.terms.round_id, {"user": Sealed(b"sealed", b"", 2.0, new_client_key())})
+    outbox.keep(world.terms.round_id, {"user": SealedSubmission(b"sealed", b"", 2.0, new_client_key())})
     return world, {"user": Attendee(key, lambda _: [0.0, 0.0, 1.0])}, outbox
 
 

@@ -19,7 +19,7 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
 from croupier.deploy.page.participants import page_hash
-from croupier.operator.roster import Enrolled, enrol
+from croupier.operator.roster import Enrolment, enrol
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms.choices import MultipleChoice
@@ -366,7 +366,7 @@ async def test_without_an_invitation_a_key_can_be_enrolled(here: Place) -> None:
         await expect(page.get_by_role("heading", name="You need an invitation")).to_be_visible()
         await is_for_everybody(page)
         key = (await page.locator("code").inner_text()).replace(" ", "")
-        await enrol(here.at.inside.directory, [Enrolled(key)], here.at.inside.transport)
+        await enrol(here.at.inside.directory, [Enrolment(key)], here.at.inside.transport)
         page = await visit(context, here.page_url)
         await choose_and_send(page)
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()

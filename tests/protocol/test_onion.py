@@ -9,8 +9,8 @@ import pytest
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, SUITES, open_many, open_sealed
 from croupier.protocol.onion import (
     BudgetRecord,
+    JointEnvelope,
     Onion,
-    Wrapped,
     decode_budget,
     encode_budget,
     split_report,
@@ -23,7 +23,7 @@ from tests.support.messages import naming
 SALT = bytes(range(16))
 
 
-def wrapped(onion: Onion, report: int) -> Wrapped:
+def wrapped(onion: Onion, report: int) -> JointEnvelope:
     record = BudgetRecord(encode_budget(1.0, 0.0), SALT)
     return onion.wrap(onion.seal_report(encode_report(report)), record, (bytes(64), bytes(64)))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.client.submission import Participant, Sealed, new_client_key
+from croupier.client.submission import Participant, SealedSubmission, new_client_key
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
@@ -36,7 +36,7 @@ async def test_two_clients_with_the_same_answer_are_one_and_stop_no_round(tmp_pa
         terms = await table.gather(group, settings(task(), needed=6))
         copied = signed_answer(table, terms, "user 0", [0, 0, 1])
         for name in list(group)[:2]:
-            table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: Sealed(copied, b"")})
+            table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: SealedSubmission(copied, b"")})
         taken = await table.take(terms, group)
         assert (taken.report.num_answers, taken.report.num_skipped) == (7, 1)
         publication, certificate = await table.result(terms)
@@ -55,7 +55,9 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
             name: sign_submission(terms.hash, request, PrivateKey(group[name].key)) for name, request in junk.items()
         }
         for name, submission in signed.items():
-            sealed = Sealed(submission.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key())
+            sealed = SealedSubmission(
+                submission.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key()
+            )
             table.outbox.keep(terms.round_id, {name: sealed})
         users = {
             name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from croupier.client.submission import Sealed, new_client_key
+from croupier.client.submission import SealedSubmission, new_client_key
 from croupier.operator.canaries import check_canaries, send_canaries
 from croupier.protocol.codes import Assumption
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, open_many
@@ -182,7 +182,7 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
             signed_answer(table, terms, "user 1", [np.nan, 0, 1]),
         ]
         for name, envelope in zip(list(group)[:2], bad, strict=True):
-            table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: Sealed(envelope, b"")})
+            table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: SealedSubmission(envelope, b"")})
         taken = await table.take(terms, group)
         assert (taken.report.num_answers, taken.report.num_skipped) == (6, 2)
         publication, certificate = await table.result(terms)

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 import grpc.aio
 
 from croupier.client import tickets as client_tickets
-from croupier.client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
+from croupier.client.submission import (
+    Participant,
+    PreparedReport,
+    SealedSubmission,
+    new_client_key,
+    prepare_one,
+    seal_one,
+)
 from croupier.client.tickets import SealedUsers, get_tickets
 from croupier.operator.operator import Operator
 from croupier.protocol.identity import key_pair_of
@@ -25,7 +32,7 @@ def forged_tickets() -> tuple[bytes, bytes]:
     return os.urandom(TICKET_BYTES), os.urandom(TICKET_BYTES)
 
 
-def without_tickets(terms: RoundTerms, user: Participant) -> Sealed:
+def without_tickets(terms: RoundTerms, user: Participant) -> SealedSubmission:
     """Returns what a client sends that has made its tickets up; hop 1 cannot tell."""
     onion = Onion(terms)
     return seal_one(terms, onion, prepare_one(terms, onion, user), forged_tickets())
@@ -36,11 +43,13 @@ def stranger(terms: RoundTerms, key: bytes = b"") -> pb.Submission:
     return pb.Submission.FromString(without_tickets(terms, Participant(1, 2.0, PrivateKey(key))).submission)
 
 
-def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float = 0.0, key: bytes = b"") -> Prepared:
+def crafted(
+    terms: RoundTerms, report: int | bytes, epsilon: float, delta: float = 0.0, key: bytes = b""
+) -> PreparedReport:
     """Returns what a dishonest client may ask tickets for: any report beside any budget, well sealed."""
     sealed = Onion(terms).seal_report(report if isinstance(report, bytes) else encode_report(report))
     record = BudgetRecord(encode_budget(epsilon, delta), os.urandom(16))
-    return Prepared(
+    return PreparedReport(
         sealed,
         record,
         key_pair_of(PrivateKey(key or new_client_key())),
@@ -49,7 +58,9 @@ def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float
     )
 
 
-async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:
+async def tickets_of(
+    operator: Operator, terms: RoundTerms, prepared: Sequence[PreparedReport]
+) -> list[tuple[bytes, bytes]]:
     """Returns the tickets of clients that are enrolled here, and are all given tickets."""
     await operator.enrol([person.client_key for person in prepared])
     named = {str(index): person for index, person in enumerate(prepared)}
@@ -59,13 +70,15 @@ async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[P
     return [tickets.granted[name] for name in named]
 
 
-async def seal_prepared(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[Sealed]:
+async def seal_prepared(
+    operator: Operator, terms: RoundTerms, prepared: Sequence[PreparedReport]
+) -> list[SealedSubmission]:
     """Returns the submissions of such clients."""
     onion, tickets = Onion(terms), await tickets_of(operator, terms, prepared)
     return [seal_one(terms, onion, person, pair) for person, pair in zip(prepared, tickets, strict=True)]
 
 
-async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Participant]) -> list[Sealed]:
+async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Participant]) -> list[SealedSubmission]:
     """Seals the submissions of honest clients."""
     onion = Onion(terms)
     return await seal_prepared(operator, terms, [prepare_one(terms, onion, user) for user in users])
@@ -80,5 +93,5 @@ async def seal_participants(
     return await client_tickets.seal_prepared(channel, terms, prepared, patience_s)
 
 
-def submissions_of(sealed: Sequence[Sealed]) -> list[pb.Submission]:
+def submissions_of(sealed: Sequence[SealedSubmission]) -> list[pb.Submission]:
     return [pb.Submission.FromString(submission.submission) for submission in sealed]

@@ -26,7 +26,7 @@ from croupier.training.deployed import DeployedRun, SequentialRun, Silos, StepRe
 from croupier.training.descent import Descent
 from croupier.training.models import load_model
 from croupier.training.privacy import UserSpending
-from croupier.training.simulation import Simulated, shares_of, user_epochs
+from croupier.training.simulation import SimulatedTraining, shares_of, user_epochs
 from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.statements import codes
@@ -108,7 +108,7 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
     path = [*seen[1:], progress.descent.parameters.detach()]  # the first was a rehearsal
     deployed = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
     assert deployed == pytest.approx([length] * CLIENTS, rel=1e-4)
-    small, at = digits.train.part(slice(0, CLIENTS)), Simulated(Descent(model.initial, StepRule(RATE)))
+    small, at = digits.train.part(slice(0, CLIENTS)), SimulatedTraining(Descent(model.initial, StepRule(RATE)))
     budgets = torch.tensor(tiers, dtype=torch.float64)
     seen.clear()
     (_, descent), *_ = user_epochs(model, small, budgets, 1.0, at, 1, sequential=True)

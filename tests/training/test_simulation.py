@@ -18,7 +18,7 @@ from croupier.training.datasets import Dataset, load_dataset, with_features
 from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model
 from croupier.training.privacy import SiloSpending
-from croupier.training.simulation import Simulated, hemisphere_reports, silo_epochs, user_epochs
+from croupier.training.simulation import SimulatedTraining, hemisphere_reports, silo_epochs, user_epochs
 from tests.support.messages import naming
 
 RULE = StepRule(8.0, averaging=0.3)
@@ -29,8 +29,8 @@ def digits() -> Dataset:
     return with_features(load_dataset("digits"), "dct")
 
 
-def begun(model: FlatModel, rule: StepRule = RULE) -> Simulated:
-    return Simulated(Descent(model.initial, rule))
+def begun(model: FlatModel, rule: StepRule = RULE) -> SimulatedTraining:
+    return SimulatedTraining(Descent(model.initial, rule))
 
 
 def test_simulated_and_real_reports_have_the_same_law() -> None:

@@ -27,7 +27,7 @@ from croupier.training.outcome import NoiseComparison, TrainingOutcome
 from croupier.training.privacy import SiloSpending
 from croupier.training.runner import Reports, run_training, train
 from croupier.training.sgd_results import PARTS, Setting, run_setting
-from croupier.training.simulation import Simulated, silo_epochs, user_epochs
+from croupier.training.simulation import SimulatedTraining, silo_epochs, user_epochs
 from croupier.training.subject import subject_of_module
 from tests.support.messages import naming
 from tests.support.statements import codes
@@ -155,7 +155,7 @@ def test_the_rows_of_the_results_page_come_out_of_the_public_call(tmp_path: Path
     outcome = run_setting(row, few, tmp_path, lambda line: None)
     model, everyone = load_model("softmax", 63, 10), torch.cat([few.train.features, few.validation.features])
     final = public.Examples(everyone, torch.cat([few.train.targets, few.validation.targets]))
-    at = Simulated(Descent(model.initial, rule))
+    at = SimulatedTraining(Descent(model.initial, rule))
     if unit == "user":
         epochs = user_epochs(model, final, torch.from_numpy(local), 1.0, at, 2)
     else:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from croupier.client.submission import Prepared, seal_one
+from croupier.client.submission import PreparedReport, seal_one
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol import voprf
 from croupier.protocol.identity import Identity, Kind, key_pair_of, sign_submission
@@ -135,7 +135,7 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int) 
     sealed = onion.seal_report(plaintext)
     record = BudgetRecord(encode_budget(epsilon, 0.0), draw("salt", 16))
     blinds = draw.scalar("blind 2", 1), draw.scalar("blind 3", 1)
-    prepared = Prepared(sealed, record, key, NO_KEY, blinds)
+    prepared = PreparedReport(sealed, record, key, NO_KEY, blinds)
     messages = prepared.messages(terms.hash)
     requests = dict(zip(LANES, map(TicketRequest, messages, blinds), strict=True))
     blinded = b"".join(request.blinded for request in requests.values())
