@@ -1,1 +1,1 @@
-"""What turns a role into a server: round engine, lane receiver, store, workers, metrics, health, logs and clock."""
+"""The server parts of every role: round engine, lane receiver, store, workers, metrics, health, logs and clock."""

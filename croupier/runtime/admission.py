@@ -1,8 +1,8 @@
 """Admission: registered clients may submit, once per round, acknowledged only after the commit.
 
 Hop 1 admits submissions, and the accountant requests for tickets; both keep the same roster. Signatures are checked in
-the worker pool, where hop 1 also has the envelopes opened of those who may submit; whatever has been checked while a
-commit runs is committed together with the next (group commit). Reads come from memory, which is filled from the store;
+the worker pool, where hop 1 also opens the envelopes of admissible clients. Submissions that are checked during a
+commit are committed together with the next one (group commit). Reads come from memory, which is filled from the store;
 the store's primary key is the safety net.
 """
 
@@ -55,7 +55,7 @@ def _after_close(admitted: dict[PublicKey, Digest], submission: pb.Submission) -
 
 @dataclass
 class _Waiting:
-    """A call whose submissions have passed every check that can be made before its transaction."""
+    """A call whose submissions have passed every check before its transaction."""
 
     terms: RoundTerms
     submissions: Sequence[pb.Submission]
@@ -69,9 +69,9 @@ class _Waiting:
 class _Roster:
     """The keys that admit a client.
 
-    The keys in `invited` admit to the rounds of one survey: to each its hash, and until when its owner gets tickets. To
-    a survey or study for which keys were ever invited no other key admits.
-    Revoked keys are also in `revoked`; they are then as unknown as those that were never registered.
+    The keys in `invited` admit to the rounds of one survey: each has the survey's hash, and the time until which its
+    owner gets tickets. A survey or study with invited keys admits no other key. Revoked keys are also in `revoked`;
+    they are treated like keys that were never registered.
     """
 
     keys: set[PublicKey]
@@ -113,11 +113,11 @@ class _Roster:
 
 
 Keep = Callable[[Transaction, RoundTerms, Sequence[bytes], Sequence[bytes]], None]
-"""Stores the envelopes that a transaction admits, or their records where it is given as many."""
+"""Stores the envelopes that a transaction admits, or their records if there is one for each."""
 
 
 class _Group:
-    """The submissions that one commit decides, in order: what is new, and what is refused."""
+    """The submissions of one commit, in order: the new ones, and the refused ones."""
 
     def __init__(
         self, roster: _Roster, admitted: dict[PublicKey, Digest], terms: RoundTerms, keep: Keep | None, now: float
@@ -170,17 +170,17 @@ class _Group:
 
 
 class Admission:
-    """Decides on submissions and stores those that are accepted.
+    """Decides on submissions and stores the accepted ones.
 
     Args:
         store: the service's.
         pool: checks the signatures.
-        purpose: what clients sign their submissions for; a signature for another purpose is wrong.
-        keep: stores envelopes in the transaction that admits them; without it their hashes alone are kept, and an empty
-            envelope asks whether the client would be admitted: it gets the code that a full one would, and nothing is
-            stored.
-        now: by which invitations expire; without it they do not. They expire where tickets are given: who has tickets
-            in time may submit later.
+        purpose: of the clients' signatures; a signature for another purpose is wrong.
+        keep: stores envelopes in the transaction that admits them. Without it only their hashes are stored, and an
+            empty envelope is a question whether the client would be admitted: it gets the same code as a full one, and
+            nothing is stored.
+        now: the time at which invitations expire; without it they do not. They expire where tickets are given: a client
+            with tickets may submit later.
     """
 
     def __init__(
@@ -205,14 +205,14 @@ class Admission:
 
     @property
     def num_pending(self) -> int:
-        """How many submissions are being checked or wait for their commit."""
+        """The number of submissions that are being checked or wait for their commit."""
         return self._pending
 
     async def register(self, client_keys: Sequence[PublicKey]) -> int:
         """Adds clients to the roster and returns how many were new; revoked ones are not added again.
 
         Raises:
-            Refusal: BAD_REQUEST for a key that has not 32 bytes, and for a key of small order; then none is added.
+            Refusal: BAD_REQUEST for a key that does not have 32 bytes or is of small order; then none is added.
         """
         _check_lengths(client_keys)
         _check_orders(client_keys)
@@ -228,11 +228,11 @@ class Admission:
             return len(fresh)
 
     async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> int:
-        """Adds clients of one survey to the roster, and returns how many were new; known ones stay as they are.
+        """Adds clients of one survey to the roster, and returns how many were new; known ones are unchanged.
 
         Raises:
-            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes, and for a key of small order; then none is
-                added.
+            Refusal: BAD_REQUEST for a key or hash that does not have 32 bytes, and for a key of small order; then none
+                is added.
         """
         _check_lengths(client_keys)
         _check_orders(client_keys)
@@ -257,7 +257,7 @@ class Admission:
         """Returns how many of these clients have submitted in at least one of these rounds.
 
         Raises:
-            Refusal: BAD_REQUEST for a key that has not 32 bytes.
+            Refusal: BAD_REQUEST for a key that does not have 32 bytes.
         """
         _check_lengths(client_keys)
         return await self._store.run(StoreStep.COUNT_ANSWERED, lambda tx: tx.num_answered(round_ids, client_keys))
@@ -265,11 +265,11 @@ class Admission:
     async def revoke(self, client_keys: Sequence[PublicKey]) -> int:
         """Revokes clients for good, and returns how many were not revoked before.
 
-        What they have submitted stays: it has been acknowledged, and to take it out would let an operator choose, after
-        the fact, whose reports are mixed together.
+        Their submissions stay: they have been acknowledged, and removing them would let an operator choose, after the
+        fact, whose reports are mixed together.
 
         Raises:
-            Refusal: BAD_REQUEST for a key that has not 32 bytes; then none is revoked.
+            Refusal: BAD_REQUEST for a key that does not have 32 bytes; then none is revoked.
         """
         _check_lengths(client_keys)
         async with self._registering:
@@ -303,7 +303,7 @@ class Admission:
             terms: of the round.
             envelope_size: of every submission.
             submissions: of clients.
-            lane_work: opens the envelopes of those who may submit, whose records are then kept in their place.
+            lane_work: opens the envelopes of admissible clients, whose records are stored instead.
 
         Raises:
             Refusal: OVERLOADED while too many wait.
@@ -331,7 +331,7 @@ class Admission:
         submissions: Sequence[pb.Submission],
         lane_work: LaneWork | None,
     ) -> tuple[list[pb.SubmissionCode.ValueType], list[int], list[bytes], float]:
-        """Returns codes (unspecified where still undecided), the undecided positions with their records, and CPU s."""
+        """Returns codes (unspecified if undecided), the undecided positions with their records, and CPU seconds."""
         roster = await self._roster()
         codes = [
             roster.refusal(submission, terms)
@@ -373,7 +373,7 @@ class Admission:
                 call.done.set_result(answer)
 
     async def _decide(self, calls: list[_Waiting]) -> list[list[pb.SubmissionCode.ValueType]]:
-        """Returns the codes of every call of one round, after the commit of what is new."""
+        """Returns the codes of every call of one round, after the commit of the new submissions."""
         terms, roster = calls[0].terms, await self._roster()
         round_id = terms.round_id
         if round_id not in self.admitted:
@@ -395,7 +395,7 @@ class Admission:
                 group.remember()
                 return codes
             self.stop_round(round_id)
-        # What was admitted before the close stays so.
+        # Submissions admitted before the close stay admitted.
         return [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
 
     def _distrust_memory(self, round_id: RoundId = NO_ROUND) -> None:

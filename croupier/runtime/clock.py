@@ -1,4 +1,4 @@
-"""The time, injected so that tests can move it, and a stopwatch for what a stage of a round costs."""
+"""The time, injected so that tests can move it, and a stopwatch for the cost of a stage of a round."""
 
 from __future__ import annotations
 

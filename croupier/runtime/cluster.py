@@ -1,8 +1,8 @@
 """A Dask cluster as an executor: work travels to its workers over TLS, and its scheduler and workers can be lost.
 
-What travels is executable in both directions, so every side shows a certificate of one authority that signs nothing
-else, and a cluster is part of the service that uses it (docs/cluster.md says what it is trusted with). Nothing but work
-that may be done twice belongs here: a worker that dies has it done again by another one.
+The messages are executable in both directions, so every side shows a certificate of an authority that signs nothing
+else, and a cluster is part of the service that uses it (docs/cluster.md describes the trust in it). Only idempotent
+work belongs here, because another worker repeats the work of one that dies.
 
 `distributed` is imported when an executor is made, and not before: services without a cluster do not need it.
 """
@@ -63,7 +63,7 @@ class Sources:
     libraries: tuple[str, ...] = ("cryptography", "protobuf", "rbcl")
 
     def digest(self) -> str:
-        """Returns what this process has, as a digest; the same while it lives."""
+        """Returns a digest of this process's sources, which is constant while it lives."""
         return _digest(self)
 
 
@@ -78,7 +78,7 @@ def _digest(sources: Sources) -> str:
 
 
 def _folders(package: str) -> list[Path]:
-    """Returns where a package lies; nowhere if it is not installed, which makes another digest."""
+    """Returns the folders of a package; none if it is not installed, which changes the digest."""
     try:
         return [Path(folder) for folder in import_module(package).__path__]
     except ModuleNotFoundError:
@@ -86,7 +86,7 @@ def _folders(package: str) -> list[Path]:
 
 
 class _Answer(NamedTuple):
-    """What a call has come to: a result, an error of the work, or why this worker does not do it."""
+    """The outcome of a call: a result, an error of the work, or the reason why this worker did not do it."""
 
     result: Any = None
     error: Exception | None = None
@@ -95,9 +95,9 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Job:
-    """One call as it travels: function and arguments pickled, so that the scheduler passes them on as they are.
+    """One call as it travels: function and arguments pickled, so that the scheduler passes them on unchanged.
 
-    Dask logs and keeps the arguments of a task that fails. This one shows none, and an error is an answer to it.
+    Dask logs and keeps the arguments of a task that fails. This job shows none, and an error is an answer to it.
     """
 
     sources: Sources
@@ -106,7 +106,7 @@ class Job:
 
     @classmethod
     def of(cls, sources: Sources, work: Callable[..., Any], args: tuple[Any, ...]) -> Job:
-        """Returns the job that calls `work` with `args` on a worker whose sources are the same as `sources`."""
+        """Returns the job that calls `work` with `args` on a worker with the same sources."""
         return cls(sources, sources.digest(), pickle.dumps((work, args)))
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class Job:
 
 
 def check_scheduler(address: str) -> None:
-    """Raises ValueError for what is not the address of a scheduler."""
+    """Raises ValueError unless this is the address of a scheduler."""
     try:
         tls_address(address)
     except ValueError as error:
@@ -139,13 +139,13 @@ def check_scheduler(address: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a scheduler is, and what this side shows it.
+    """The address of a scheduler, and the credentials for it.
 
     Attributes:
         scheduler: its address, "tls://HOST:PORT".
         ca: the authority that certifies scheduler, workers and clients, PEM.
         certificate: of this client, PEM.
-        key: the private key of that, PEM.
+        key: the private key of the certificate, PEM.
 
     Raises:
         ValueError: at construction; another address, or a file that does not exist.
@@ -165,14 +165,14 @@ class Cluster:
 
     @classmethod
     def of(cls, scheduler: str, directory: Path) -> Cluster:
-        """Returns the cluster whose certificates are in a directory, as 'croupier cluster keys' writes them."""
+        """Returns the cluster whose certificates are in a directory, written by 'croupier cluster keys'."""
         return cls(scheduler, directory / AUTHORITY_FILE, *certificate_files(directory, "client"))
 
     def executor(self, sources: Sources | None = None) -> ClusterExecutor:
-        """Returns what runs functions on the workers; it connects when it is first given one.
+        """Returns an executor that runs functions on the workers; it connects at its first function.
 
         Args:
-            sources: the code that they depend on; that of services if not given.
+            sources: the code of the functions; by default that of services.
 
         Raises:
             ImportError: Dask is not installed.
@@ -183,8 +183,8 @@ class Cluster:
 class ClusterExecutor(Executor):
     """Runs functions on a cluster, from an event loop in a thread of its own.
 
-    A future of it raises Refusal CLUSTER_FAILED where the scheduler is out of reach or lost, where there is no worker,
-    where a worker is not fit, and where several workers have died of the same work. The same call may succeed later.
+    Its futures raise Refusal CLUSTER_FAILED if the scheduler is out of reach or lost, if there is no worker, if a
+    worker is not fit, and if several workers have died of the same work. The same call may succeed later.
     """
 
     def __init__(self, cluster: Cluster, sources: Sources) -> None:
@@ -256,7 +256,7 @@ class ClusterExecutor(Executor):
             await client
             said = "has no worker"
             await client.wait_for_workers(1, timeout=PATIENCE_S)
-        except BaseException as error:  # also where the executor is shut down meanwhile
+        except BaseException as error:  # also if the executor is shut down meanwhile
             await client.close()
             if isinstance(error, OSError):  # a TimeoutError is one
                 raise self._failed(f"{said}: {error}") from error
@@ -270,11 +270,11 @@ class ClusterExecutor(Executor):
                 await asyncio.wait_for(client.close(), _GOODBYE_S)
 
     async def _goodbye(self) -> None:
-        async with self._connecting:  # also a call that was cancelled has closed what it began
+        async with self._connecting:  # also a call that was cancelled has closed its connection
             await self._disconnect(self._client)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """See `Executor.shutdown`; `wait` is always true: what is under way ends before the connection does."""
+        """See `Executor.shutdown`; `wait` is always true: running work ends before the connection does."""
         if not self._thread.is_alive():
             return
         under_way = set(self._under_way)

@@ -1,4 +1,4 @@
-"""Keeps what is in a process's memory, keys above all, out of core files and away from other processes of its user."""
+"""Keeps a process's memory, above all its keys, out of core files and away from other processes of its user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def forbid_core_files() -> None:
     such as systemd-coredump. On Linux a process that is not dumpable prevents that as well; a program that it starts is
     dumpable again, so worker processes call this themselves.
     """
-    if sys.platform == "win32":  # where a client may run; there is no limit of this kind
+    if sys.platform == "win32":  # for clients; there is no limit of this kind
         return
     import resource
 

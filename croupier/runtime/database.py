@@ -1,9 +1,9 @@
-"""The database under a service's store: a SQLite file, or PostgreSQL. What the tables mean is `runtime.transaction`'s.
+"""The database under a service's store: a SQLite file, or PostgreSQL. `runtime.transaction` gives the tables meaning.
 
-One service is one process: its rounds live in memory too, and a second writer would contradict it. A lock says so, and
-ends with the process that holds it, however that ends: a lock on a file beside the SQLite file, an advisory lock of the
-session on PostgreSQL, taken on the very connection that does the work, so that a process that has lost its connection
-has lost the right to write as well.
+One service is one process: its rounds live in memory too, and a second writer would contradict it. A lock enforces this
+and ends with the process that holds it, however that ends: a lock on a file beside the SQLite file, or an advisory lock
+of the PostgreSQL session on the connection that does the work, so that a process that has lost its connection has lost
+the right to write as well.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long a PostgreSQL server may take, in seconds; nothing waits for it forever.
+    """The limits on waiting for a PostgreSQL server, in seconds; nothing waits for it forever.
 
     Attributes:
         connect_s: for a connection.
         lock_s: for a lock, held by another process of this service or by a backup.
         statement_s: for one statement.
-        transaction_s: for a whole transaction, also where a server or a network has fallen silent.
+        transaction_s: for a whole transaction, also if a server or a network has fallen silent.
         shred_s: for rewriting the tables after a round was shredded.
     """
 
@@ -70,7 +70,7 @@ class NotShreddedError(Exception):
 
 
 def has_parts(table: sa.Table) -> None:
-    """Has PostgreSQL make a table in parts, of which each holds the rows of some rounds; others make it in one."""
+    """Makes PostgreSQL partition a table by rounds; other databases make one table."""
     table.info[IN_PARTS] = True
     sa.event.listen(table, "before_create", _divide)
     for part in range(_PARTS):
@@ -80,13 +80,13 @@ def has_parts(table: sa.Table) -> None:
 
 
 def _divide(table: sa.Table, connection: sa.Connection, **_: object) -> None:
-    """Sets what only PostgreSQL has when a table is made there: other services need not load its part of SQLAlchemy."""
+    """Sets the options for PostgreSQL when a table is made: other services need not load that part of SQLAlchemy."""
     if connection.dialect.name == "postgresql":
         table.dialect_options["postgresql"]["partition_by"] = "HASH (round_id)"
 
 
 def mark_for_shredding(connection: sa.Connection, round_id: RoundId, *tables: str) -> None:
-    """Marks tables from which rows of a round are deleted: `Database.shred` has to remove them from the files."""
+    """Marks tables with deleted rows of a round, which `Database.shred` has to remove from the files."""
     marked: set[tuple[str, str]] | None = connection.get_execution_options().get("marked")
     if marked is not None:
         marked.update((table, round_id if table in _OF_ROUNDS else "") for table in tables)
@@ -100,7 +100,7 @@ def is_outage(error: sa.exc.DBAPIError) -> bool:
 
 
 def why_failed(error: sa.exc.DBAPIError) -> str:
-    """Returns what the database, or its driver, says was wrong, in one line."""
+    """Returns the error message of the database, or of its driver, in one line."""
     said = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0][:_LONGEST_REASON]
     if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         return f"{said}: another process has the database, or a lock in it"
@@ -121,12 +121,12 @@ class Database(abc.ABC):
         """Removes deleted rows from the database's files, too; raises NotShreddedError."""
 
     def free_bytes(self) -> int | None:
-        """Returns how many bytes are free on its disk; None where that is not this machine's."""
+        """Returns how many bytes are free on its disk; None if that is another machine's."""
         return None
 
     @contextmanager
     def patience(self, _limit_s: float) -> Iterator[None]:
-        """Cancels, after this many seconds, what waits in this block for a database that has fallen silent."""
+        """Cancels a wait in this block after this many seconds, for a database that has fallen silent."""
         yield
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ def open_database(url: str, timeouts: Timeouts) -> Database:
     """Opens a database; blocks.
 
     Raises:
-        ValueError: another process has it, it cannot be reached, or it is not what a store needs.
+        ValueError: another process has it, it cannot be reached, or it does not meet a store's needs.
     """
     shown = sa.make_url(url).render_as_string()
     database = _Sqlite(url) if url.startswith("sqlite") else _Postgresql(url, timeouts)
@@ -172,7 +172,7 @@ class _Sqlite(Database):
             self._check_files()
 
     def _check_files(self) -> None:
-        """Looks whether the files are still those that were opened: SQLite goes on with one that is deleted."""
+        """Checks that the files are still those that were opened, because SQLite continues with a deleted one."""
         database = Path(str(self.engine.url.database))
         self._files.setdefault(database, _identity(database))
         for file, identity in self._files.items():
@@ -248,7 +248,7 @@ class _Postgresql(Database):
             # The session has the lock that makes this the only process; a transaction has a limit of our own.
             "idle_session_timeout": "0",
             "idle_in_transaction_session_timeout": "0",
-            # The server gives the lock of a process free that is gone, also where its machine went with it.
+            # The server releases the lock of a process that is gone, even if its machine went with it.
             "client_connection_check_interval": "5s",
             "tcp_keepalives_idle": "10",
             "tcp_keepalives_interval": "5",
@@ -274,7 +274,7 @@ class _Postgresql(Database):
         sa.event.listen(self.engine, "connect", self._prepare)
 
     def _prepare(self, connection: Any, _record: Any) -> None:
-        """Makes a new connection the one of this service."""
+        """Makes a new connection this service's only one."""
         self._driver = connection
         connection.cursor_factory = _in_binary(connection.cursor_factory)
         connection.server_cursor_factory = _in_binary(connection.server_cursor_factory)
@@ -290,7 +290,7 @@ class _Postgresql(Database):
             raise
 
     def _warn_of_loss(self, connection: Any) -> None:
-        """Logs, once, a server that may lose what it has called written."""
+        """Logs, once, a server that may lose writes that it has acknowledged."""
         off = connection.execute(
             "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY 1"
         ).fetchall()
@@ -305,11 +305,11 @@ class _Postgresql(Database):
             yield connection
 
     def shred(self) -> None:
-        """Rewrites the tables from which rows were deleted, with their present rows; the first time all tables.
+        """Rewrites the tables with deleted rows, with their present rows; the first time all tables.
 
-        The service waits meanwhile: for the rows of a part that stay. Bodies are among them only where a round that is
-        under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks
-        the place as free and leaves the bytes, and FULL takes along all that any open transaction might want to see.
+        The service waits meanwhile, for the remaining rows of a part. Bodies are among them only if a running round
+        shares its part with one that has ended. VACUUM would keep deleted rows: a plain one marks the space as free and
+        leaves the bytes, and FULL copies everything that an open transaction might need.
         """
         with self.patience(self.timeouts.shred_s), self.engine.connect() as connection:
             places = self._places(connection)
@@ -325,7 +325,7 @@ class _Postgresql(Database):
             self._marked.clear()
 
     def _places(self, connection: sa.Connection) -> list[str]:
-        if not self._all_shredded:  # what was taken before this process began is not known
+        if not self._all_shredded:  # deletions before this process began are unknown
             return ["round_keys", *(f"{table}_{part}" for table in _OF_ROUNDS for part in range(_PARTS))]
         part_of = (
             "SELECT part FROM generate_series(0, %(parts)s - 1) part "
@@ -343,7 +343,7 @@ class _Postgresql(Database):
 
     @contextmanager
     def patience(self, limit_s: float) -> Iterator[None]:
-        """The server's own timeouts do not help where its answer does not arrive; this one does."""
+        """Limits the wait for an answer that does not arrive, which the server's own timeouts do not."""
         timer = threading.Timer(limit_s, self._close_this_side)
         timer.daemon = True
         timer.start()
@@ -362,7 +362,7 @@ class _Postgresql(Database):
 
 
 def _in_binary(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Has a cursor read bytes as they are: as text, which is the default, they are twice as long."""
+    """Makes a cursor read bytes as binary, because text, the default, is twice as long."""
     from psycopg.pq import Format
 
     def cursor(*args: Any, **how: Any) -> Any:

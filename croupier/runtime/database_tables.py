@@ -82,7 +82,7 @@ PREPARED = sa.Table(
     sa.Column("unix_s", sa.BigInteger, nullable=False),
 )
 STUDIES = sa.Table(
-    "studies",  # what the first wave has promised
+    "studies",  # the promises of the first wave
     METADATA,
     sa.Column("study_id", sa.String, primary_key=True),
     sa.Column("total_epsilon", sa.Float, nullable=False),
@@ -99,7 +99,7 @@ STUDY_ROUNDS = sa.Table(
     sa.Column("question", sa.Integer, primary_key=True),
     sa.Column("survey_hash", sa.LargeBinary, primary_key=True),
     sa.Column("round_id", sa.String, nullable=False),
-    sa.Column("series", sa.String, nullable=False),  # empty where reports are not kept
+    sa.Column("series", sa.String, nullable=False),  # empty if reports are not kept
     sa.Column("was_open", sa.Boolean, nullable=False),
 )
 LEDGER_START = sa.Table(

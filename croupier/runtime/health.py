@@ -1,8 +1,9 @@
-"""Whether a service is ready, in gRPC's health protocol: SERVING while its store can be written.
+"""The readiness of a service, in gRPC's health protocol: SERVING while its store can be written.
 
-A transaction that fails turns the answer at once, and a store in which none ends for a while soon; from then on it is
-tried every few seconds, and a probe as large as a call's worth of submissions turns the answer back. The service name
-"" is readiness; "live" says only that the process answers, so that a supervisor does not restart what waits for a disk.
+A failed transaction changes the answer at once, and a store in which no transaction ends changes it soon. From then on
+the store is probed every few seconds, and a probe as large as a call's worth of submissions changes the answer back.
+The service name "" is readiness; "live" means only that the process answers, so that a supervisor does not restart a
+service that waits for a disk.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Health(health.aio.HealthServicer):
 
 
 class Readiness:
-    """Follows one service's store, and tells health, metrics and the log."""
+    """Follows one service's store, and updates health, metrics and the log."""
 
     def __init__(self, store: Store, metrics: PrometheusMetrics, every_s: float = PROBE_EVERY_S) -> None:
         self._store = store

@@ -16,7 +16,7 @@ class Direction(StrEnum):
 
 
 class KeyPurpose(StrEnum):
-    """What a key pair of a round is for.
+    """The purpose of a key pair of a round.
 
     Attributes:
         ENVELOPE: opens the envelopes that arrive.
@@ -34,18 +34,18 @@ class KeyPurpose(StrEnum):
 
 
 class DocumentKind(StrEnum):
-    """What a document of a round is.
+    """The kind of a round's document.
 
     Attributes:
-        CREATED: when the round's keys were made, in Unix seconds.
+        CREATED: the time at which the round's keys were made, in Unix seconds.
         SIGNED_MANIFEST: the hash of the one manifest that this service has signed.
-        APPROVALS: the approvals of a round, as this service has checked them before it signed the manifest.
+        APPROVALS: the approvals of a round, checked by this service before it signed the manifest.
         COMMITMENTS_IN: the commitments that were handed over to this service.
         COMMITMENTS_OUT: the commitments that this service hands over.
         PASSED_ON: an inclusion list; its parts are lanes and pages.
-        SEQUENTIAL_PROGRESS: how far hop 1 has asked the clients of a sequential round.
+        SEQUENTIAL_PROGRESS: hop 1's position among the clients of a sequential round.
         SEQUENTIAL_ENDED: the operator has ended the asking.
-        SEQUENTIAL_REPORT: hop 1's signed report of how many clients have answered.
+        SEQUENTIAL_REPORT: hop 1's signed report of the number of answers.
         CERTIFICATE: the signed certificate.
         LAST_CERTIFICATE: the signed certificate of a sequential round's answers.
         REJECTED: the hashes of the reports that have no ticket.
@@ -53,9 +53,9 @@ class DocumentKind(StrEnum):
         ANSWER_KEYS: the keys of the answers that the model may learn from.
         PUBLICATION: the signed result.
         FAKES: the fake reports that this hop has drawn, sealed, with their blinds, encrypted.
-        TIER_COUNTS: how many clients count as users of each budget of the grid, after noise.
-        CLOSING: how many reports and tickets hop 1 was told that it may close the round with, empty: that it may not.
-        FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
+        TIER_COUNTS: the noised number of clients of each budget of the grid.
+        CLOSING: the numbers of reports and tickets with which hop 1 may close the round; empty: it may not.
+        FAKE_TICKETS: the number of fake reports of a hop with tickets from one call; its parts are hops and calls.
     """
 
     CREATED = "created"

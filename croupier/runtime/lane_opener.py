@@ -1,8 +1,8 @@
 """Opens the lanes that come to a service, chunk by chunk while they arrive, and keeps the records in the store.
 
-The records of a chunk are stored once, in one transaction; a crash before that costs the work alone. The chunks that
-are not opened when a batch is complete are opened then, so work in the background may fail or stop at any point.
-Records are encrypted with a key that is derived from the round's private key: only those who can open the envelopes can
+The records of a chunk are stored once, in one transaction; a crash before that costs the work alone. Chunks that are
+not opened when a batch is complete are opened then, so work in the background may fail or stop at any point. Records
+are encrypted with a key that is derived from the round's private key: only its holders, who can open the envelopes, can
 read them, and nobody can once that key is destroyed.
 
 All records of a lane have one size.
@@ -36,9 +36,10 @@ from croupier.runtime.transaction import Transaction
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
 ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 500, 1000
-"""How many items one job opens: 20 ms of work in a process here, 40 ms on a cluster, where a job itself costs 2 ms."""
+"""The number of items that one job opens: 20 ms of work in a process here, 40 ms on a cluster, where a job costs 2
+ms."""
 _PAGES_AT_ONCE, _PAGES_ON_A_CLUSTER = 2, 16
-"""How many pages of chunks are opened side by side: the processes have work while the records of one are stored."""
+"""The number of pages that are opened side by side: the processes have work while the records of one are stored."""
 MakeLaneWork = Callable[[RoundTerms, Mapping[KeyPurpose, KeyPair], Lane], LaneWork]
 """Returns how a role opens a lane, from the terms and the keys of the round."""
 
@@ -59,12 +60,12 @@ class _RecordCipher:
 
 
 class LaneOpener:
-    """Opens the chunks of lanes, and returns what was in them.
+    """Opens the chunks of lanes, and returns their contents.
 
     Args:
         setup: of the service.
-        lane_work: says how the role opens a lane, with the keys of the round.
-        early: the lanes of which chunks are opened as they arrive; the others wait until their batch is complete.
+        lane_work: returns the role's work on a lane, with the keys of the round.
+        early: the lanes whose chunks are opened as they arrive; the others wait until their batch is complete.
     """
 
     def __init__(self, setup: ServiceSetup, lane_work: MakeLaneWork, early: Collection[Lane]) -> None:
@@ -79,7 +80,7 @@ class LaneOpener:
         self.opening: dict[tuple[str, Lane], asyncio.Task[None]] = {}
 
     def open_soon(self, terms: RoundTerms, lane: Lane, in_s: float = 0.0) -> None:
-        """Opens what has arrived in a lane, in the background, now or `in_s` seconds later; not if it must wait."""
+        """Opens the arrived chunks of a lane, in the background, now or `in_s` seconds later; not if it must wait."""
         place = terms.round_id, lane
         if lane in self._early and place not in self.opening:
             task = self.opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
@@ -89,13 +90,13 @@ class LaneOpener:
         await asyncio.sleep(in_s)
         try:
             await self._open_behind(terms, lane, None)
-        except Refusal as refusal:  # the store's; what is not opened now is opened when the batch is complete
+        except Refusal as refusal:  # the store's; the rest is opened when the batch is complete
             _log.warning("what arrives is not opened now: %s", refusal, extra={"round_id": terms.round_id})
-        except Exception:  # noqa: BLE001 (whatever it was, it comes again where it can stop the round)
+        except Exception:  # noqa: BLE001 (the error occurs again where it can stop the round)
             _log.exception("what arrives is not opened now", extra={"round_id": terms.round_id})
 
     async def open_all(self, terms: RoundTerms, lane: Lane) -> None:
-        """Opens what has not been opened yet of a lane that is complete."""
+        """Opens the rest of a complete lane."""
         if task := self.opening.get((terms.round_id, lane)):
             await asyncio.wait([task])
         await self._open_behind(terms, lane, -1)
@@ -107,7 +108,7 @@ class LaneOpener:
         await asyncio.gather(*self.opening.values(), return_exceptions=True)
 
     async def _open_behind(self, terms: RoundTerms, lane: Lane, after: int | None) -> None:
-        """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
+        """Opens the unopened chunks of a lane after a chunk, or (None) after the last opened one."""
         under_way: deque[asyncio.Task[None]] = deque()
         try:
             while True:
@@ -130,7 +131,7 @@ class LaneOpener:
         )
 
     async def open_page(self, terms: RoundTerms, lane: Lane, page: list[tuple[int, bytes]]) -> None:
-        """Opens a page of envelopes of a lane, and stores what is in them."""
+        """Opens a page of envelopes of a lane, and stores their contents."""
         started = time.perf_counter()
         keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
         if KeyPurpose.ENVELOPE not in keys:  # shredded meanwhile
@@ -148,7 +149,7 @@ class LaneOpener:
 
         def keep(tx: Transaction) -> None:
             tx.put_opened(terms.round_id, lane, opened)
-            now = time.perf_counter()  # what was opened beside another page, or lane, took no time of its own
+            now = time.perf_counter()  # pages or lanes that are opened side by side count once
             tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
             self._opened_until = now
 

@@ -1,7 +1,7 @@
 """Receives the lanes of a round from the services before this one.
 
 Chunks are idempotent by (round, lane, index). The hand-over ends a delivery with the signed commitments of all hops so
-far, which are checked against what has arrived; only then is the delivery acknowledged.
+far, which are checked against the received chunks; only then is the delivery acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-_MOST_ITEMS = 100_000_000  # where the manifest names no maximum
+_MOST_ITEMS = 100_000_000  # if the manifest names no maximum
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,9 @@ class LaneReceiver:
         """Checks a complete delivery against the commitments, and closes the round here.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (what arrived is not what was
-                committed to), SHORT_BATCH (too few distinct items), CONFLICT (other commitments were handed over
+            Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (the received items are not
+            those
+                of the commitments), SHORT_BATCH (too few distinct items), CONFLICT (other commitments were handed over
                 before), WRONG_STATE (the round has ended here).
             SignatureError: a commitment is not signed by its hop.
         """
@@ -150,7 +151,7 @@ class LaneReceiver:
         return pb.HandOverResponse()
 
     async def check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
-        """Checks the chain of commitments, and that what arrived is what the predecessor committed to."""
+        """Checks the chain of commitments, and the received items against the predecessor's."""
         hops = min(self._position.hop(terms) - 1, terms.num_hops)
         chain = read_commitments(request.commitments, terms, self._peers.pinned_at(terms), hops)
         for lane in self._position.lanes:
@@ -187,7 +188,7 @@ class LaneReceiver:
         return hashes
 
     async def end_sequential(self, request: pb.EndSequentialRequest, context: Context) -> pb.EndSequentialResponse:
-        """Takes hop 1's signed report of how many clients have answered in a sequential round.
+        """Takes hop 1's signed report of the number of answers in a sequential round.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, BAD_BATCH (another round or manifest),

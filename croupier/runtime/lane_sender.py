@@ -32,9 +32,9 @@ class LaneOutput:
     """An output batch of one lane, or a part of it.
 
     Attributes:
-        lane: that it is sent in.
+        lane: of the batch.
         ciphertexts: all of one size.
-        start: where the part begins in the batch; a multiple of `items_per_chunk`.
+        start: the position of the part in the batch; a multiple of `items_per_chunk`.
         total: the number of ciphertexts of the whole batch; None if this is the whole batch.
     """
 

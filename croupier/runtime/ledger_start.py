@@ -1,8 +1,8 @@
-"""Whether a ledger may begin at zero: not where the deployment has certified rounds before.
+"""The check that a ledger may begin at zero: it may not if the deployment has certified rounds before.
 
-An accountant that has lost its store would grant again what people have already spent, and a hop with a noise limit
-would sign it. So the first start of a ledger is noted in its store, and an empty store without that note is accepted
-only in a deployment without a history. The analyzer knows the history: it has the published rounds.
+An accountant that has lost its store would grant again budgets that people have already spent, and a hop with a noise
+limit would sign it. So the first start of a ledger is noted in its store, and an empty store without that note is
+accepted only in a deployment without a history. The analyzer knows the history: it has the published rounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LedgerStart:
         setup: of the service.
         peers: the other services.
         known: returns the rounds that the ledger has.
-        remedy: what to do about a ledger that is lost.
+        remedy: for a lost ledger.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LedgerStart:
         """Checks that an empty ledger may begin at zero.
 
         Raises:
-            Refusal: NOT_READY while the analyzer does not say, BAD_MANIFEST where the ledger has been lost.
+            Refusal: NOT_READY while the analyzer does not answer, BAD_MANIFEST if the ledger has been lost.
         """
         if self._has_begun:
             return

@@ -1,10 +1,10 @@
-"""Logs of a service: one JSON object a line on standard error, whatever happens.
+"""Logs of a service: one JSON object a line on standard error, in all circumstances.
 
     {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "croupier.net.guard",
      "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
 
-`round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is
-written, so that no key or ciphertext reaches a log by way of a convenient object.
+`round_id`, `state`, `code` and `method` are present if the logger was given them as `extra`. No other extra is written,
+so that no key or ciphertext reaches a log in a convenient object.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 class BoundedFile(logging.StreamHandler[TextIO]):
     """Writes to a file that is also this process's standard error, and keeps it below a bound.
 
-    What the bound ends becomes FILE.1, in place of the one before, and the file is cut: it stays the same file, because
+    At the bound the contents move to FILE.1, which they replace, and the file is cut: it stays the same file, because
     worker processes and libraries write to it, too. It must be open for appending.
     """
 
@@ -77,7 +77,7 @@ def log_as_json(service: str, file: Path | None = None) -> None:
 
     Args:
         service: the name in every line.
-        file: what standard error is, where no one else rotates it; kept below twice LOG_BYTES with its predecessor.
+        file: of standard error, if no one else rotates it; kept below twice LOG_BYTES with its predecessor.
     """
     handler = BoundedFile(file, sys.stderr) if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service))

@@ -1,6 +1,6 @@
-"""What a service counts, as the roles see it; `runtime.prometheus_metrics` keeps the numbers for Prometheus.
+"""The counters of a service for the roles; `runtime.prometheus_metrics` keeps the numbers for Prometheus.
 
-Nothing here takes a round, a client, a hash or a budget: numbers about those would outlive what the protocol forgets.
+Nothing here takes a round, a client, a hash or a budget: numbers about those would outlive the protocol's own data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Metrics:
         """A certificate was kept: "granted" or "refused"."""
 
     def ledger(self, most: float, remaining: float) -> None:
-        """States how much of the epsilon that a person may lose over all rounds remains."""
+        """States the rest of the epsilon that a person may lose over all rounds."""
 
     def round_stopped(self) -> None:
         """A round cannot go on; its problem is in `croupier status`."""

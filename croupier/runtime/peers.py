@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 class Peers:
-    """The deployment as one of its services sees it. `replace` changes keys and pins while the service runs.
+    """The deployment from one service's point of view. `replace` changes keys and pins while the service runs.
 
     Attributes:
         name: of this service.
-        deployment: the deployment file that is in force.
+        deployment: the deployment file in force.
         identity: signs in the name of this service.
-        secrets: the keys that are in force.
+        secrets: the keys in force.
         waiting: the rounds of this service that wait, for a peer or for something else.
     """
 
@@ -66,8 +66,8 @@ class Peers:
         """Returns the approvals of a proposal, which the organisations have signed with this expiry.
 
         Raises:
-            Refusal: NOT_APPROVED where the organisations are fewer than the deployment file demands, or where the
-                approvals have expired, or expire too late.
+            Refusal: NOT_APPROVED if the organisations are fewer than the deployment file demands, or if the approvals
+                have expired, or expire too late.
         """
         proposal = with_expiry(proposal, expires_unix_s)
         needed, approving = self.deployment.approvals, approving_organisations(self.deployment, proposal, approvals)

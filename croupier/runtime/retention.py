@@ -29,7 +29,7 @@ class Retention:
         engine: drives the rounds.
         control: withdraws rounds.
         kept_documents: kinds of documents that stay when the rest of a round is deleted.
-        on_deletion: is called after rounds have been deleted, so that memory does not keep what the store has not.
+        on_deletion: called after rounds have been deleted, so that memory forgets them as well.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Retention:
         while True:
             try:
                 await self.delete_expired()
-            except Refusal as refusal:  # the store's, which readiness tells of
+            except Refusal as refusal:  # the store's, which readiness reports
                 _log.warning("old rounds are not deleted now: %s", refusal)
             except Exception:  # noqa: BLE001 (whatever it was, the next try may work)
                 _log.exception("old rounds are not deleted now")

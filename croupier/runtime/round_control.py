@@ -1,4 +1,4 @@
-"""Round control: what the operator asks of every service, from the keys of a round to its withdrawal."""
+"""Round control: the operator's calls to every service, from the keys of a round to its withdrawal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import peak_memory_bytes
 
-_VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is asked for often
+_VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is requested often
 OPENED_WITHIN_S = 24 * 3600
 """A round is opened seconds after it is prepared; a day leaves time to bring back a service that is down."""
 BEFORE_CERTIFICATE = (
@@ -37,11 +37,11 @@ BEFORE_CERTIFICATE = (
 MakeKeys = Callable[[str], dict[KeyPurpose, KeyPair]]
 """Returns new key pairs for a round, by purpose, from its HPKE suite; raises ValueError for an unknown suite."""
 PutPublicKeys = Callable[[pb.RoundKeys, Mapping[KeyPurpose, KeyPair]], None]
-"""Writes the public keys of a role beside that of the envelope, as they are in the manifest."""
+"""Writes the public keys of a role beside that of the envelope, in the manifest's form."""
 NoiseSpent = Callable[[Transaction], rpc.NoiseSpent | None]
-"""Returns what a hop's own ledger comes to; None at the other roles."""
+"""Returns the total of a hop's own ledger; None at the other roles."""
 LedgerMayBegin = Callable[[], Awaitable[None]]
-"""Raises Refusal where the ledger of the role is empty and must not be."""
+"""Raises Refusal if the ledger of the role is empty and must not be."""
 BeforeSigning = Callable[[Transaction, RoundTerms], None]
 """Raises Refusal for a round that the role does not sign."""
 Withdrawable = Callable[[Transaction, RoundRow], bool]
@@ -72,9 +72,9 @@ class RoundControl:
         make_keys: makes the role's keys for a round.
         put_public_keys: writes the public keys that only this role has.
         withdrawable: says whether a round may still be deleted at this role.
-        ledger_may_begin: what the role asks of other services before it signs.
-        before_signing: what the role checks, and writes, in the transaction after which it signs a manifest.
-        noise_spent: what a hop's own ledger comes to.
+        ledger_may_begin: the role's question to other services before it signs.
+        before_signing: the role's checks and writes in the transaction after which it signs a manifest.
+        noise_spent: returns the total of a hop's own ledger.
     """
 
     def __init__(
@@ -164,11 +164,10 @@ class RoundControl:
         """Signs one manifest per round: a second, different one could single out a client.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also where it breaks the rules of this
-                service, the promises of a study's first wave, or the ledger was lost), NOT_READY (the analyzer does not
-                say whether it was), NOT_APPROVED (too few organisations have signed the
-                proposal), CONFLICT (another manifest of the round, or another survey as the same wave of a study, has
-                been signed).
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also if it breaks the rules of this service or
+                the promises of a study's first wave, or the ledger was lost), NOT_READY (the analyzer does not answer
+                whether it was), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT (another
+                manifest of the round, or another survey as the same wave of a study, has been signed).
         """
         self._peers.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
@@ -227,7 +226,7 @@ class RoundControl:
         if not await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, is_open):
             await self._check_terms(payload)
             await self._store.run(StoreStep.OPEN_ROUND, open_round)
-        self._engine.wake(round_id)  # also where the call that opened it has broken off behind its commit
+        self._engine.wake(round_id)  # also if the call that opened it has broken off after its commit
         return rpc.OpenResponse()
 
     async def withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:

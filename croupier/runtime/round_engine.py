@@ -1,7 +1,7 @@
-"""The engine that drives a round through its states to its end, whatever is killed when.
+"""The engine that drives a round through its states to its end, also after crashes.
 
-A role hands the engine a table: which of its methods takes the next step in which state. States only ever move forward,
-each step ends in one transaction, and at the start every unfinished round is driven on from its state in the store. A
+A role hands the engine a table of the methods that take the next step in each state. States only ever move forward,
+each step ends in one transaction, and at the start every unfinished round continues from its state in the store. A
 crash between two steps therefore costs the work of one step and nothing else.
 """
 
@@ -43,14 +43,14 @@ class RoundEngine:
 
     Args:
         setup: of the service.
-        waiting: where the engine says why a round does not move.
+        waiting: takes the engine's reasons why a round does not move.
         steps: the method that takes the next step, by the state of the round; a state without one waits for a call.
         ephemeral_documents: documents that are deleted with the round's keys, with all their parts.
-        on_end: is told the round that has ended without a result, so that the role frees what it holds in memory.
+        on_end: called with a round that has ended without a result, so that the role frees its memory.
 
     Attributes:
         steps: as given.
-        kept_terms: the terms of the rounds that were asked for last, at most MAX_TERMS.
+        kept_terms: the terms of the most recently used rounds, at most MAX_TERMS.
         drivers: the tasks that drive rounds on.
     """
 
@@ -74,7 +74,7 @@ class RoundEngine:
         self.drivers: dict[RoundId, asyncio.Task[None]] = {}
         self._woken: set[RoundId] = set()  # rounds for which something arrived while they were being driven
 
-    # ------------------------------------------------------------- what is known of a round
+    # ------------------------------------------------------------- the terms and states of a round
 
     async def terms(self, round_id: RoundId) -> RoundTerms:
         """Returns the terms of a round that is open here, or has been."""
@@ -145,7 +145,7 @@ class RoundEngine:
             driver.cancel()
 
     async def stop(self) -> None:
-        """Stops driving; everything durable stays as it is."""
+        """Stops driving; everything durable is unchanged."""
         drivers = [driver for driver in self.drivers.values() if not driver.done()]
         for driver in drivers:
             driver.cancel()

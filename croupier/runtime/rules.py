@@ -19,16 +19,16 @@ _Hour = Annotated[int, Field(ge=0, le=24)]
 
 
 class Rules(BaseModel):
-    """What a round has to keep to for this service to sign it; without a line, anything.
+    """The rules for the rounds that this service signs; without a line, anything is allowed.
 
     Attributes:
         epsilon_max: the largest ε that a round may promise anybody.
         total_epsilon_max: the largest `total_epsilon` of the privacy limit; a round without a privacy limit is not
-            signed. The accountant is who enforces that limit over rounds.
+            signed. The accountant enforces that limit over rounds.
         min_batch_size: the fewest clients that a round may be mixed with.
         randomizers: the kinds of mechanism that a round may use.
-        approved_by: organisations that must all have approved of a round (docs/three-organisations.md), as the
-            deployment file names them; a service that names none is an organisation of its own name.
+        approved_by: organisations that must all have approved a round (docs/three-organisations.md), by their names in
+            the deployment file; a service without one is an organisation of its own name.
         hours: in which a round may be opened, UTC: [8, 18] is from 08:00 until before 18:00.
     """
 
@@ -49,7 +49,7 @@ class Rules(BaseModel):
         return self
 
     def objection(self, terms: RoundTerms, now_s: float, approved_by: Collection[str] = ()) -> str | None:
-        """Returns which rule a round breaks, with the value and what is allowed; None if it keeps to all.
+        """Returns the rule that a round breaks, with the value and the allowed range; None if it keeps all.
 
         Args:
             terms: of the round.

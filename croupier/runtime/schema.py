@@ -1,7 +1,7 @@
 """The version of a store: missing tables are made, and a store that a newer croupier has written is refused.
 
-The number is kept in the store itself. It is raised whenever a version of croupier could not use what an older one has
-written, or an older one could misread what this one writes; tables that are only added need no new number.
+The number is kept in the store itself. It is raised whenever a version of croupier could not use the tables of an older
+one, or an older one could misread those of this one; added tables need no new number.
 """
 
 from __future__ import annotations

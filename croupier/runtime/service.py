@@ -1,4 +1,4 @@
-"""What every role consists of, and the gRPC calls that every role answers."""
+"""The common parts of every role, and the gRPC calls that every role answers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from croupier.runtime.store import Store
 
 
 class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer):
-    """A role: parts that know nothing of each other's insides, and calls that are passed to them.
+    """A role: independent parts, and calls that are passed to them.
 
-    A role makes its parts, with its table of states for the engine, and says what its own calls do. Each call names the
+    A role makes its parts, with its table of states for the engine, and defines its own calls. Each call names the
     refusals that it gives. OVERLOADED, STORE_FAILED, NOT_READY (the caller's certificate has just been replaced) and
     INTERNAL can be the answer to any call.
 
@@ -32,7 +32,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer):
         peers: the other services, and this one's identity.
         position: of this role in the chain of a round.
         engine: drives each round through its states.
-        control: what the operator asks for.
+        control: answers the operator's calls.
         opener: opens lanes.
         receiver: takes lanes from the services before this one.
         sender: sends lanes to the next services.
@@ -64,7 +64,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer):
         """Ends the calls that last, before the server waits for those under way."""
 
     async def stop(self) -> None:
-        """Stops all work; everything durable stays as it is."""
+        """Stops all work; everything durable is unchanged."""
         await self.opener.stop()
         await self.retention.stop()
         await self.engine.stop()
@@ -72,7 +72,7 @@ class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer):
 
     @property
     def num_waiting_submissions(self) -> int:
-        """How many submissions are not answered yet; only roles that admit clients have any."""
+        """The number of submissions that are not answered yet; only roles that admit clients have any."""
         return 0
 
     # ------------------------------------------------------------- RoundControl

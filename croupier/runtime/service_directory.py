@@ -52,32 +52,32 @@ class NoiseLimit(BaseModel):
 
 
 class ServiceSettings(BaseModel):
-    """How one service runs on its machine. Nothing here is shown to other services or agreed with them.
+    """The settings of one service on its machine. Nothing here is shown to other services or agreed with them.
 
     Attributes:
         store: "sqlite" for the file `rounds.db` in the service's directory, or the URL of a PostgreSQL database.
         storage_key: "file:PATH" (relative to the directory) or "env:NAME"; 32 bytes, hexadecimal.
-        listen: where to listen for peers and the operator, if not at the `address` in the deployment file.
-        public_listen: where to listen for clients, if not at the `public_address` in the deployment file.
-        workers: processes for the cryptography; all cores if not given.
-        scheduler: "tls://HOST:PORT" of a Dask cluster that does what no client waits for (docs/cluster.md); none if not
-            given. Its certificates are in `cluster/` in the service's directory.
-        max_concurrent_calls: how many calls the service works on at once: three quarters are for clients, and one
-            address gets at most a quarter of those. Further calls get RESOURCE_EXHAUSTED with `retry-after-ms`, after
-            which clients try again.
+        listen: the address for peers and the operator, if it is not the `address` in the deployment file.
+        public_listen: the address for clients, if it is not the `public_address` in the deployment file.
+        workers: processes for the cryptography; all cores by default.
+        scheduler: "tls://HOST:PORT" of a Dask cluster for work that no client waits for (docs/cluster.md); none by
+            default. Its certificates are in `cluster/` in the service's directory.
+        max_concurrent_calls: the number of calls that the service works on at once: three quarters are for clients, and
+            one address gets at most a quarter of those. Further calls get RESOURCE_EXHAUSTED with `retry-after-ms`,
+            after which clients try again.
         max_connections_per_address: further connections of the same address, or IPv6 network of 64 bits, are ended.
-        admin_listen: where to offer gRPC health and reflection, in plaintext; nowhere if not given.
-        metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
-        keep_days: how long after its end a round's manifest, participants, inclusion lists, commitments and costs are
-            kept; clients can run `croupier verify` until then. Its name, result, certificate and the ledger stay. A
-            round that is not certified this long after its deadline is withdrawn, and a round that was prepared and
-            never opened after a day.
-        noise_limit: the most that a shuffler's own ledger may come to; it signs no round beyond (docs/hop-noise.md).
-            It signs all rounds if not given.
-        rules: which rounds this service signs, whatever the operator asks. Without its signature a round does not
-            begin, and the refusal says which rule and what is allowed.
-        insecure_admin_anywhere: lets `admin_listen` and `metrics_listen` be elsewhere than on loopback. They serve no
-            round, but every reader learns how many people take part, and when.
+        admin_listen: the address for gRPC health and reflection, in plaintext; none by default.
+        metrics_listen: the address for Prometheus metrics over HTTP, in plaintext; none by default.
+        keep_days: the time after its end for which a round's manifest, participants, inclusion lists, commitments and
+            costs are kept; clients can run `croupier verify` until then. Its name, result, certificate and the ledger
+            stay. A round that is not certified this long after its deadline is withdrawn, and a round that was prepared
+            and never opened after a day.
+        noise_limit: the largest total of a shuffler's own ledger; it signs no round beyond it (docs/hop-noise.md). By
+            default it signs all rounds.
+        rules: the rounds that this service signs, whatever the operator asks. Without its signature a round does not
+            begin, and the refusal names the rule and the allowed range.
+        insecure_admin_anywhere: allows `admin_listen` and `metrics_listen` outside loopback. They serve no round, but
+            every reader learns how many people take part, and when.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -116,7 +116,7 @@ def _is_loopback(address: str) -> bool:
 
 
 class Secrets(BaseModel):
-    """What only one service (or the operator) has. Never printed, never sent."""
+    """The secrets of one service (or the operator). Never printed, never sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     identity_key: PrivateKey
@@ -209,14 +209,14 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
 
 
 def identity_keys(directory: Path, storage_key: StorageKey = NOT_ENCRYPTED) -> list[PrivateKey]:
-    """Returns the identity keys of a service that are in its directory: the one in use and the pending one.
+    """Returns the identity keys in the directory of a service: the one in use and the pending one.
 
     Args:
         directory: of the service.
-        storage_key: opens them; the one that the settings name if not given.
+        storage_key: opens them; by default the one in the settings.
 
     Raises:
-        ValueError: a key does not open with the storage key, or that is missing.
+        ValueError: a key does not open with the storage key, or the storage key is missing.
     """
     opening = storage_key or storage_key_of(directory)
     files = (directory / f"{prefix}identity.key" for prefix in ("", PENDING))
@@ -237,7 +237,7 @@ def _check_certificate(file: Path, certificate: bytes, key: EllipticCurvePrivate
 
 
 def not_pinned(entry: ServiceEntry, secrets: Secrets) -> str | None:
-    """Returns which of a service's own files is not what the deployment file pins; None where all are."""
+    """Returns which of a service's own files differs from the deployment file's pins; None if none does."""
     if secrets.tls_certificate.decode() not in entry.tls_certificates:
         return "tls.crt"
     identity = Ed25519PrivateKey.from_private_bytes(secrets.identity_key).public_key().public_bytes_raw().hex()

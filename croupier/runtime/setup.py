@@ -16,15 +16,14 @@ from croupier.runtime.workers import WorkerPool
 
 @dataclass(frozen=True)
 class ServiceSetup:
-    """What `deploy.node.serve`, or a test, makes for one service.
+    """The parts that `deploy.node.serve`, or a test, makes for one service.
 
     Attributes:
-        pool: runs the work that a client waits for, and all other work where there is no cluster.
-        cluster: runs the work that a batch waits for: opening layers, checking tickets, searching for bounds and
-            attacks.
+        pool: runs work for which a client waits, and all other work without a cluster.
+        cluster: runs work for which a batch waits: opening layers, checking tickets, searching for bounds and attacks.
         noise_limit: of a shuffler; see `ServiceSettings`.
-        keep_days: how many days the data of a round is kept after its end.
-        rules: which rounds the service signs.
+        keep_days: the number of days for which the data of a round is kept after its end.
+        rules: for the rounds that the service signs.
     """
 
     entry: ServiceEntry
@@ -42,5 +41,5 @@ class ServiceSetup:
 
     @property
     def keep_s(self) -> int:
-        """How many seconds the data of a round is kept after its end."""
+        """The number of seconds for which the data of a round is kept after its end."""
         return self.keep_days * 24 * 3600

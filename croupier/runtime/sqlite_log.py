@@ -57,7 +57,7 @@ def _overwrite(connection: sqlite3.Connection, log: Path) -> bool:
     if _pragma(connection, "wal_checkpoint(RESTART)"):
         return False  # busy
     before = _salts(log)
-    # The first page of the database is written as it is. It holds the schema and no row of ours.
+    # The first page of the database is written unchanged. It holds the schema and no row of ours.
     connection.execute("BEGIN IMMEDIATE").close()
     connection.execute(f"PRAGMA user_version={_pragma(connection, 'user_version')}").close()
     connection.commit()

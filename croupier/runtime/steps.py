@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class StoreStep(StrEnum):
-    """What a transaction does, in the words of the log; grouped by the part that runs it."""
+    """The purpose of a transaction, in the words of the log; grouped by the part that runs it."""
 
     # every role: the operator's calls
     PREPARE_ROUND = "prepare the round"

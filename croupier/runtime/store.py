@@ -1,7 +1,7 @@
 """The durable state of one service: a database, reached from the event loop one transaction at a time.
 
-All access goes through `Store.run`, which executes one transaction on the store's own thread; what it returned is
-committed. Steps of a round that belong together therefore stand in one function of a `Transaction`.
+All access goes through `Store.run`, which executes one transaction on the store's own thread and returns after its
+commit. Steps of a round that belong together are therefore in one function of a `Transaction`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Store:
         self.database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
         self.is_shredding = False  # more than one page
-        self.num_ended = 0  # transactions, committed or not: what waits for its turn sees that others have theirs
+        self.num_ended = 0  # transactions, committed or not, by which waiting calls see progress
         self._lines = LogRateLimiter()
         self._wrapping_key = wrapping_key
         shown = sa.make_url(url).render_as_string()
@@ -58,22 +58,22 @@ class Store:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, step: str, work: Callable[[Transaction], T]) -> T:
-        """Returns what `work` returned, after the commit; nothing of it happened if this raises.
+        """Returns the result of `work`, after the commit; none of it happened if this raises.
 
-        Where the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
+        If the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
 
         Args:
             step: names the transaction; a `StoreStep`, or a tool's or a test's own words.
-            work: reads and changes what belongs together.
+            work: reads and changes data that belongs together.
 
         Raises:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
-                BAD_REQUEST for a value that no row of it can hold.
+                BAD_REQUEST for a value that no row can hold.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.transact, step, work)
 
     def transact(self, step: str, work: Callable[[Transaction], T]) -> T:
-        """Does what `run` does, in the thread of its caller."""
+        """Does the work of `run` in the caller's thread."""
         with self._errors(step), self.database.begin() as connection:
             return work(Transaction(connection, self._wrapping_key))
 
@@ -81,7 +81,7 @@ class Store:
         """Deletes shredded rows from the tables, page by page: other transactions get their turn in between.
 
         Raises:
-            Refusal: as `run` does; the next call goes on.
+            Refusal: as `run` does; the next call continues.
         """
         after: ChunkPlace | None = None
         try:

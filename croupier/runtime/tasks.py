@@ -1,4 +1,4 @@
-"""What worker processes run: checking signatures, and opening the items of a lane.
+"""The work of worker processes: checking signatures, and opening the items of a lane.
 
 Pure functions in a room of their own, so that a worker imports the cryptography and nothing of a server. A *record* is
 the outcome for one item: SHA-256 of the item, a status, and the content, of the same size for all items of a lane.
@@ -29,12 +29,12 @@ def verify_and_open(
     allowed: Sequence[bool],
     submissions: Sequence[bytes],
 ) -> tuple[list[pb.SubmissionCode.ValueType], list[bytes]]:
-    """Returns what is wrong with each serialised submission, UNSPECIFIED where nothing is, and records.
+    """Returns the error of each serialised submission, UNSPECIFIED for none, and records.
 
     Args:
-        purpose: what they are signed for.
-        manifest_hash: of the round that they are signed for.
-        lane_work: opens the envelopes that have nothing wrong; none are opened without it.
+        purpose: of the signatures.
+        manifest_hash: of the round of the signatures.
+        lane_work: opens the envelopes without an error; none are opened without it.
         allowed: whether the client may submit, so that the envelope is opened.
         submissions: serialised.
     """
@@ -58,11 +58,11 @@ def _fault(purpose: Purpose, manifest_hash: Digest, submission: pb.Submission) -
 
 @dataclass(frozen=True)
 class LaneWork:
-    """How a role opens one lane that comes to it.
+    """A role's work on one incoming lane.
 
     Attributes:
         arriving_size: of one item.
-        content_size: of what one record holds behind hash and status.
+        content_size: of the content of one record, after hash and status.
         work: returns the status and the content of every item; runs in a worker, and is pickled.
     """
 
@@ -77,7 +77,7 @@ class LaneWork:
 
 
 class Record(NamedTuple):
-    """The outcome for one item: its SHA-256, a status, and its content where the status is OPENED."""
+    """The outcome for one item: its SHA-256, a status, and its content if the status is OPENED."""
 
     name: bytes
     status: int
@@ -85,7 +85,7 @@ class Record(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Records of a lane as they are stored, one behind the other, of `size` bytes each."""
+    """Stored records of a lane, one behind the other, of `size` bytes each."""
 
     size: int
     packed: bytes
@@ -113,7 +113,7 @@ def open_layer(
 
 
 def records_of(lane_work: LaneWork, items: list[bytes]) -> list[bytes]:
-    """Returns the record of every item as it is stored; `Page` takes it apart."""
+    """Returns the record of every item in its stored form; `Page` takes it apart."""
     size = lane_work.content_size
     return [
         hashlib.sha256(item).digest() + bytes([status]) + content.ljust(size, b"\0")

@@ -1,7 +1,7 @@
 """One transaction of a service: the rows of every subject, and the changes that concern several subjects at once.
 
-The subjects are in `runtime.rows`, in SQL through SQLAlchemy, on `runtime.database_tables`. What the bytes mean is the
-business of the roles; how transactions run is that of `runtime.store`.
+The subjects are in `runtime.rows`, in SQL through SQLAlchemy, on `runtime.database_tables`. The roles give the bytes
+meaning; `runtime.store` runs the transactions.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class WaitingRounds:
         return self._why.get(round_id, "")
 
     def wait(self, round_id: RoundId, why: str, error: Exception | None = None) -> None:
-        """Keeps why a round does not move; logged once for each reason.
+        """Stores the reason why a round does not move; logged once for each reason.
 
-        error: what the reason follows from, where it is an error.
+        error: the error behind the reason, if there is one.
         """
         if self.why(round_id) != why:
             _log.warning("the round waits: %s", why, extra=about(round_id, error))

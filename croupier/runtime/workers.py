@@ -30,7 +30,7 @@ from croupier.runtime.core_files import forbid_core_files
 T = TypeVar("T")
 _CHUNK = 500
 _NICE = 5
-"""The process that hands out the work goes first where cores are few: while it waits, everybody waits."""
+"""The process that hands out the work has priority on few cores, because everybody waits while it waits."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,16 +46,16 @@ def _start_worker(preload_module: str) -> None:
 
 
 def collect_rarely() -> None:
-    """Has the garbage collector leave alone what exists now, imported code above all, and look less often at the rest.
+    """Makes the garbage collector ignore present objects, above all imported code, and run less often.
 
-    What is made for a report is freed without it. Called once a process has started.
+    Objects of a report are freed without it. Called once a process has started.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 
 
 def _end_with_the_service() -> None:
-    """A service that is killed cannot tell its workers, which would wait for work for ever."""
+    """Ends a worker with its service, which cannot tell its workers if it is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -79,8 +79,8 @@ class WorkerPool:
         """Starts the workers.
 
         Args:
-            processes: how many; by default one a core.
-            executor: what runs the work, if not processes of our own; closed with the pool.
+            processes: their number; by default one a core.
+            executor: runs the work instead of our own processes; closed with the pool.
             preload_module: the module of their work, which workers import when they start.
         """
         self._room = preload_module
@@ -143,7 +143,7 @@ class WorkerPool:
             raise
 
     def _give_turn(self, _: object = None) -> None:
-        """Gives a place back: to the job whose turn it is, if one waits."""
+        """Returns a place: to the next waiting job, if there is one."""
         while self._waiting:
             waiting = self._waiting.take()
             if not waiting.done():

@@ -1,11 +1,11 @@
 """Studies and discoveries as an operator runs them: many waves under one privacy limit.
 
 file             study.toml, which an operator writes
-versions         what a study keeps of its descriptions, and the surveys that its waves are
+versions         the stored versions of a study, and the surveys of its waves
 plans            error and ε before the first wave
-journal          what the process of a study has done, so that it goes on after its end
+journal          the actions of a study's process, so that the study continues after the process ends
 runs             opens, closes and publishes every wave
-results, metrics what people and Prometheus read
-discovery        frequent texts: the tree of beginnings, and which are kept
+results, metrics the results for people and for Prometheus
+discovery        frequent texts: the tree of prefixes, and the choice of those to keep
 discovery_waves  its waves, each opened once
 """

@@ -1,10 +1,10 @@
-"""Frequent texts that no one has listed: a tree of beginnings, one level a wave, and which of them are kept.
+"""Frequent texts that are on no list: a tree of prefixes, one level per wave, and the choice of those to keep.
 
-The categories of a level are the beginnings that the level before has kept, each with every next letter, and each
-ended; "…" takes all other texts. Every person's device finds its own category (`KaryResponse.parse_value`).
-How a wave is asked is left to `deploy.local.discovering`.
+The categories of a level are the prefixes that the previous level has kept, each followed by every letter, and each as
+a whole text; "…" takes all other texts. Every person's device finds its own category (`KaryResponse.parse_value`).
+`deploy.local.discovering` asks the questions of a wave.
 
-What is promised, and the proof: docs/discover.md. `threshold` is τ there, `holders_found` is t, or u in groups.
+Statement and proof: docs/discover.md. `threshold` is τ there, `holders_found` is t, or u in groups.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from croupier.protocol.mechanisms.krr import OPEN
 _NEGLECTED = 1e-15
 """Probability that is cut off at either end of a binomial law, and added to every tail."""
 _ROUNDING = 1 + 1e-9
-"""Every tail is multiplied by it: far above what floating point loses in binomial laws and their convolutions."""
+"""A factor on every tail: far above the rounding errors of binomial laws and their convolutions."""
 Law = tuple[int, NDArray[np.float64]]
 Noise = tuple[FakeLaw, int] | None
-"""The law of each hop's fakes, and how many hops there are; None without hop noise."""
+"""The law of each hop's fakes, and the number of hops; None without hop noise."""
 
 
 @dataclass(frozen=True)
 class DiscoverySettings:
-    """What is looked for.
+    """The settings of a discovery.
 
     Attributes:
-        alphabet: the letters that texts may consist of, 2 .. 1000 different ones; texts with any other letter, such as
-            a capital, count as others, and nothing is promised about them.
-        longest: letters of the longest text that is told from longer ones, 1 .. 64.
+        alphabet: the letters of the texts, 2 .. 1000 different ones; texts with any other letter, such as a capital,
+            count as others, and nothing is promised about them.
+        longest: the largest length at which texts are told from longer ones, 1 .. 64.
         fewest: a text that fewer people hold is listed with probability at most `false_listed`, at least 1.
         false_listed: β, of all such texts together, 1e-9 .. 0.5.
         missed: the probability that a text of `Level.found` people is not found, 1e-9 .. 0.5.
@@ -72,7 +72,7 @@ class DiscoverySettings:
 
     @property
     def waves(self) -> int:
-        """How many waves there are at most: one for each letter, and one that ends the longest texts."""
+        """The largest number of waves: one for each letter, and one for the ends of the longest texts."""
         return self.longest + 1
 
     def categories(self, kept: Sequence[str]) -> tuple[str, ...]:
@@ -122,10 +122,10 @@ def threshold(people: int, fewest: int, own: float, other: float, probability: f
     """Returns the least count that a category with fewer than `fewest` holders reaches with at most this probability.
 
     Args:
-        people: who may report, n.
+        people: the number of possible reports, n.
         fewest: s >= 1; the law with s - 1 holders is the largest of them, as own >= other.
         own: the probability that a holder reports the category.
-        other: that of anybody else.
+        other: the same for anybody else.
         probability: in (0, 1).
         noise: of the hops, whose fakes count with their mean subtracted.
     """
@@ -157,19 +157,19 @@ def holders_found(
 
 @dataclass(frozen=True)
 class Level:
-    """A wave that is over.
+    """A finished wave.
 
     Attributes:
-        categories: how many were asked about.
+        categories: their number.
         reports: of all people.
-        threshold: the least count of a category that is kept: its reports, and with hop noise the fakes of all hops
-            minus their mean.
-        found: a text that this many of the wave's people hold, or more, passed it with the promised probability; None:
-            no number is enough.
-        kept: the beginnings that go on.
-        listed: the texts that ended here, with the estimated number of people who hold them.
-        others: the estimated number of people whose text begins with none of the beginnings that were asked about; in
-            the first wave, with no letter of the alphabet.
+        threshold: the least count of a kept category: its reports, and with hop noise the fakes of all hops minus their
+            mean.
+        found: the number of the wave's people from which on a text passes it with the promised probability; None: no
+            number is enough.
+        kept: the prefixes for the next wave.
+        listed: the texts that ended here, with the estimated number of their holders.
+        others: the estimated number of people whose text begins with none of the wave's prefixes; in the first wave,
+            with no letter of the alphabet.
     """
 
     categories: int
@@ -182,13 +182,13 @@ class Level:
 
 
 class Discovery:
-    """The state of a discovery: what the next wave asks, and what the results so far have shown."""
+    """The state of a discovery: the question of the next wave, and the results so far."""
 
     def __init__(self, settings: DiscoverySettings, local_epsilon: float) -> None:
-        """Begins.
+        """Begins a discovery.
 
         Args:
-            settings: what is looked for.
+            settings: of the discovery.
             local_epsilon: of every report.
         """
         self.settings, self.local_epsilon = settings, local_epsilon
@@ -211,11 +211,11 @@ class Discovery:
         return self.settings.categories(self._kept)
 
     def learn(self, shares: Sequence[float], reports: int, fakes: Fakes | None = None) -> Level:
-        """Takes over a wave's result.
+        """Adds a wave's result.
 
         Args:
             shares: the estimated share of each category.
-            reports: how many people answered.
+            reports: the number of people who answered.
             fakes: of the hops; None without hop noise.
 
         Raises:

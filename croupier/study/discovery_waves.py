@@ -25,7 +25,7 @@ from croupier.study.journal import StudyJournal, WaveStep
 WaitUntil = Callable[[RoundTerms, float], Awaitable[None]]
 """Waits while people answer a round: called with its terms and the Unix seconds at which it will be closed."""
 _PATIENCE_S = 600.0
-"""Seconds for which a result is waited for; the same command again waits on."""
+"""Seconds of waiting for a result; the same command again continues to wait."""
 
 
 class KeptWaves:
@@ -48,12 +48,12 @@ class KeptWaves:
             operator: opens and closes the rounds.
             directory: of the deployment.
             name: of the discovery.
-            terms: what every wave depends on, by name; they stay as the first wave had them.
+            terms: the settings of every wave, by name; the first wave fixes them.
             clock: of the journal.
 
         Raises:
             RuntimeError: another process runs the discovery.
-            ValueError: it was begun with other terms, or what is kept of it cannot be read.
+            ValueError: it was begun with other terms, or its files cannot be read.
         """
         folder = directory / OPERATOR / "discoveries" / name
         with StudyJournal.running(folder / "journal.jsonl") as journal:
@@ -70,17 +70,17 @@ class KeptWaves:
     async def result(
         self, wave: int, settings: RoundSettings, answer_for_s: float, wait_until: WaitUntil
     ) -> tuple[pb.Publication, pb.Certificate]:
-        """Takes a wave from where it is to its end; returns its verified result, also of a wave that has ended.
+        """Takes a wave from its present state to its end; returns its verified result, also of a finished wave.
 
         Args:
             wave: its number, from 1.
-            settings: of its round; what follows from the results of earlier waves is the same each time.
-            answer_for_s: how many seconds the round is open.
+            settings: of its round; the part that follows from the results of earlier waves is the same each time.
+            answer_for_s: the number of seconds for which the round is open.
             wait_until: waits while people answer.
 
         Raises:
-            RuntimeError: too few people answered; the round stays open, and the same call again goes on.
-            Refusal, grpc.aio.AioRpcError: a service refused, or is out of reach; the same call again goes on.
+            RuntimeError: too few people answered; the round stays open, and the same call again continues.
+            Refusal, grpc.aio.AioRpcError: a service refused, or is out of reach; the same call again continues.
         """
         record = self._journal.records().get(wave)
         if record is None:
@@ -125,7 +125,7 @@ class KeptWaves:
         return next(float(entry.about["closes_unix_s"]) for entry in entries if entry.step == "opened")
 
     async def _open(self, wave: int, settings: RoundSettings, round_id: RoundId) -> None:
-        """Opens a round, or completes its opening; the manifest is kept before, so that it is the same each time."""
+        """Opens a round, or completes its opening; the manifest is stored before, so that it is the same each time."""
         file = self._file(wave, "manifest")
         if not file.exists():
             document = await self._operator.sign_round(settings, round_id)

@@ -21,7 +21,7 @@ Weekday = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satur
 
 
 def _seconds(given: Any) -> Any:
-    """Returns the seconds of a text such as "5 days"; anything else as it is, for the model to refuse."""
+    """Returns the seconds of a text such as "5 days"; anything else unchanged, for the model to refuse."""
     if not isinstance(given, str):
         return given
     duration = re.fullmatch(r"(\d{1,6}) (second|minute|hour|day)s?", given.strip())
@@ -31,15 +31,15 @@ def _seconds(given: Any) -> Any:
 
 
 class CalendarFile(BaseModel):
-    """When the waves open.
+    """The opening times of the waves.
 
     Attributes:
-        first: when the first wave opens at the earliest, a local time of `timezone`.
+        first: the earliest opening of the first wave, a local time of `timezone`.
         every: "once", "day" or "week".
         on: the weekday of a weekly study: waves open on the first such day at or after `first`; None: that of `first`.
-        waves: how many waves there are.
+        waves: the number of waves.
         timezone: a name of the IANA time zone database.
-        open_for: how long a wave takes answers, in seconds; in the file a text such as "5 days".
+        open_for: the time for which a wave takes answers, in seconds; in the file a text such as "5 days".
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,11 +68,11 @@ class CalendarFile(BaseModel):
 
 
 class StudyFile(SurveyFile):
-    """What study.toml states: the lines of a survey, and those below; docs/studies.md describes them.
+    """The contents of study.toml: the lines of a survey, and those below; docs/studies.md describes them.
 
     Attributes:
         calendar: when waves open.
-        epsilon_total, delta_total: the most that all waves together may cost one person.
+        epsilon_total, delta_total: the largest total cost of all waves for one person.
         permanent: whether a client sends the same report again while its answer is the same.
         results: who reads the results.
     """
@@ -100,7 +100,7 @@ class StudyFile(SurveyFile):
 
 
 def read_study_file(file: Path) -> StudyFile:
-    """Returns what a study's file states.
+    """Returns the contents of a study's file.
 
     Raises:
         ValueError: there is no such file, or it has a line that is missing, unknown or out of range.

@@ -1,11 +1,10 @@
-"""The journal of a study or a discovery: what its process was about to do, and what it has done.
+"""The journal of a study or a discovery: the actions that its process was about to take, and those that it has taken.
 
 One JSON object a line.
 
-A line is on the disk before what it announces begins, and another one follows when that is done. So a process that is
-killed at any moment leaves behind what has to be done again, and the journal says of every wave that it was opened, or
-that it was missed. Lines are only appended; the end of a line that was cut short is removed by the next writer, because
-what it announced has not begun.
+A line is on the disk before its action begins, and another one follows after the action. So a process that is killed at
+any moment leaves behind the action to repeat, and the journal has for every wave that it was opened, or missed. Lines
+are only appended; the next writer removes the end of a line that was cut short, because its action has not begun.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class Entry:
 
     Attributes:
         at: Unix seconds.
-        step: what it says.
+        step: the action or event.
         wave: the number of the wave.
-        about: what else is known, by name.
+        about: further values, by name.
     """
 
     at: float
@@ -46,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class WaveRecord:
-    """What the journal says of one wave.
+    """The lines of one wave in the journal.
 
     Attributes:
         number: of the wave.
@@ -63,7 +62,7 @@ class WaveRecord:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is to be done for the wave any more."""
+        """Whether the wave needs no further action."""
         return self.step in ENDED
 
     @property
@@ -118,7 +117,7 @@ class StudyJournal:
         os.fsync(self._descriptor)
 
     def records(self) -> dict[int, WaveRecord]:
-        """Returns what the journal says of every wave that has a line, by number."""
+        """Returns the record of every wave that has a line, by number."""
         return wave_records(read_journal(self._file))
 
 
@@ -136,7 +135,7 @@ def read_journal(file: Path) -> list[Entry]:
 
 
 def wave_records(entries: Sequence[Entry]) -> dict[int, WaveRecord]:
-    """Returns what lines say of every wave that has one, by number."""
+    """Returns the record of every wave among these lines, by number."""
     by_wave: dict[int, list[Entry]] = {}
     for entry in entries:
         by_wave.setdefault(entry.wave, []).append(entry)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the process that runs a study: its waves, and how many more its limit bears."""
+"""The Prometheus metrics of a study's process: its waves, and the number of waves that its limit still allows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GAUGES = (
 
 
 def waves_borne(state: StudyState) -> int | None:
-    """Returns how many more waves the limit of a study bears, each as costly as the costliest one so far.
+    """Returns how many more waves the limit of a study allows, each as costly as the costliest one so far.
 
-    A wave costs what the accountant enters at most for as many people, so that the ledger bears at least as many waves.
-    None before the first result; at most 1,000.
+    The cost of a wave is the accountant's largest entry for the same number of people, so that the ledger allows at
+    least as many waves. None before the first result; at most 1,000.
     """
     of_waves = [
         [
@@ -57,7 +57,7 @@ def waves_borne(state: StudyState) -> int | None:
 
 
 class StudyMetrics:
-    """Serves the metrics of one study while it is entered, where an address is given.
+    """Serves the metrics of one study while it is entered, if an address is given.
 
     Args:
         directory: of the deployment.

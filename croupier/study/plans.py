@@ -1,12 +1,12 @@
-"""The plan of a study: error and ε of every question per wave, per year and over the study, and what is not given.
+"""The plan of a study: error and ε of every question per wave, per year and over the study, and the missing quantity.
 
-For every budget it is what comes out if everybody uses it. With budget privacy the certificates are for the draw that
-leaves out most people; certificates are not monotone in the counts, so that another draw may cost some per cent more.
-A plan is a forecast: what a wave costs is in its own certificate, and the ledger keeps the limit.
+The numbers of every budget hold if everybody uses it. With budget privacy the certificates are for the draw that omits
+most people; certificates are not monotone in the counts, so another draw may cost some per cent more. A plan is a
+forecast: the cost of a wave is in its own certificate, and the ledger keeps the limit.
 
-Waves are composed as the ledger composes them, by a privacy filter (`accountant.privacy_filter`): the limit of the
-study is fixed before the first wave, so that it holds whatever later waves are. In a permanent study the certificate of
-a question is about all its waves, and counts once.
+Waves are composed by a privacy filter (`accountant.privacy_filter`), as in the ledger: the limit of the study is fixed
+before the first wave, so that it holds for any later waves. In a permanent study the certificate of a question covers
+all its waves, and counts once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STEPS = 14
 """Halvings of the range of the logarithm of a budget: to about a tenth of a per cent."""
 _LEAST_BUDGET, _MOST_BUDGET = 1e-3, 20.0
 _SAFE = 0.995
-"""By how much a budget is lowered where the last step of a search is above its limit."""
+"""The factor on a budget if the last step of a search is above its limit."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class PlannedQuestion:
 
 @dataclass(frozen=True)
 class PlannedTotal:
-    """What a number of waves costs one person under each trust statement.
+    """The cost of a number of waves for one person under each trust statement.
 
     Attributes:
         period: "wave", "year" or "study".
-        waves: how many.
+        waves: their number.
         shuffle: if one hop keeps its order secret and the accountant is honest; None without a bound.
         one_honest: if one hop is honest, whatever everybody else does; None without hop noise.
         alone: if no server is honest: the person's own noise.
@@ -82,13 +82,13 @@ class PlannedTotal:
 
 @dataclass(frozen=True)
 class PlannedTier:
-    """A budget for all answers of a wave, and what comes out if everybody uses it.
+    """A budget for all answers of a wave, and its results if everybody uses it.
 
     Attributes:
         budget: the ε of all answers of a wave together.
         questions: in order.
         totals: of a wave, a year and the study.
-        waves_borne: how many waves the limit of the study bears; at most those that were asked about.
+        waves_borne: the number of waves that the limit of the study allows; at most the requested number.
     """
 
     budget: float
@@ -105,7 +105,7 @@ class StudyPlan:
         people: who answer every question of every wave.
         waves: of the study.
         epsilon_total, delta_total: the limit over all waves.
-        solved: what was not given and has been found: "budget", "waves" or "epsilon"; empty if nothing was asked for.
+        solved: the missing quantity that was found: "budget", "waves" or "epsilon"; empty if none was requested.
         tiers: one for each budget, the smallest first.
     """
 
@@ -129,17 +129,17 @@ def plan_study(
     """Returns the plan of a study.
 
     * error alone: the smallest budget with this margin in every question, and its ε over the waves of the file.
-    * epsilon_total alone: the largest budget that its waves bear, and the margins.
-    * error and epsilon_total: the smallest budget with this margin, and how many waves the limit bears.
+    * epsilon_total alone: the largest budget that allows all waves, and the margins.
+    * error and epsilon_total: the smallest budget with this margin, and the number of waves that the limit allows.
     * waves alone, or nothing: the budgets of the file, over this many waves, or those of the file.
 
     Args:
         file: of the study.
-        deployment: whose study it is; None: a deployment with two hops.
+        deployment: of the study; None: a deployment with two hops.
         people: who answer every question of every wave, at least the minimum.
-        error: half of the 95 % interval for the population in every wave, where the range is 1.
-        epsilon_total: the most that all waves may cost one person, at the file's delta_total.
-        waves: how many waves; not with both others.
+        error: half of the 95 % interval for the population in every wave, on a range of 1.
+        epsilon_total: the largest cost of all waves for one person, at the file's delta_total.
+        waves: their number; not with both others.
 
     Raises:
         ValueError: too much is given, or no answer exists.
@@ -216,8 +216,8 @@ class _Planner:
     def questions(self, budget: float, *, quick: bool = False, waves: int = 0) -> list[PlannedQuestion]:
         """Returns every question if everybody uses a budget.
 
-        quick: by the blanket bound, which is never smaller. waves: of a permanent study, which its certificates are
-        about; 0: those of the file.
+        quick: by the blanket bound, which is never smaller. waves: the number of waves of a permanent study, which its
+        certificates cover; 0: the file's number.
         """
         planned, kept = [], self._file.permanent
         for place, (terms, part) in enumerate(zip(self._terms, self._parts, strict=True)):
@@ -233,7 +233,7 @@ class _Planner:
         return planned
 
     def _local(self, budget: float, place: int, part: float) -> float:
-        """Returns a question's part of a budget: that of the file where it is one of the file's budgets."""
+        """Returns a question's part of a budget: the file's part if the budget is one of the file's."""
         at = next((at for at, known in enumerate(self.budgets) if known == budget), None)
         return budget * part if at is None else self._terms[place].budget_grid[at]
 
@@ -246,14 +246,14 @@ class _Planner:
         return Margins(math.hypot(own.participants, of_hops), math.hypot(own.population, of_hops))
 
     def total(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
-        """Returns what a number of waves costs by the shuffle, composed by a filter; None without a bound."""
+        """Returns the cost of a number of waves by the shuffle, composed by a filter; None without a bound."""
         certificates = [
             question.certificate for question in questions for _ in range(1 if self._file.permanent else waves)
         ]
         return _bound(partial(compose, certificates, delta=self._delta))
 
     def _one_honest(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
-        """Returns what a number of waves costs by hop noise alone; None where a question has none."""
+        """Returns the cost of a number of waves by hop noise alone; None if a question has no hop noise."""
         releases = []
         for terms, question in zip(self._terms, questions, strict=True):
             fakes = fakes_of_round(terms)
@@ -269,7 +269,7 @@ class _Planner:
         return _bound(partial(compose_releases, releases, delta=self._delta))
 
     def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
-        """Returns what a number of waves costs if no server is honest."""
+        """Returns the cost of a number of waves if no server is honest."""
         count = 1 if self._file.permanent else waves
         releases = [ComposedRelease(question.certificate.everyone_else_colludes, count=count) for question in questions]
         return _bound(partial(compose_releases, releases, delta=self._delta))
@@ -291,9 +291,9 @@ class _Planner:
         return PlannedTier(budget, tuple(questions), totals, self.waves_borne(budget, waves))
 
     def waves_borne(self, budget: float, most: int | None) -> int:
-        """Returns how many waves the limit bears with this budget, at most `most`, or 4096.
+        """Returns how many waves the limit allows with this budget, at most `most`, or 4096.
 
-        The certificates of a permanent study depend on that number: hop noise hides a report less in more waves.
+        The certificates of a permanent study depend on the number: hop noise hides a report less in more waves.
         """
         most = 4096 if most is None else most
         low, high = 0, 1
@@ -329,7 +329,7 @@ class _Planner:
         return float(round_up(_edge(fits, largest, smallest=True), 4))
 
     def budget_for_limit(self, waves: int) -> float:
-        """Returns the largest budget of which the limit bears all waves."""
+        """Returns the largest budget for which the limit allows all waves."""
 
         def fits(budget: float) -> bool:
             return self._within(budget, waves, quick=True)
@@ -351,7 +351,7 @@ class _Planner:
 
 
 def _bound(composed: Callable[[], Guarantee]) -> Guarantee | None:
-    """Returns a composition; None where more is lost with certainty than its delta allows."""
+    """Returns a composition; None if more is lost with certainty than its delta."""
     try:
         return composed()
     except ValueError:

@@ -1,9 +1,9 @@
-"""The process that runs a study: it opens, closes and publishes every wave in time, and survives its own end.
+"""The process that runs a study: it opens, closes and publishes every wave in time, and can be restarted.
 
-What is due follows from the calendar, the clock and the journal alone, so a process that starts again goes on where the
-last one was killed. Opening a wave is idempotent (`survey_plans.open_survey`): the manifests that services have signed
-are kept before the first round opens, and a round id is never used twice. A wave whose time has passed is recorded as
-missed, with the reason; it is neither made up for nor left out.
+The next action follows from the calendar, the clock and the journal alone, so a process that starts again continues
+where the last one was killed. Opening a wave is idempotent (`survey_plans.open_survey`): the manifests that services
+have signed are stored before the first round opens, and a round id is never used twice. A wave whose time has passed is
+recorded as missed, with the reason; it is neither made up for nor omitted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from croupier.study.journal import StudyJournal, WaveRecord
 from croupier.study.versions import StudyVersion, kept_versions, version_of_wave
 
 PATIENCE_S = 3600.0
-"""Seconds after the close of a wave for which the outcome of a round is waited for: half of what the calendar leaves
-between two waves. Then the round is recorded as held, for its operator to decide, and the study goes on."""
+"""Seconds after the close of a wave during which the process waits for a round's outcome: half of the time between two
+waves. Then the round is recorded as held, for its operator to decide, and the study continues."""
 _LOOK_AGAIN_S = 1.0
 """Seconds between two questions for a result that is not there yet."""
 _LONGEST_SLEEP_S = 5.0
@@ -53,7 +53,7 @@ class StudyStoppedError(RuntimeError):
 
 
 def result_file(directory: Path, study_id: str, round_id: RoundId) -> Path:
-    """Returns where the signed result of a round of a study is kept."""
+    """Returns the file of the signed result of a round of a study."""
     return studies_folder(directory, study_id) / "results" / f"{round_id}.signed"
 
 
@@ -75,9 +75,9 @@ class StudyRun:
         directory: of the deployment, with the operator's keys.
         study_id: of a study that was begun (`versions.start_study`).
         journal: of the study, which this process alone writes.
-        transport: how the services are reached.
+        transport: to the services.
         clock: wall-clock time.
-        tell: called with a sentence for everything that happens.
+        tell: called with a sentence for every event.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class StudyRun:
 
         Raises:
             StudyStoppedError: a limit does not bear the next wave.
-            ValueError: what is kept of the study cannot be read, or a wave's terms cannot be.
+            ValueError: the study's files cannot be read, or a wave's terms are invalid.
         """
         pause = 1.0
         while True:
@@ -121,10 +121,10 @@ class StudyRun:
             await asyncio.sleep(min(max(due - self._clock.now(), 0.01), _LONGEST_SLEEP_S))
 
     async def step(self) -> float | None:
-        """Does everything that is due now; returns when something is due next (Unix seconds), None after the end.
+        """Takes all actions that are due; returns when the next one is due (Unix seconds), None after the end.
 
         Raises:
-            Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; the same call again goes on.
+            Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; the same call again continues.
             StudyStoppedError, ValueError: see `run`.
         """
         next_due: list[float] = []
@@ -142,7 +142,7 @@ class StudyRun:
         return min(next_due, default=None)
 
     async def _advance(self, due: _Due) -> float | None:
-        """Takes a wave as far as it can go now; returns when it goes on, None once it has ended."""
+        """Takes a wave as far as possible now; returns when it continues, None once it has ended."""
         step = None if due.record is None else due.record.step
         now = self._clock.now()
         if step in (None, "stopped", "open"):
@@ -200,7 +200,7 @@ class StudyRun:
         return False
 
     async def _miss(self, due: _Due) -> None:
-        """Records that a wave was not open in its time; what of it is open nevertheless is withdrawn."""
+        """Records that a wave was not open in its time, and withdraws its rounds that are open nevertheless."""
         record, why = due.record, "the study's process did not run while the wave should have been open"
         if record is not None and record.was_begun:
             with suppress(ValueError):  # nothing of it was signed
@@ -221,7 +221,7 @@ class StudyRun:
         self._write("closed", due)
 
     async def _publish(self, due: _Due) -> float | None:
-        """Keeps the results of a wave that are there, and records them all at once; returns when to look again."""
+        """Stores the results of a wave, and records them all at once; returns when to look again."""
         survey = kept_survey(self._directory, due.survey_id)
         async with Operator(self._directory, self._transport) as operator:
             outcomes = [await self._outcome(operator, question.round_id) for question in survey.rounds]
@@ -236,7 +236,7 @@ class StudyRun:
         return None
 
     async def _outcome(self, operator: Operator, round_id: RoundId) -> JsonObject:
-        """Returns what a round came to, and keeps its result: granted, refused, too few people, or waiting."""
+        """Returns the outcome of a round, and stores its result: granted, refused, too few people, or waiting."""
         kept = result_file(self._directory, self._study_id, round_id)
         if not kept.exists():
             async with operator.client_channel(operator.deployment.analyzer.name) as channel:

@@ -52,18 +52,18 @@ def describe_study(
     change: str = "",
     first_wave: int = 1,
 ) -> StudyVersion:
-    """Returns a version of a study as its waves will state it.
+    """Returns a version of a study in the form that its waves will state.
 
     Args:
-        file: what to ask, and when; without budgets, those that put no question at risk are chosen.
-        deployment: whose study it is; None: the hashes of the questions are of no deployment.
-        collector_public_key: to which the results are sealed; empty where they are public.
+        file: the questions and times; without budgets, those that put no question at risk are chosen.
+        deployment: of the study; None: the hashes of the questions are of no deployment.
+        collector_public_key: to which the results are sealed; empty for public results.
         before: the version before this one; None for the first one.
-        change: what the version changes, for people to read.
+        change: a description of the change, for people.
         first_wave: the first wave of this version.
 
     Raises:
-        ValueError: the terms of a round cannot be, or the version breaks the promises of the one before it.
+        ValueError: the terms of a round are invalid, or the version breaks the promises of the one before it.
     """
     budgets = with_budgets(file.survey(), deployment).budgets
     file = file.model_copy(update={"budgets": budgets})
@@ -143,11 +143,11 @@ def change_study(directory: Path, file: StudyFile, change: str, now: float) -> S
     Args:
         directory: of the deployment.
         file: of the study, changed.
-        change: what is changed, for people to read.
+        change: a description of the change, for people.
         now: Unix seconds.
 
     Raises:
-        ValueError: nothing is changed, the first wave of the new calendar is in the past, the terms cannot be, or the
+        ValueError: nothing is changed, the first wave of the new calendar is in the past, the terms are invalid, or the
             version breaks the promises of the first one.
     """
     deployment = read_deployment(directory)
@@ -171,10 +171,10 @@ def change_study(directory: Path, file: StudyFile, change: str, now: float) -> S
 
 
 def start_study(directory: Path, file: StudyFile) -> StudyVersion:
-    """Fixes version 1 of a study, and returns it; the same call again returns what was fixed.
+    """Fixes version 1 of a study, and returns it; the same call again returns the fixed version.
 
     Raises:
-        ValueError: the terms cannot be, or the study was begun with other ones.
+        ValueError: the terms are invalid, or the study was begun with other ones.
     """
     deployment = read_deployment(directory)
     with alone(studies_folder(directory, file.name)):

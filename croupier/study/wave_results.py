@@ -1,4 +1,4 @@
-"""The results of a study: those that its process has kept, verified again, wave by wave."""
+"""The results of a study, as its process has stored them, verified again, wave by wave."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from croupier.study.versions import (
 
 @dataclass(frozen=True)
 class PlayedWave:
-    """A wave by the calendar, and what has become of it.
+    """A wave by the calendar, and its outcome.
 
     Attributes:
         wave: by the calendar of its version.
         version: that it belongs to.
-        record: what the journal says; None before the wave.
-        results: publication and certificate of each question by its name, in order; None where there is no result.
+        record: its record in the journal; None before the wave.
+        results: publication and certificate of each question by its name, in order; None without a result.
     """
 
     wave: StudyWave
@@ -62,7 +62,7 @@ class PlayedWave:
 
     @property
     def state(self) -> str:
-        """What has become of the wave, in a word: "to come", or the newest step of its journal."""
+        """The state of the wave in a word: "to come", or the newest step of its journal."""
         return "to come" if self.record is None else self.record.step
 
     @property
@@ -77,10 +77,11 @@ class StudyState:
 
     Attributes:
         versions: oldest first.
-        waves: all, those to come included.
-        costs: what the accountant enters at most for each granted round (`highest_cost`), by its id.
-        together: what all results so far reveal about one person who took part in every wave with the largest budget:
-            a guarantee because the limit of the study was fixed before the first wave. None before the first result.
+        waves: all, including future ones.
+        costs: the accountant's largest entry for each granted round (`highest_cost`), by its id.
+        together: the guarantee of all results so far for one person who took part in every wave with the largest
+            budget; it holds because the limit of the study was fixed before the first wave. None before the first
+            result.
     """
 
     versions: tuple[StudyVersion, ...]
@@ -90,10 +91,10 @@ class StudyState:
 
 
 def study_state(directory: Path, study_id: str) -> StudyState:
-    """Returns a study with what its process has kept of every wave; results that are sealed are opened.
+    """Returns a study with the stored results of every wave; sealed results are opened.
 
     Raises:
-        ValueError: there is no such study, or what is kept of it cannot be read.
+        ValueError: there is no such study, or its files cannot be read.
         SignatureError: a result is not signed as it must be.
     """
     versions = kept_versions(directory, study_id)
@@ -128,7 +129,7 @@ def study_state(directory: Path, study_id: str) -> StudyState:
 
 
 def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certificate) -> tuple[Entry, ...]:
-    """Returns what the accountant enters at most for a round of that size, from a file once it has been computed."""
+    """Returns the accountant's largest entry for a round of this size, from a file after the first computation."""
     try:
         return _read_cost(file)
     except (FileNotFoundError, ValueError, TypeError):  # there is none yet, or one of another version of croupier

@@ -1,4 +1,4 @@
-"""What all subjects share: the connection of a transaction, and which chunks belong to a lane."""
+"""The common part of all subjects: the connection of a transaction, and the selection of a lane's chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TableRows:
 
     @property
     def connection(self) -> sa.Connection:
-        """For a room with tables of its own, which have to change in the same transaction."""
+        """The connection, for a room with tables of its own that change in the same transaction."""
         return self._db
 
 

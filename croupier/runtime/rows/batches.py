@@ -50,7 +50,7 @@ class BatchRows(TableRows):
         return existing is None
 
     def next_chunk_index(self, round_id: RoundId, lane: int) -> int:
-        """Returns the index of the next chunk of an incoming lane, counting chunks whose records alone are kept."""
+        """Returns the index of the next chunk of an incoming lane, counting chunks with only their records left."""
         places = (
             (CHUNKS.c.chunk_index, chunks_of(round_id, Direction.IN, lane)),
             (OPENED.c.chunk_index, (OPENED.c.round_id == round_id) & (OPENED.c.lane == lane)),

@@ -1,4 +1,4 @@
-"""Documents of a round: signed messages, lists, and whatever else is written as a whole."""
+"""Documents of a round: signed messages, lists, and other data that is written as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from croupier.runtime.rows.base import TableRows
 
 
 class DocumentRows(TableRows):
-    """Documents, by round, kind, and part where a kind has several documents."""
+    """Documents, by round, kind, and part for a kind with several documents."""
 
     def put_document(self, round_id: RoundId, kind: DocumentKind, content: bytes, part: str = "") -> None:
         """Adds a document that is written once; raises Refusal CONFLICT on different content."""

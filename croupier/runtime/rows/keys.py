@@ -42,7 +42,7 @@ class KeyRows(TableRows):
         return pairs
 
     def wrap_again(self, wrapping_key: StorageKey) -> None:
-        """Wraps all private halves with another storage key; those that are already stay as they are.
+        """Wraps all private halves with another storage key; those that already use it are unchanged.
 
         Raises:
             ValueError: a private half is wrapped with neither key.

@@ -18,8 +18,8 @@ PAGE_BYTES, ROWS_PER_PAGE = 1024 * 1024, 2000
 class OpenedRows(TableRows):
     """The records of opened chunks, by round, lane and index.
 
-    Queries have bounds on both sides: else PostgreSQL, which knows nothing yet of a table that grows fast, may read all
-    of a lane for each page.
+    Queries have bounds on both sides, because PostgreSQL, which has no statistics yet of a table that grows fast, may
+    otherwise read all of a lane for each page.
     """
 
     def unopened(self, round_id: RoundId, lane: int, after: int | None) -> list[tuple[int, bytes]]:

@@ -11,14 +11,14 @@ from croupier.runtime.database_tables import CLIENTS, INVITED, REVOKED, SUBMISSI
 from croupier.runtime.rows.base import TableRows
 
 _KEYS_AT_ONCE = 1000
-"""How many keys one query names; SQLite takes 32,766 parameters, PostgreSQL 65,535."""
+"""The number of keys in one query; SQLite takes 32,766 parameters, PostgreSQL 65,535."""
 
 
 class RosterRows(TableRows):
     """Clients and submissions."""
 
     def add_clients(self, client_keys: Iterable[PublicKey]) -> None:
-        """Registers clients; those that are registered already stay."""
+        """Registers clients; registered ones are unchanged."""
         rows = [{"client_key": key} for key in client_keys]
         if rows:
             self._db.execute(CLIENTS.insert(), rows)

@@ -73,7 +73,7 @@ class RoundRows(TableRows):
             raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
 
     def add_cost(self, round_id: RoundId, stage: str, wall_s: float, cpu_s: float) -> None:
-        """Adds to what a stage has cost so far."""
+        """Adds to the cost of a stage."""
         here = (COSTS.c.round_id == round_id) & (COSTS.c.stage == stage)
         changed = self._db.execute(
             COSTS.update().where(here).values(wall_s=COSTS.c.wall_s + wall_s, cpu_s=COSTS.c.cpu_s + cpu_s)
@@ -82,7 +82,7 @@ class RoundRows(TableRows):
             self._db.execute(COSTS.insert().values(round_id=round_id, stage=stage, wall_s=wall_s, cpu_s=cpu_s))
 
     def costs(self, round_id: RoundId) -> list[pb.StageCost]:
-        """Returns what each stage has cost so far."""
+        """Returns the cost of each stage so far."""
         rows = self._db.execute(sa.select(COSTS).where(COSTS.c.round_id == round_id))
         return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]
 
@@ -103,6 +103,6 @@ class RoundRows(TableRows):
             self._db.execute(LEDGER_START.insert().values(serial=1))
 
     def probe(self, num_bytes: int) -> None:
-        """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""
+        """Writes this many bytes over those of the last probe; only a write shows that the store can be written."""
         self._db.execute(PROBE.delete())
         self._db.execute(PROBE.insert().values(serial=1, content=os.urandom(num_bytes)))

@@ -12,7 +12,7 @@ from croupier.runtime.database_tables import CHUNKS, FORGETTING, OPENED
 from croupier.runtime.rows.base import TableRows
 
 PAGE_BYTES, ROWS_PER_PAGE = 4 * 1024 * 1024, 2000
-"""How much one transaction deletes: others wait for it for a tenth of a second or less."""
+"""The amount that one transaction deletes: others wait for it for a tenth of a second or less."""
 
 
 class ChunkPlace(NamedTuple):
@@ -71,7 +71,7 @@ class ShreddingRows(TableRows):
     def _end_of_page(
         self, place: tuple[sa.Column[Any], ...], content: sa.Column[Any], where: sa.ColumnElement[bool], left: int
     ) -> tuple[tuple[Any, ...] | None, int]:
-        """Returns the last row of a page, if there is one, and how many bytes the page can still take.
+        """Returns the last row of a page, if there is one, and the number of bytes that the page can still take.
 
         0 bytes mean that there may be more rows. The row that fills the page belongs to it.
         """

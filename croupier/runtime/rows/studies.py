@@ -1,4 +1,4 @@
-"""Studies: which survey is a wave, and what the first wave has promised; kept for the life of the store."""
+"""Studies: the surveys of the waves, and the promises of the first wave; kept for the life of the store."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class StudyRows(TableRows):
         """Enters a round that is about to be signed, if it is of a study; the same round again changes nothing.
 
         Raises:
-            Refusal: CONFLICT if another survey has been signed as this wave, BAD_MANIFEST if the version changes what
-                the first wave has promised.
+            Refusal: CONFLICT if another survey has been signed as this wave, BAD_MANIFEST if the version changes a
+                promise of the first wave.
         """
         survey = terms.survey
         if survey is None or survey.wave is None:
@@ -96,7 +96,7 @@ class StudyRows(TableRows):
         return [dict(row) for row in promises], [dict(row) for row in rounds]
 
     def restore_studies(self, promises: Sequence[dict[str, Any]], rounds: Sequence[dict[str, Any]]) -> None:
-        """Enters what `studies` has returned and is not here; raises ValueError where something else is here."""
+        """Enters the missing part of the result of `studies`; raises ValueError if a present part differs."""
         for table, rows in ((STUDIES, promises), (STUDY_ROUNDS, rounds)):
             for row in rows:
                 key = [column == row[column.name] for column in table.primary_key.columns]
