@@ -1,6 +1,6 @@
-"""What all estimators have in common: how many reports there are of each budget, and what an estimator can do.
+"""The common part of all estimators: the number of reports of each budget, and the interface of an estimator.
 
-It is not known which report had which budget, so every estimator uses sums over the budgets only.
+The budget of a single report is unknown, so every estimator uses sums over the budgets only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def tiers_of_reports(
     """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
     Reports and budgets travel in separate lanes, so after a drop in one of them their numbers may differ a little. The
-    counts are then scaled, since it is not known whose report is missing; estimates of noised counts are always.
+    counts are then scaled, because the owner of a missing report is unknown; estimates of noised counts always are.
     Raises ValueError for no reports or budgets.
     """
     users = [(epsilon, float(count)) for epsilon, count in tiers] if noised is None else noised.users(tiers)
@@ -46,7 +46,7 @@ class Estimator(ABC, Generic[M]):
 
     @abstractmethod
     def decoder(self, mechanism: M, least_epsilon: float) -> Callable[[bytes], Any]:
-        """Returns what makes a report of opened bytes; it raises ValueError where no honest client has sent them.
+        """Returns a function from opened bytes to a report; it raises ValueError for bytes that no honest client sends.
 
         least_epsilon: the smallest budget of the round, with which any report may have been made.
         """

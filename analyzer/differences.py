@@ -1,7 +1,7 @@
 """Intervals of differences of two estimates, each of which has an interval that ends at its possible range.
 
-An end that is the range's says nothing of how far the estimate may be from the truth: an interval of a difference needs
-the distances to ends that are not cut (docs/estimators.md, Differences). Needs no library.
+An end that is the range's is no bound on the estimate's error: an interval of a difference needs the distances to ends
+that are not cut (docs/estimators.md, Differences). Needs no library.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ Interval = tuple[float, float]
 
 
 class Reach(NamedTuple):
-    """An estimate, and how far below and above it the truth may be.
+    """An estimate, and the distances below and above it within which the truth may be.
 
     Attributes:
-        estimate: unbiased; the noise may have carried it outside the possible range.
+        estimate: unbiased; because of the noise it may be outside the possible range.
         down, up: the distances to the ends of its interval; above 0.
-        known: whether the data say anything; else the distances are those to the ends of the range.
+        known: whether the data bound the number at all; else the distances are those to the ends of the range.
     """
 
     estimate: float
@@ -33,11 +33,11 @@ class Reach(NamedTuple):
 
 
 def reach(estimate: float, interval: Interval, margin: float, scale: Interval) -> Reach:
-    """Returns how far an estimate reaches, from an interval that was cut to the possible range.
+    """Returns the distances of an estimate from an interval that was cut to the possible range.
 
-    Distances are taken from the nearest possible value, whose error the interval has. On a side where the interval ends
-    at the range, the distance is that of the other side, or `margin` if this is larger: the variance differs little
-    between them. An interval that is the whole range says nothing.
+    Distances are measured from the nearest possible value, whose error the interval has. On a side where the interval
+    ends at the range, the distance is that of the other side, or `margin` if this is larger: the variance differs
+    little between them. An interval that is the whole range bounds nothing.
 
     Args:
         estimate: unbiased.
@@ -62,10 +62,10 @@ def reach(estimate: float, interval: Interval, margin: float, scale: Interval) -
 def apart(first: Reach, second: Reach, width: float, shared: float = 0.0) -> Interval:
     """Returns the interval of first - second (Zou and Donner 2008), within [-width, width].
 
-    Errors add as squares: each end is as far away as the two ends that it is made of. Of a number that may be anything
-    in its range, the whole range is added.
+    Errors add as squares: the distance of each end combines the distances of two ends. For a number without a bound in
+    its range, the whole range is added.
 
-    shared: the product of the parts of both distances that may have one cause and opposite signs; they add as they are.
+    shared: the product of the parts of both distances that may have one cause and opposite signs; they add linearly.
     """
     difference = first.estimate - second.estimate
     if first.known and second.known:

@@ -1,4 +1,4 @@
-"""What an estimate consists of, and how it is written into a publication: numbers, errors, and what limits them."""
+"""The parts of an estimate and their form in a publication: numbers, errors, and the limits of their influence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def precision_of(
 ) -> Precision:
     """Returns whether a result can be used.
 
-    A number cannot be used where its interval is longer than half of its range (of length `width`). A histogram cannot
-    be used where twice the standard error exceeds the largest share; nor where every interval begins at 0, so that no
-    category can be told from an absent one.
+    A number cannot be used if its interval is longer than half of its range (of length `width`). A histogram cannot be
+    used if twice the standard error exceeds the largest share; nor if every interval begins at 0, so that no category
+    can be told from an absent one.
     """
     if shares:
         hidden = 2 * max(standard_errors) > max(projected) or all(low <= 0 for low, _ in intervals)
@@ -48,9 +48,9 @@ class Clamping:
 
     Attributes:
         low, high: in the units of the mean.
-        num_clamped: how many reports lay outside.
-        bias: what it moves the mean by, at most, where all clients are honest; the confidence interval allows for it.
-        influence: what one false report can move the mean by, at most.
+        num_clamped: the number of reports outside.
+        bias: the largest change of the mean if all clients are honest; the confidence interval allows for it.
+        influence: the largest change of the mean by one false report.
     """
 
     low: float
@@ -68,8 +68,8 @@ class Noised:
     between 0 and radius - Z users: radius / 2 is wrong by at most radius / 2, apart from the noise.
 
     Attributes:
-        privacy: the epsilon and delta that the certificate states.
-        num_users: how many users there are in all tiers together, which is not noised.
+        privacy: the epsilon and delta in the certificate.
+        num_users: the number of users in all tiers together, which is not noised.
     """
 
     privacy: BudgetPrivacy
@@ -82,16 +82,16 @@ class Noised:
         return None if privacy is None else cls(privacy, certificate.num_users)
 
     def users(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Returns tiers with an estimate of how many users each has."""
+        """Returns tiers with an estimate of their number of users."""
         radius = self.privacy.radius
         return [(epsilon, count + radius if count else radius / 2) for epsilon, count in tiers]
 
     def doubt(self, tiers: Sequence[tuple[float, float]]) -> list[float]:
-        """Returns by how much each estimate may be wrong apart from the noise. Shape (T,)."""
+        """Returns the largest error of each estimate apart from the noise. Shape (T,)."""
         return [0.0 if count else self.privacy.radius / 2 for _, count in tiers]
 
     def most_missing(self, tiers: Sequence[tuple[float, float]]) -> list[float]:
-        """Returns by how much each estimate may be below the truth, noise included. Shape (T,)."""
+        """Returns the largest error of each estimate below the truth, noise included. Shape (T,)."""
         return [self.privacy.radius + doubt for doubt in self.doubt(tiers)]
 
 
@@ -101,9 +101,9 @@ class Fakes:
 
     Attributes:
         law: of each hop's fakes.
-        hops: how many hops added fakes.
-        total: how many fakes they added together, as their commitments state.
-        tickets: the largest number of tickets for fakes that a hop was given, as the certificate states it.
+        hops: the number of hops that added fakes.
+        total: the number of fakes of all hops together, according to their commitments.
+        tickets: the largest number of tickets for the fakes of one hop, according to the certificate.
     """
 
     law: FakeLaw
@@ -139,7 +139,7 @@ class Fakes:
 
     @property
     def influence(self) -> int:
-        """By how many reports one dishonest hop can move a count by its fakes, at most (`FakeLaw.influence`)."""
+        """The largest change of a count by one dishonest hop's fakes, in reports (`FakeLaw.influence`)."""
         return self.law.influence(self.tickets)
 
 
@@ -155,7 +155,7 @@ class Value:
     population_interval: tuple[float, float]
 
     def message(self, label: str = "") -> pb.EstimatedValue:
-        """Returns the value as it is published."""
+        """Returns the value in its published form."""
         (low, high), (least, most) = self.confidence_interval, self.population_interval
         return pb.EstimatedValue(
             label=label,
@@ -170,14 +170,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Distribution:
-    """How numbers are distributed over ordered levels (docs/levels.md).
+    """The distribution of numbers over ordered levels (docs/levels.md).
 
     Attributes:
         levels: ascending, in the units of the numbers.
-        shares: of the people on each level, one who is between two counting on both in parts that add up to one.
-        cumulative: the shares on each level or below it; their `projected` values never fall.
+        shares: of the people on each level; a person between two counts on both in parts that add up to one.
+        cumulative: the shares on each level or below it; their `projected` values never decrease.
         standard_deviation: of the people's numbers; its `estimate` is possible, too.
-        hop_influence: what one dishonest hop can move a share or cumulative share by, at most; 0 without hop noise.
+        hop_influence: the largest change of a share or cumulative share by one dishonest hop; 0 without hop noise.
     """
 
     levels: tuple[float, ...]
@@ -187,7 +187,7 @@ class Distribution:
     hop_influence: float
 
     def message(self) -> pb.Distribution:
-        """Returns the distribution as it is published."""
+        """Returns the distribution in its published form."""
         columns = zip(self.levels, self.shares, self.cumulative, strict=True)
         return pb.Distribution(
             levels=[
@@ -204,17 +204,17 @@ class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
     Attributes:
-        categories: histogram only: the names of what is counted.
+        categories: histogram only: their names.
         values: unbiased (before any projection), so they may leave their natural range.
         projected: the nearest possible: of a histogram the point of the simplex (Euclidean), else the end of the range.
         standard_errors: around the truth of these users.
         confidence_intervals: for the truth of these users, at `confidence_level` (analyzer.intervals); never a point,
             within the range, and with the projected value inside.
-        population_intervals: the same for the population that these users are a random sample of.
+        population_intervals: the same for the population of which these users are a random sample.
         sampling_standard_errors: of drawing these users from a population; not included in `standard_errors`.
-        clamping: what limits one report's influence; None where no report can be large.
+        clamping: the limit on one report's influence; None if no report can be large.
         precision: whether the result can be used at all.
-        hop_influence: what one dishonest hop can move a value by with its fake reports, at most; 0 without hop noise.
+        hop_influence: the largest change of a value by one dishonest hop's fake reports; 0 without hop noise.
         distribution: beside a mean of numbers on ordered levels.
     """
 

@@ -19,7 +19,7 @@ ESTIMATORS: dict[str, Estimator[Any]] = of_every_kind("croupier.analyzer.mechani
 
 
 def decoder(question: Question, least_epsilon: float) -> Callable[[bytes], Any]:
-    """Returns what makes a report of opened bytes; see `Estimator.decoder`."""
+    """Returns a function from opened bytes to a report; see `Estimator.decoder`."""
     return ESTIMATORS[question.mechanism.kind].decoder(question.mechanism, least_epsilon)
 
 
@@ -36,18 +36,17 @@ def estimate(
     """Answers a question.
 
     Args:
-        question: what was asked; its mechanism says how reports are read.
+        question: with its mechanism, which defines the reports.
         reports: decoded reports in any order, a sequence or an array.
-        tiers: (local epsilon, number of users) as the certificate states them.
+        tiers: (local epsilon, number of users) in the certificate.
         confidence: level of the intervals, 0 < confidence < 1; vectors have none.
-        least_epsilon: the smallest budget of the round's grid, with which any report may have been made; the smallest
-            of the tiers if not given.
-        fakes: the fake reports of the hops that are among `reports`; None where the round has no hop noise.
-        noised: how the counts of these tiers, which are then of every budget of the grid, were noised; None where they
-            are exact.
+        least_epsilon: the smallest budget of the round's grid, with which any report may have been made; by default the
+            smallest of the tiers.
+        fakes: the fake reports of the hops that are among `reports`; None without hop noise.
+        noised: the noise of the counts of these tiers, which are then all budgets of the grid; None if they are exact.
 
     Returns:
-        An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
+        An `Estimate`, or, for a question about vectors, a `VectorEstimate`. Derivations: docs/estimators.md.
 
     Raises:
         ValueError: no reports, no budgets, or a level out of range.

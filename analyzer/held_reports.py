@@ -57,7 +57,7 @@ class HeldReports:
             yield page
 
     async def released(self, terms: RoundTerms) -> AsyncIterator[tuple[list[bytes | None], float]]:
-        """Yields what is under the release key of the reports that have a ticket, and the workers' CPU seconds."""
+        """Yields the contents under the release key of the reports with a ticket, and the workers' CPU seconds."""
         keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN_REPORTS, lambda tx: tx.keys(terms.round_id))
         label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
         work = partial(open_many, terms.suite, keys[KeyPurpose.RELEASE].private, label)

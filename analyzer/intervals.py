@@ -2,7 +2,7 @@
 
 The sum of the reports has a law whose mean and variance follow from the hypothesised value c. The interval holds every
 c that the test does not reject, with the variance at that c and not at the estimate. So it stays wide near the ends of
-the range, where a normal interval around the estimate collapses. Why the coverage is kept: docs/estimators.md.
+the range, where a normal interval around the estimate collapses. The coverage is proved in docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class SumLaw:
 
     Attributes:
         offset: the mean at c = 0.
-        weight: by how much the mean is larger at c = 1; above 0.
-        variance_at_0, variance_at_1: the variance where all values are the same.
-        spread: what differences between the values add to it.
+        weight: the increase of the mean from c = 0 to c = 1; above 0.
+        variance_at_0, variance_at_1: the variance if all values are the same.
+        spread: the addition for differences between the values.
         step: the third cumulant is at most this many times the variance, in absolute value.
         excess_kurtosis: at least that of the law.
-        bias: what the mean can be away from offset + weight c, at most: by clamped reports, or noised tier counts.
+        bias: the largest distance of the mean from offset + weight c: by clamped reports, or noised tier counts.
     """
 
     offset: float | Floats
@@ -71,7 +71,7 @@ class SumLaw:
         return (total - self.offset) / self.weight
 
     def standard_error(self, c: Floats) -> Floats:
-        """Returns the standard error of the estimate where c, cut to [0, 1], is the truth. Shape (k,)."""
+        """Returns the standard error of the estimate if c, cut to [0, 1], is the truth. Shape (k,)."""
         c = np.clip(c, 0.0, 1.0)
         variance = (1 - c) * self.variance_at_0 + c * self.variance_at_1 + self.spread * c * (1 - c)
         return np.asarray(np.sqrt(variance) / self.weight)
@@ -79,7 +79,7 @@ class SumLaw:
     def interval(self, total: Floats, confidence: float) -> tuple[Floats, Floats]:
         """Returns the lowest and the highest c in [0, 1] that the test does not reject, for every sum. Shapes (k,).
 
-        A sum beyond what any c is expected to give counts as the nearest that one does: this only lengthens intervals.
+        A sum beyond the mean for every c counts as the nearest such mean, which only lengthens intervals.
         """
         normal = NormalDist().inv_cdf((1 + confidence) / 2)
         # Half a report, as sums are integers; Cornish and Fisher's terms for skewness and kurtosis where they widen.

@@ -1,6 +1,6 @@
-"""The laws of sums of reports: what a sum says of a share or a mean, for these users and for a population.
+"""The laws of sums of reports as functions of a share or a mean, for these users and for a population.
 
-Every estimator states the law of its sum with one of these; `analyzer.intervals` inverts it.
+Every estimator states the law of its sum in this form; `analyzer.intervals` inverts it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Laws:
-    """What the reports of a round say of a share or mean, as a part c of its range.
+    """The sums of a round's reports and their laws for a share or mean, as a part c of its range.
 
     Attributes:
         totals: the sums of the reports: one, or the number of hits of each category. Shape (k,).
-        participants: the law of each of them, where c is the truth of these users.
-        population: the same where c is that of a population which these users are a random sample of.
+        participants: the law of each sum, with c the truth of these users.
+        population: the same with c the truth of a population of which these users are a random sample.
     """
 
     totals: Floats
@@ -30,7 +30,7 @@ class Laws:
     population: SumLaw
 
     def with_noise(self, mean: float | Floats, variance: float | Floats, fourth_cumulant: float | Floats) -> Laws:
-        """Returns them for sums to which independent noise is added, whose skewness is 0."""
+        """Returns them for sums with added independent noise, whose skewness is 0."""
         added = mean, variance, fourth_cumulant
         return replace(
             self,
@@ -48,7 +48,7 @@ class Laws:
 
 
 def uneven(weights: Floats, counts: Floats) -> float:
-    """Returns Σ(w_i/Σw − 1/n)²·n/(n−1): what uneven weights add per unit of variance between the users' values."""
+    """Returns Σ(w_i/Σw − 1/n)²·n/(n−1), the addition for uneven weights per unit of variance of the users' values."""
     n, total = float(counts.sum()), float(np.dot(weights, counts))
     if n < 2:
         return 0.0
@@ -69,25 +69,25 @@ def _sum(of_users: Floats, counts: Floats) -> float | Floats:
 def count_laws(
     hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool, together: int | Floats = 1
 ) -> Laws:
-    """Returns the laws of how often each category, or each set of `together` categories, is reported.
+    """Returns the laws of the numbers of reports of each category, or of each set of `together` categories.
 
-    A report hits a category with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; of m categories
+    A report hits a category with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; m categories
     that count as one with m q_i + w_i c. c is 1 or 0 for a category, and in between for a value that is `rounded`
-    first. For rounded values the variance is an upper bound: the more values differ, the more uneven weights add, and
-    the less rounding does (docs/estimators.md).
+    first. For rounded values the variance is an upper bound: the more values differ, the larger is the addition for
+    uneven weights, and the smaller that for rounding (docs/estimators.md).
     """
     each, weights = weights_of(categories, epsilons)
-    q = np.multiply.outer(together, each)  # (T,), or (k, T) where every sum is of another number of categories
+    q = np.multiply.outer(together, each)  # (T,), or (k, T) for sums of different numbers of categories
     return hit_laws(hits, q, weights, counts, rounded=rounded)
 
 
 def hit_laws(hits: Floats, q: Floats, weights: Floats, counts: Floats, *, rounded: bool) -> Laws:
-    """Returns the laws of how many reports hit each of several sets, as `count_laws` does.
+    """Returns the laws of the numbers of reports that hit each of several sets, like `count_laws`.
 
     Args:
         hits: of each set, (k,).
-        q: how likely a report of each budget hits a set where c is 0; (T,), or (k, T).
-        weights: how much likelier it does where c is 1; (T,).
+        q: the probability that a report of each budget hits a set at c = 0; (T,), or (k, T).
+        weights: the increase of that probability from c = 0 to c = 1; (T,).
         counts: reports of each budget, (T,).
         rounded: whether c may be anything in between 0 and 1.
     """

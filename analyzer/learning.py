@@ -1,4 +1,4 @@
-"""Sequential rounds at the analyzer: the model learns from one answer of each key, and says so after each of them."""
+"""Sequential rounds at the analyzer: the model learns from one answer of each key, and is signed after each of them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Learning:
         def learn(tx: Transaction) -> tuple[pb.Model, bool]:
             model = _model(tx, terms)
             known = tx.document(terms.round_id, DocumentKind.MODEL, part)
-            if known is not None:  # the same: hop 1 has not heard that it was learnt from
+            if known is not None:  # a repeated answer: hop 1 has not received the reply
                 return model, known == content
             certificate = pb.Signed.FromString(tx.document(terms.round_id, DocumentKind.CERTIFICATE) or b"").payload
             if not may_answer or not _learn(model, terms, pb.Certificate.FromString(certificate), report):
@@ -104,7 +104,7 @@ class Learning:
         return pb.RelayResponse(learnt=learnt, model=self._peers.identity.signed(Kind.MODEL, canonical(model)))
 
     async def publish(self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate) -> None:
-        """Writes the parameters into the publication, if what is certified is what was learnt from."""
+        """Writes the parameters into the publication, if the certified answers are those of the model."""
         model = await self._store.run(StoreStep.READ_MODEL, lambda tx: _model(tx, terms))
         if model.num_answers != certificate.num_answers:
             raise Refusal(

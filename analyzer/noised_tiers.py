@@ -1,4 +1,4 @@
-"""What noised tier counts do to estimates (docs/estimators.md, Noised tiers): errors of the counts, and what they move.
+"""The effect of noised tier counts on estimates (docs/estimators.md, Noised tiers): the counts' errors, and the change.
 
 How counts are noised is in `protocol.tier_counts`; the estimate of each count is `estimates.Noised`'s.
 """
@@ -20,13 +20,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TierErrors:
-    """Errors of the numbers of reports that are taken to be of each tier.
+    """Errors of the numbers of reports that count as each tier's.
 
     Attributes:
         noise: the standard deviation of the noise of each.
         fourth_cumulant: of the noise of each.
-        doubt: by how much each may be wrong apart from the noise. Shape (T,).
-        most_missing: by how much each may be below the truth, noise included. Shape (T,).
+        doubt: the largest error of each apart from the noise. Shape (T,).
+        most_missing: the largest error of each below the truth, noise included. Shape (T,).
     """
 
     noise: float
@@ -36,7 +36,7 @@ class TierErrors:
 
     @classmethod
     def of(cls, noised: Noised | None, tiers: Sequence[tuple[float, float]], num_reports: int) -> Self | None:
-        """Returns the errors after counts are scaled to the number of reports; None where they are exact."""
+        """Returns the errors after counts are scaled to the number of reports; None if they are exact."""
         if noised is None:
             return None
         scale, law = max(1.0, num_reports / noised.num_users), noised.privacy.law
@@ -50,10 +50,10 @@ class TierErrors:
 
 @dataclass(frozen=True)
 class TierNoise:
-    """What the errors do to a share or mean c whose reports have a mean of constant + w c, at most.
+    """The largest effect of the errors on a share or mean c whose reports have a mean of constant + w c.
 
     Attributes:
-        variance, fourth_cumulant: that they add to a sum of reports, in the unit of a report.
+        variance, fourth_cumulant: their addition to a sum of reports, in the unit of a report.
         bias: of c.
         other_variance: of c, because users in another tier have another variance.
     """
@@ -65,7 +65,7 @@ class TierNoise:
 
     @classmethod
     def of(cls, errors: TierErrors, weights: Floats, counts: Floats, apart: float) -> Self:
-        """Returns what errors do where c is at most `apart` from what a uniform report stands for.
+        """Returns the effect of errors if c is at most `apart` from the value of a uniform report.
 
         weights: w of each tier, (T,); counts: of reports, (T,).
         """

@@ -4,8 +4,8 @@
     sequential:                          MIXED ──grant──▶ SEQUENTIAL ──last grant──▶ PUBLISHED | REFUSED
 
 Under the analyzer's own layer each report is sealed to the accountant's release key, beside its ticket. The accountant
-is handed hashes and tickets; its grant brings the key together with the certificate, which is checked against the very
-batch that is held here, and says which reports have no ticket. Without both, nothing here can open a report.
+is handed hashes and tickets; its grant brings the key together with the certificate, which is checked against the
+stored batch, and names the reports without a ticket. Without both, nothing here can open a report.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every number is a weighted sum of the shares of categories, Σ a_j c_j. Its estimate is the same sum of the estimates,
 and its error follows from the law of Σ_j a_j 1{report hits j}, for these people and for a population, with the noise of
-hops and of tier counts. So nothing but the published result is needed (docs/estimators.md, Tables).
+hops and of tier counts. So the published result is enough (docs/estimators.md, Tables).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Beyond [0, 1] for differences: 1 further is as much as any difference can be.
 
 @dataclass(frozen=True, eq=False)
 class ShareModel:
-    """The shares of a round's categories, and how exact weighted sums of them are.
+    """The shares of a round's categories, and the accuracy of exact weighted sums of them.
 
     Attributes:
         mechanism: of a question about one choice of several.
@@ -46,7 +46,7 @@ class ShareModel:
         epsilons, counts: the tiers, (T,); the counts add up to the clients' reports.
         confidence: of every interval.
         fakes: among the reports; None without hop noise.
-        errors: of the counts; None where they are exact.
+        errors: of the counts; None if they are exact.
     """
 
     mechanism: KaryResponse
@@ -69,7 +69,7 @@ class ShareModel:
 
     @property
     def weight(self) -> float:
-        """By how much the sum of a category's hits grows with its share."""
+        """The increase of the sum of a category's hits with its share."""
         return float(self.hit[1] @ self.counts)
 
     def _squares(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -178,7 +178,7 @@ class ShareModel:
         return float(replace(self, errors=None).added(a[None])[0, 0])
 
     def _fourth(self, a: Floats) -> float:
-        """Returns the fourth cumulant of what the fakes add to a sum of hits."""
+        """Returns the fourth cumulant of the fakes' part of a sum of hits."""
         if self.fakes is None:
             return 0.0
         points = self._on_reports(a)
@@ -187,7 +187,7 @@ class ShareModel:
 
 
 def _mean(values: Floats, weights: Floats) -> float:
-    """Returns the weighted mean; the largest value where no weight is above 0."""
+    """Returns the weighted mean; the largest value if no weight is above 0."""
     total = float(weights.sum())
     return float(values @ weights) / total if total > 0 else float(values.max())
 
@@ -221,7 +221,7 @@ class CrossTable:
 
     Attributes:
         model: of the pairs.
-        rows, columns: how many answers the first and the second question have.
+        rows, columns: the numbers of answers of the first and the second question.
     """
 
     model: ShareModel
@@ -246,14 +246,14 @@ class CrossTable:
         """Returns the share with an answer to the second question among the people with one to the first.
 
         The interval holds every share r for which the cell less r times its row cannot be told from 0 (Fieller 1954),
-        by the variance that this difference has at r: it is the whole range where the row cannot be told from an empty
-        one. The projected value is the nearest end of the range to an estimate outside it.
+        by the variance of this difference at r: it is the whole range if the row cannot be told from an empty one. The
+        projected value is the nearest end of the range to an estimate outside it.
         """
         value, _, _ = self._within(row, column)
         return value
 
     def _within(self, row: int, column: int) -> tuple[Value, Reach, Reach]:
-        """Returns a share within a row, and how far it reaches for these people and for a population."""
+        """Returns a share within a row, and its distances for these people and for a population."""
         sums = np.array([self._cell(row, column), self._row(row)])
         (cell, base), (likely, among) = sums @ self.model.shares, sums @ self.model.possible
         possible = float(likely / among) if among > 0 else 0.5
@@ -278,10 +278,10 @@ class CrossTable:
         return value, of_own, of_whole
 
     def difference(self, column: int, first: int, second: int) -> Value:
-        """Returns by how much the share within the first row is larger than within the second row.
+        """Returns the share within the first row less the share within the second row.
 
-        The interval adds the distances to the ends of the two intervals as squares, with their correlation where that
-        is negative (`analyzer.differences`). The ends are those before they are cut to [0, 1].
+        The interval adds the distances to the ends of the two intervals as squares, with their correlation if that is
+        negative (`analyzer.differences`). The ends are those before they are cut to [0, 1].
         """
         (share, *reaches), (other, *others) = (self._within(row, column) for row in (first, second))
         sums = np.array([self._cell(first, column), self._row(first), self._cell(second, column), self._row(second)])
@@ -377,7 +377,7 @@ class CrossTable:
 
 
 def _correlation(covariance: Floats) -> float:
-    """Returns the correlation of two estimates, or 0 where it is positive.
+    """Returns the correlation of two estimates, or 0 if it is positive.
 
     A positive one shortens an interval, and with few people it is estimated at shares that are far from the true ones.
     """

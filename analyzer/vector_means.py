@@ -1,4 +1,4 @@
-"""Means of vectors: what `analyzer.vectors` computes from reports, with the errors of noised counts."""
+"""Means of vectors: the estimates of `analyzer.vectors` with the errors of noised counts."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A hemisphere report has the mean x/C tanh(v/2) / length(d), a Gaussian one the mean x (client.vectors). Only the sum of
 the reports and the counts of the budgets are needed, so a round of any size is estimated in one pass. No report
-weighs without bound: hemisphere ones have length 1, and Gaussian ones are refused where no honest client's is so long.
+weighs without bound: hemisphere ones have length 1, and Gaussian ones longer than any honest client's are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class VectorEstimate:
     Attributes:
         mean: float64 (d,).
         standard_error: of each of its coordinates, from the randomizers alone; at most this.
-        notes: what a reader has to know beside the numbers.
+        notes: for the reader, beside the numbers.
     """
 
     mean: Vector

@@ -4,9 +4,8 @@
         asked = await client.round()
         receipt = await asked.submit(1, max_local_epsilon=1.0)
 
-The command line, the console, the demonstration and applications answer with it. It puts the rooms of `client`
-together: one directory that remembers, channels that are opened when they are first used, and errors that say what to
-do.
+The command line, the console, the demonstration and applications answer with it. It combines the parts of `client`: one
+directory for everything durable, channels that are opened at their first use, and errors that say what to do.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ from croupier.show.promises import Promises, promises_of
 class AsyncClient:
     """One participant's device, or the program that answers for several people, in one deployment.
 
-    Several coroutines may use it at once, all of one event loop. What it has sealed and spent is in its directory and
-    outlives it; two programs may share a directory.
+    Several coroutines of one event loop may use it at once. Its sealed answers and its spending are in its directory
+    and outlive it; two programs may share a directory.
     """
 
     def __init__(
@@ -80,19 +79,18 @@ class AsyncClient:
         gateway: str = "",
         transport: ClientTransport | None = None,
     ) -> None:
-        """Reads the deployment; nothing is called yet.
+        """Reads the deployment; no service is called yet.
 
         Args:
-            deployment: the deployment file that the operator hands out, or the directory that it lies in.
-            directory: where sealed answers, limits and the key are kept, for this user's eyes only; `client` beside
-                the deployment file if not given, which is where the command line keeps its own.
-            key_file: the Ed25519 key that signs answers for which no other is given, from 'croupier keygen --client'; a
-                new one in the directory if not given. The operator has to enrol its public half, `public_key`.
+            deployment: the deployment file from the operator, or its directory.
+            directory: for sealed answers, limits and the key, readable only by this user; by default `client` beside
+                the deployment file, which the command line uses as well.
+            key_file: the Ed25519 key that signs answers without a key of their own, from 'croupier keygen --client'; by
+                default a new one in the directory. The operator has to enrol its public half, `public_key`.
             limits: this application's own, beside those in the directory (`croupier limits`); the stricter counts.
-            patience_s: how long each service may be out of reach before a call fails.
-            gateway: "https://…" of a gateway through which the services are called, where gRPC does not get through.
-                What is checked is the same.
-            transport: how services are reached without one; over TLS if not given.
+            patience_s: the time for which each service may be out of reach before a call fails.
+            gateway: "https://…" of a gateway to the services, for networks without gRPC. The checks are the same.
+            transport: to the services without a gateway; TLS by default.
 
         Raises:
             ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
@@ -127,7 +125,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes channels and files; what is sealed stays."""
+        """Closes channels and files; sealed answers stay."""
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close()
@@ -157,10 +155,10 @@ class AsyncClient:
         return AsyncClientRound(terms, state_name(state), self)
 
     async def follow_versions(self) -> bool:
-        """Goes on with the newest version of the deployment to which all services have agreed; returns if it is newer.
+        """Continues with the newest version of the deployment that all services have signed; returns if it is newer.
 
-        The version replaces the deployment file that this client has read, where it may be written. `round` calls this
-        where a round is not what the version in hand says, or where hop 1 does not answer.
+        The version replaces the deployment file of this client, if it is writable. `round` calls this if a round does
+        not match the present version, or if hop 1 does not answer.
 
         Raises:
             ValueError: a service shows a version that one of the others has not signed.
@@ -197,7 +195,7 @@ class AsyncClient:
 
     @property
     def spent(self) -> SpentHere:
-        """What all rounds answered from here have spent together; see `client.limits`."""
+        """The total spending of all rounds answered from here; see `client.limits`."""
         return self.outbox.spent_in_all()
 
     def acknowledged(self, round_id: str) -> dict[str, bytes]:
@@ -223,7 +221,7 @@ class AsyncClient:
 
     @property
     def outbox(self) -> Outbox:
-        """What was sealed here."""
+        """The sealed answers of this client."""
         if self._outbox is None:
             self._outbox = Outbox(self.directory / "outbox.db")
         return self._outbox
@@ -251,7 +249,7 @@ class AsyncClient:
         return self._channels[entry.name]
 
     async def study(self, study_id: str = "") -> ShownStudy:
-        """Returns a study as its newest wave states it, to be shown to the person before `join`.
+        """Returns a study in its newest wave's form, to be shown to the person before `join`.
 
         Args:
             study_id: the study; that of the newest open round if not given.
@@ -265,12 +263,12 @@ class AsyncClient:
     def join(self, shown: ShownStudy, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedStudy:
         """Records that the person consents to a study as it was shown; nothing is sent. `follow` answers it.
 
-        Also for a new version of a study that was joined before: what became of earlier waves is kept.
+        Also for a new version of a study that was joined before: the records of earlier waves are kept.
 
         Args:
             shown: from `study`.
             wave_epsilon: the most that the answers to one wave may spend together: the sum of their local budgets.
-            person: a name that stays the same, where a program answers for several people.
+            person: a constant name, if a program answers for several people.
             invitation: the link of an invitation to the study; it is kept in the directory.
 
         Raises:
@@ -288,33 +286,33 @@ class AsyncClient:
         person: str = "",
         key: bytes = b"",
     ) -> AsyncIterator[WaveRecord]:
-        """Answers the waves of a study that was joined, and yields what became of each.
+        """Answers the waves of a study that was joined, and yields the record of each.
 
-        The device may be off in between, or the process end at any moment: the same call goes on. An answer takes the
-        largest budget up to the person's that the limits allow, and else the question is not answered; the record says
-        which and why. A wave of a new version of the study is not answered before the person has consented to it.
+        The device may be off in between, or the process end at any moment: the same call continues. An answer takes the
+        largest budget up to the person's that the limits allow; without one the question is not answered, and the
+        record says why. A wave of a new version of the study is not answered before the person has consented to it.
 
         Args:
             study_id: the study.
-            answers: to the questions, by name, or what returns these for a wave's number. Others are left out.
-            until_end: wait for further waves, until the study ends or the person has left; False: what is open now.
-            accept: asked for a new version of the study, with the version before it; whether the person consents.
+            answers: to the questions, by name, or a function from a wave's number to these. Others are left out.
+            until_end: wait for further waves, until the study ends or the person has left; False: only open waves.
+            accept: called with a new version of the study and the version before it; whether the person consents.
             person: as for `join`.
-            key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
+            key: an enrolled Ed25519 key, 32 bytes, instead of the client's own.
 
         Raises:
             ValueError: the study was not joined from here, or an answer cannot be used.
             Refusal: a service does not admit the person, or a new version does not follow the one before it.
             SignatureError: a service has not signed the terms of a wave.
-            UnreachableError: a service does not answer, where only open waves are asked for.
+            UnreachableError: a service does not answer, without `until_end`.
         """
         follower = Follower(answers, person, key, accept)
         return follow(self, study_id, follower) if until_end else answer_open_waves(self, study_id, follower)
 
     def leave(self, study_id: str, person: str = "") -> JoinedStudy:
-        """Leaves a study: no more of its waves are answered, and what is kept for it is destroyed, reports included.
+        """Leaves a study: no more of its waves are answered, and its stored data is destroyed, reports included.
 
-        What was sent stays where it is, and counts towards the limits.
+        Answers that were sent stay where they are, and count towards the limits.
 
         Raises:
             ValueError: the study was not joined from here.
@@ -326,7 +324,7 @@ class AsyncClient:
         return list(joined_studies(self.directory))
 
     def one_at_a_time(self, round_id: str, user: str) -> asyncio.Lock:
-        """Returns the lock that a person's answer to a round is made under: a second call sends what the first made."""
+        """Returns the lock of a person's answer to a round; a second call sends the submission of the first."""
         return self._answering.setdefault((round_id, user), asyncio.Lock())
 
 
@@ -336,7 +334,7 @@ class VerifiedRound:
 
     Attributes:
         terms: everything that the services have signed.
-        state: as hop 1 said when it was asked, OPEN for instance.
+        state: hop 1's answer at the time of the request, OPEN for instance.
     """
 
     terms: RoundTerms
@@ -352,7 +350,7 @@ class VerifiedRound:
 
     @property
     def question(self) -> str:
-        """What is asked, in a word."""
+        """The kind of the question, in a word."""
         return self.terms.question.name
 
     @property
@@ -362,19 +360,19 @@ class VerifiedRound:
 
     @property
     def local_delta(self) -> float:
-        """The local δ of each of these budgets; 0 where reports are ε-private by themselves."""
+        """The local δ of each of these budgets; 0 if reports are ε-private by themselves."""
         return self.terms.local_delta
 
     def promises(self, local_epsilon: float) -> Promises:
-        """Returns what holds for an answer with this budget if one server is honest, and what holds if none is.
+        """Returns the guarantees of an answer with this budget if one server is honest, and if none is.
 
-        Its `lines` say it in sentences.
+        Its `lines` state them in sentences.
         """
         return promises_of(self.terms, local_epsilon)
 
     @property
     def closes_at(self) -> datetime | None:
-        """When the round closes by itself; None where its operator closes it."""
+        """The time at which the round closes by itself; None if its operator closes it."""
         deadline = self.terms.manifest.close_deadline_unix_s
         return datetime.fromtimestamp(deadline, UTC) if deadline else None
 
@@ -396,27 +394,26 @@ class AsyncClientRound(VerifiedRound):
     ) -> Receipt:
         """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
 
-        Where it fails, the same call may be made again, at any time and after a crash, until it returns or refuses for
-        good: what was sealed is sent again as it is, and no answer is ever randomized twice.
+        After a failure the same call may be made again, at any time and after a crash, until it returns or refuses for
+        good: a sealed answer is sent again unchanged, and no answer is ever randomized twice.
 
         Args:
             value: a number, or text as people write it down, such as a category's name; with `choices` the names of
-                the options that are chosen.
+                the chosen options.
             max_local_epsilon: the most to spend; the largest budget of the round up to it is used.
-            person: whose answer it is, by any name that stays the same, where a program answers for several people.
-                The name never leaves this machine. "" is the one person whose device this is.
-            key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
-            invitation: the link of an invitation, from which a key follows: to the survey that the round is of, or to
-                rounds.
+            person: the respondent's constant name, if a program answers for several people. The name never leaves this
+                machine. "" is the one person whose device this is.
+            key: an enrolled Ed25519 key, 32 bytes, instead of the client's own.
+            invitation: the link of an invitation to the round's survey, or to rounds, from which a key follows.
 
         Raises:
             ValueError: value, budget or link cannot be used, or a person with a name has neither key nor invitation.
             LimitError: the limits do not allow the answer.
-            OtherPersonError: someone else has answered from here; name each person where there are several.
+            OtherPersonError: someone else has answered from here; name each person if there are several.
             UnreachableError: a service does not answer; call again later.
-            Refusal: a service says no: UNKNOWN_CLIENT, ROUND_FULL, ROUND_CLOSED and others; see `Refusal.code`.
+            Refusal: a service refuses: UNKNOWN_CLIENT, ROUND_FULL, ROUND_CLOSED and others; see `Refusal.code`.
             TicketError: the accountant's tickets cannot be trusted.
-            ProtocolError: a service answered with what the protocol does not have.
+            ProtocolError: a service's answer is not part of the protocol.
         """
         if invitation:
             key = self.invited_key(invitation)
@@ -453,7 +450,7 @@ class AsyncClientRound(VerifiedRound):
             value: as for `submit`.
             max_local_epsilon: as for `submit`.
             respondent: who answers.
-            enrol: registers the key that signs before it is used, where the caller is the operator.
+            enrol: registers the signing key before its use, if the caller is the operator.
 
         Raises:
             Refusal: a service refuses the call; everything else as for `submit`.
@@ -476,17 +473,17 @@ class AsyncClientRound(VerifiedRound):
                 )
 
     async def verify(self, wait_s: float = 0.0) -> Inclusion:
-        """Checks that every hop has passed on everything that was acknowledged here; asks for nothing that names it.
+        """Checks that every hop has passed on all acknowledged submissions; its requests do not identify them.
 
         Args:
-            wait_s: how long to wait for the round's result.
+            wait_s: the time to wait for the round's result.
 
         Raises:
-            NotIncludedError: a hop has not passed something on; it names the hops.
+            NotIncludedError: a hop has not passed on a submission; it names the hops.
             Refusal: the result is not there yet (NOT_READY), or a hop shows another list than it has committed to.
             SignatureError: a signature is missing or wrong.
             UnreachableError: a service does not answer.
-            ValueError: nothing was acknowledged here, or it is too long ago.
+            ValueError: no submission from here was acknowledged, or it is too long ago.
         """
         hashes_of = self.client.acknowledged(self.id)
         missing = await self.missing_by_hop(hashes_of, wait_s)
@@ -495,11 +492,11 @@ class AsyncClientRound(VerifiedRound):
         return Inclusion(self.id, len(hashes_of), tuple(missing))
 
     async def missing_by_hop(self, hashes_of: Mapping[str, bytes], wait_s: float = 0.0) -> dict[str, list[str]]:
-        """Returns, for every hop by name, the users whose submissions are not among what it has passed on.
+        """Returns, for every hop by name, the users whose submissions it has not passed on.
 
         Args:
             hashes_of: inclusion hashes by user; see `AsyncClient.acknowledged`.
-            wait_s: how long to wait for the round's result.
+            wait_s: the time to wait for the round's result.
 
         Raises:
             Refusal, SignatureError, UnreachableError: as for `verify`.
@@ -514,7 +511,7 @@ class AsyncClientRound(VerifiedRound):
         """Returns the published result, verified.
 
         Args:
-            wait_s: how long to wait for it.
+            wait_s: the time to wait for it.
 
         Raises:
             NotCertifiedError: the accountant has refused the round; there will be no result.
@@ -529,7 +526,7 @@ class AsyncClientRound(VerifiedRound):
 
 @contextmanager
 def _typed_errors() -> Iterator[None]:
-    """Raises UnreachableError where gRPC says that a call did not arrive."""
+    """Raises UnreachableError if gRPC reports that a call did not arrive."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

@@ -1,7 +1,7 @@
 """Gradients of a model on a client's own examples, clipped one by one: torch, flat vectors, any module and loss.
 
-Clipping each example before averaging bounds what one record can change (2 C / m of the average of m), which clipping
-the average does not. What is then randomized, and how, is `client.vectors`'. Only this room of the client needs torch.
+Clipping each example before averaging bounds the influence of one record (2 C / m of the average of m), which clipping
+the average does not. `client.vectors` randomizes the result. Only this room of the client needs torch.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class FlatModel:
     """A module as a function of one flat vector of parameters.
 
     Args:
-        module: its parameters' values are not used, except for `initial`; those that need no gradient stay as they are.
+        module: its parameters' values are not used, except for `initial`; those that need no gradient are unchanged.
             Layers that mix the examples of a batch (batch norm) have no gradient per example; a module with such a
             layer is refused.
         loss: see `Loss`.
-        device: where to compute.
+        device: for the computation.
 
     Raises:
         ValueError: the module has no parameters, or buffers that change in training.
@@ -59,7 +59,7 @@ class FlatModel:
         return [*self._unflatten(parameters).values()]
 
     def state_dict(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns what the module's `load_state_dict` takes, with these parameters (d,)."""
+        """Returns the argument of the module's `load_state_dict` for these parameters (d,)."""
         trained = self._unflatten(parameters.detach().cpu())
         kept: dict[str, torch.Tensor] = self._module.state_dict()
         # A tensor that two layers share has several names; only the first is among the parameters.
@@ -97,13 +97,13 @@ class FlatModel:
         return parameters.to(self._device)
 
     def per_example(self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Returns the gradient of every example's loss, float32 (m, d); zeros where it is not finite.
+        """Returns the gradient of every example's loss, float32 (m, d); zeros if it is not finite.
 
-        An example whose gradient has an infinite or undefined entry contributes the zero vector, and nothing says so:
-        no error, no count, no smaller divisor. So the row of an example is a function of that example and of the public
-        parameters alone, and after clipping it is at most clipping_norm long, for every example there is. Replacing an
-        example therefore changes one row, by at most 2 clipping_norm, which is all that the proofs of the randomizers
-        use. An error instead would be an event that depends on the data, and that no certificate covers.
+        An example whose gradient has an infinite or undefined entry contributes the zero vector, without any sign of
+        it: no error, no count, no smaller divisor. So the row of an example is a function of that example and of the
+        public parameters alone, and after clipping it is at most clipping_norm long, for every possible example.
+        Replacing an example therefore changes one row, by at most 2 clipping_norm, which is the only assumption of the
+        randomizers' proofs. An error would be an event that depends on the data, and that no certificate covers.
 
         Raises:
             ValueError: no examples, features and targets of different numbers, or parameters of another dimension or
@@ -126,7 +126,7 @@ class FlatModel:
     def clipped(
         self, parameters: torch.Tensor, features: torch.Tensor, targets: torch.Tensor, clipping_norm: float
     ) -> torch.Tensor:
-        """Returns `per_example`, every row scaled down to length clipping_norm where it is longer. float32 (m, d)."""
+        """Returns `per_example`, every row scaled down to length clipping_norm if it is longer. float32 (m, d)."""
         rows = self.per_example(parameters, features, targets)
         return rows * _shares(rows, clipping_norm)[:, None]
 

@@ -1,7 +1,7 @@
-"""The studies that a person has joined, as the device remembers them: a file for each, until the person leaves it.
+"""The studies that a person has joined, in a file for each, until the person leaves it.
 
-A file holds what the person has consented to (every version of the study, with its hash), what became of every wave,
-and what answers need: the invitation, and answers that were drawn for questions left out. Only its owner reads it.
+A file holds the person's consents (every version of the study, with its hash), the record of every wave, and the inputs
+of answers: the invitation, and answers that were drawn for questions left out. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class _Document(BaseModel):
 
 
 class AnswerRecord(_Document):
-    """What became of one question in one wave.
+    """The outcome of one question in one wave.
 
     Attributes:
         question: its name.
         state: "answered", "left out" (the person gave no answer), or "abstained" (the person's limits, or a service,
             do not allow any budget of the round).
-        local_epsilon: the budget that the answer was made with; 0 without one.
-        why: why a smaller budget than wanted was used, or none; empty otherwise.
+        local_epsilon: the budget of the answer; 0 without one.
+        why: the reason for a smaller budget than wanted, or for none; empty otherwise.
     """
 
     question: str
@@ -47,18 +47,18 @@ class AnswerRecord(_Document):
 
 
 class WaveRecord(_Document):
-    """What became of one wave.
+    """The outcome of one wave.
 
     Attributes:
         study_id: of the study.
         wave: its number, from 1.
         version: of the study.
         state: "answered" (at least one question), "abstained" (none), "missed" (closed before the device came), or "new
-            version": the wave is of a version of the study that the person has not consented to; it is answered once
-            the person has, while it is open. "new survey": the same of a wave that is another survey than the one that
-            the person has consented to as this wave.
+            version": the person has not consented to the wave's version of the study; it is answered after the consent
+            if it is still open. "new survey": the same for a wave with another survey than the one that the person has
+            consented to.
         answers: by question.
-        change: what the new version changes, in the operator's words.
+        change: the change of the new version, in the operator's words.
     """
 
     study_id: str
@@ -82,14 +82,14 @@ class JoinedStudy(_Document):
 
     Attributes:
         study: the newest version that the person has consented to, hexadecimal; see `version`.
-        collector: the key that its results are sealed to, hexadecimal; empty where they are public.
+        collector: the key that its results are sealed to, hexadecimal; empty for public results.
         consents: to all versions, oldest first.
-        person: a name where a program answers for several people; else empty.
+        person: a name if a program answers for several people; else empty.
         wave_epsilon: the most that the answers to one wave may spend together.
-        invitation: the link of an invitation, a secret; empty where another key admits.
-        first_wave: the first wave that the person was there for.
-        waves: what became of each wave that is over for this device, by number.
-        surveys: the hash of the survey that the person has consented to as a wave, hexadecimal, by the wave's number.
+        invitation: the link of an invitation, a secret; empty if another key admits.
+        first_wave: the first wave after the person joined.
+        waves: the record of each wave that is over for this device, by number.
+        surveys: the hash of the survey of a wave that the person has consented to, hexadecimal, by the wave's number.
         drawn: in a permanent study, the answers that were drawn for questions left out.
     """
 

@@ -1,6 +1,6 @@
-"""Files with a client's key: the first line says which half of the key the second one is, in hexadecimal.
+"""Files with a client's key: the first line names the half of the key on the second line, which is hexadecimal.
 
-Both halves have 64 digits, and a public half that is taken for a private one would count as an answer of somebody else.
+Both halves have 64 digits, and a public half used as a private one would count as an answer of somebody else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY_BYTES = 32
 
 
 def key_text(header: str, key: bytes) -> str:
-    """Returns what is in the file of a key; the header is PRIVATE or PUBLIC."""
+    """Returns the contents of a key's file; the header is PRIVATE or PUBLIC."""
     return f"{header}\n{key.hex()}\n"
 
 
@@ -28,7 +28,7 @@ def read_private_key(file: Path) -> PrivateKey:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file holds something else; what it holds is not shown, because it may be another secret.
+        ValueError: the file holds something else; its contents are not shown, because they may be another secret.
     """
     try:
         lines = file.read_text(encoding="ascii").split("\n")

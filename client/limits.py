@@ -1,8 +1,8 @@
-"""What a client keeps to by itself, whatever a round asks for: its own limits, in a file beside its outbox.
+"""A client's own limits, which hold for any round, in a file beside its outbox.
 
-They are checked before anything is randomized or sent. What counts towards the lifetime is in the outbox, durably: the
-local budgets (ε, δ) of all rounds that were answered, or begun, from there, added up. That is basic composition: the
-person has (the sum of ε, the sum of δ)-local differential privacy over all of them, whatever everybody else does.
+They are checked before anything is randomized or sent. The lifetime's spending is in the outbox, durably: the sum of
+the local budgets (ε, δ) of all rounds that were answered, or begun, from there. By basic composition the person has
+(the sum of ε, the sum of δ)-local differential privacy over all of them, whatever everybody else does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SpentHere:
 
     Attributes:
         local_epsilon, local_delta: the sums.
-        rounds: how many rounds they are of.
+        rounds: the number of rounds.
     """
 
     local_epsilon: float
@@ -43,17 +43,17 @@ class SpentHere:
 class Limits(BaseModel):
     """A client's own limits; None where the person set no limit. The limits of δ always hold.
 
-    An ε says nothing without its δ: with a δ of 0.1 every tenth report may be the answer itself, however small its ε.
+    An ε is meaningless without its δ: with a δ of 0.1 every tenth report may be the answer itself, however small its ε.
 
     Attributes:
-        lifetime_epsilon: the most that the local epsilons of all rounds may add up to.
-        lifetime_delta: the most that the local deltas of all rounds may add up to; 1e-5 if not given.
+        lifetime_epsilon: the largest sum of the local epsilons of all rounds.
+        lifetime_delta: the largest sum of the local deltas of all rounds; 1e-5 by default.
         max_rounds: the most rounds that are answered.
-        max_local_epsilon: the most local epsilon of one round; if not given, 8 with hop noise, which makes rounds with
+        max_local_epsilon: the largest local epsilon of one round; by default 8 with hop noise, which makes rounds with
             hardly any local noise useful: nothing else protects the person if no hop is honest.
-        max_local_delta: the most local delta of one round, 0 to 1e-3; 1e-5 if not given.
-        epsilon_max: a round may not allow a larger central epsilon to clients with the budget that would be used.
-        min_batch_size: a round may not be ready to mix fewer clients.
+        max_local_delta: the largest local delta of one round, 0 to 1e-3; 1e-5 by default.
+        epsilon_max: the largest central epsilon that a round may allow clients with the answer's budget.
+        min_batch_size: the least minimum batch size of a round.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,7 +66,7 @@ class Limits(BaseModel):
     min_batch_size: Annotated[int, Field(ge=2)] | None = None
 
     def stricter(self, other: Limits) -> Limits:
-        """Returns the limits that allow only what both allow; what only one of them gives is as that one says."""
+        """Returns the limits that allow only what both allow; a limit in only one of them is kept."""
         mine, others = (limits.model_dump(exclude_unset=True, exclude_none=True) for limits in (self, other))
         both = {name: (mine[name], others[name]) for name in mine.keys() & others.keys()}
         strictest = {name: max(pair) if name == "min_batch_size" else min(pair) for name, pair in both.items()}

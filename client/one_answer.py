@@ -1,7 +1,7 @@
-"""One person's answer to one round, given once, and afterwards whether every hop has passed it on.
+"""One person's answer to one round, given once, and afterwards the check that every hop has passed it on.
 
-`client.async_client` calls this. The order is the safe one: what the outbox holds already goes first, then the
-person's own limits, and only then is anything randomized or sent.
+`client.async_client` calls this. The order is the safe one: the contents of the outbox go first, then the person's own
+limits, and only then is anything randomized or sent.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ Enrol = Callable[[PublicKey], Awaitable[None]]
 """Registers a client's public key with the services; only an operator can."""
 
 ALREADY_ANSWERED = "ALREADY_ANSWERED"
-"""Replaces hop 1's code where hop 1 has acknowledged a submission of this user before, and nothing was sent now."""
+"""Replaces hop 1's code if hop 1 has acknowledged a submission of this user before, and nothing was sent now."""
 
 
 @dataclass(frozen=True)
 class Respondent:
-    """Who answers a round, and what admits the answer.
+    """The respondent of a round, with the credentials for the answer.
 
     Attributes:
-        person: a name that stays the same, where a program answers for several people; "" is the one person whose
-            device this is.
+        person: a constant name, if a program answers for several people; "" is the one person whose device this is.
         key: an enrolled Ed25519 key, 32 bytes; empty for the client's own.
-        new_key: without a key, sign with one made for this answer. Nothing tells such a person from the one who has
+        new_key: without a key, sign with a new one for this answer. Such a person cannot be told from the one who has
             answered the round from here before, so that an earlier answer is sent again.
-        another_person: it is not the person who has answered the round from here before.
+        another_person: not the person who has answered the round from here before.
     """
 
     person: str = ""
@@ -93,8 +92,8 @@ class AnswerOutcome:
     Attributes:
         round_id: of the round.
         code: hop 1's, or ALREADY_ANSWERED.
-        local_epsilon, local_delta: what the submission that counts has spent.
-        sealed_before: it was made by an earlier call, and value and budget of this one were not used.
+        local_epsilon, local_delta: the spending of the submission that counts.
+        sealed_before: an earlier call made it, and value and budget of this one were not used.
     """
 
     round_id: RoundId
@@ -123,7 +122,7 @@ class UnsealedAnswer:
         user: the outbox's name for the user.
         participant: with a value of the question, and the private key that signs.
         alone: nobody else may have answered from here, nor answer at the same time.
-        person: whose reports are kept in a permanent study; "" is the one person whose device this is.
+        person: the owner of reports kept in a permanent study; "" is the one person whose device this is.
     """
 
     user: str
@@ -192,18 +191,18 @@ async def answer_once(
         shuffler: channel to hop 1.
         accountant: channel to the accountant's public address.
         terms: the round's, verified.
-        answer: whose and which.
-        outbox: stores the prepared report before tickets are asked for, and the submission before it is sent.
+        answer: the user and the value.
+        outbox: stores the prepared report before the request for tickets, and the submission before it is sent.
         limits: the user's own.
-        enrol: registers the public key that signs, if the caller can.
-        patience_s: how long each service may be out of reach.
+        enrol: registers the signing public key, if the caller can.
+        patience_s: the time for which each service may be out of reach.
 
     Raises:
         ValueError: the budget cannot be used, or the stored submission is forgotten.
         LimitError: the user's own limits do not allow the answer.
         OtherPersonError: someone else has answered, perhaps meanwhile; nothing was sent.
         TicketError: the accountant's tickets cannot be trusted.
-        ProtocolError: a service answered with what the protocol does not have.
+        ProtocolError: a service's answer is not part of the protocol.
         Refusal: a service refuses the call.
         grpc.aio.AioRpcError: a service stayed out of reach.
     """
@@ -261,7 +260,7 @@ def _with_kept_report(
 
     Raises:
         LimitError: see `Outbox.keep_report`.
-        ValueError: it is not known whose report to keep.
+        ValueError: the owner of the kept report is unknown.
     """
     series, value = terms.permanent, answer.participant.value
     if series is None or not (answer.person or answer.alone):
@@ -284,15 +283,15 @@ async def missing_by_hop(
     hashes_of: Mapping[str, bytes],
     patience_s: float = 20.0,
 ) -> dict[str, list[str]]:
-    """Returns, for every hop by name, the users whose submissions are not among what it has passed on.
+    """Returns, for every hop by name, the users whose submissions it has not passed on.
 
     Args:
         shuffler: channel to hop 1.
         analyzer: channel to the analyzer's public address.
         terms: the round's, verified.
-        deployment: with the keys that the certificate is checked against.
+        deployment: with the keys of the certificate.
         hashes_of: inclusion hashes by user, see `Outbox.inclusion_hashes`.
-        patience_s: how long to wait for the round's result.
+        patience_s: the time to wait for the round's result.
 
     Raises:
         Refusal: the round has no certificate yet (NOT_READY), or a hop's list is not what it committed to (BAD_BATCH).

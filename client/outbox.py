@@ -1,12 +1,12 @@
-"""The client's own durable memory: prepared reports, written before tickets are asked for, then sealed submissions.
+"""The client's durable memory: prepared reports, written before tickets are requested, then sealed submissions.
 
 A retry asks for the same tickets and sends the identical bytes, also in a process that follows one that was killed. To
 randomize again would spend the local budget again, so a user with a submission for a round never gets a second one, not
-even when the bytes are forgotten, a month later. In a permanent study the report itself is kept, with the value that it
-was drawn for, until the person leaves the study. A prepared report, with all that ties it to its user, is destroyed in
-the transaction that stores the submission. Only the file's owner reads it.
-What an answer spends is counted here before it is randomized, and its place in the person's limits is checked once
-more in the transaction that stores it (`client.limits`).
+even when the bytes are forgotten, a month later. In a permanent study the report itself is kept, with its value, until
+the person leaves the study. A prepared report, with all that ties it to its user, is destroyed in the transaction that
+stores the submission. Only the file's owner can read it.
+An answer's spending is counted here before it is randomized, and checked against the person's limits once more in the
+transaction that stores it (`client.limits`).
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ _PATIENCE_S, _ERASE_PATIENCE_S = 5.0, 0.25
 
 
 class KeptSubmission(NamedTuple):
-    """What is stored of a submission.
+    """A stored submission.
 
     Attributes:
         submission: serialised; empty if it is forgotten.
-        local_epsilon: what it was made with.
+        local_epsilon: its local budget.
         acknowledged: whether hop 1 has acknowledged it.
     """
 
@@ -128,7 +128,7 @@ class Outbox:
         self._path = path
         self._now = now
         self._turn = threading.Lock()
-        # Parameters would show what an answer has spent, and the key that signs it, with every error.
+        # Parameters would show an answer's spending, and the key that signs it, with every error.
         self._engine = sa.create_engine(f"sqlite:///{path}", hide_parameters=True)
         sa.event.listen(self._engine, "connect", _configure)
 
@@ -146,7 +146,7 @@ class Outbox:
             raise
 
     def _check_version(self, path: Path) -> None:
-        """Makes the tables where there are none. What a newer version has written is not touched."""
+        """Makes the tables if there are none. A newer version's tables are not touched."""
         with self._engine.begin() as db:
             db.exec_driver_sql("BEGIN IMMEDIATE").close()  # another process may be making them, too
             version = db.exec_driver_sql("PRAGMA user_version").scalar_one()
@@ -201,7 +201,7 @@ class Outbox:
         return self._read(round_id, sa.true(), _submissions.c.answer_key)
 
     def kept(self, round_id: RoundId, user: str) -> KeptSubmission:
-        """Returns what is stored of a user's submission; raises KeyError if there was none."""
+        """Returns a user's stored submission; raises KeyError if there was none."""
         row, columns = _submissions.c, [_submissions.c[name] for name in KeptSubmission._fields]
         with self._engine.connect() as db:
             stored = db.execute(sa.select(*columns).where(row.round_id == round_id, row.user == user)).one_or_none()
@@ -245,7 +245,7 @@ class Outbox:
         Several attempts at one round, those of other windows too, count as one: with the largest budget among them.
 
         Raises:
-            LimitError: it would go beyond the limits; it is not counted then.
+            LimitError: it would exceed the limits; it is not counted then.
         """
         attempt = secrets.token_hex(16)
         with self._writing() as db:  # the write first: it locks out another process that begins at the same time
@@ -257,20 +257,20 @@ class Outbox:
     def keep_report(
         self, wave: Wave, wanted: WantedReport, draw: Callable[[float], bytes], limits: Limits
     ) -> tuple[bytes, float]:
-        """Returns the report of a value that is sent in every wave of its series, and the budget it was drawn with.
+        """Returns the report of a value for every wave of its series, and the report's budget.
 
-        It is drawn and stored in one transaction when the value is answered for the first time. All values of a series
-        have the budget of the first one. What a person spends in a series is the sum over the different values.
+        It is drawn and stored in one transaction at the first answer with this value. All values of a series have the
+        budget of the first one. A person's spending in a series is the sum over the different values.
 
         Args:
-            wave: the round, and the series that it belongs to.
-            wanted: whose report, of which value, with which budget.
+            wave: the round and its series.
+            wanted: the person, the value and the budget.
             draw: returns a randomized report with a budget.
             limits: the person's own.
 
         Raises:
-            LimitError: it would go beyond the limits, the series was begun with a larger budget, or it has as many
-                waves as it was fixed for; nothing is stored.
+            LimitError: it would exceed the limits, the series was begun with a larger budget, or it already has its
+                full number of waves; nothing is stored.
         """
         with self._engine.begin() as db:  # the write first, as in `begin`
             _join_wave(db, wave, wanted.person)
@@ -292,9 +292,9 @@ class Outbox:
             }
 
     def forget_reports(self, person: str, series: str) -> None:
-        """Destroys the reports that are kept for a series, with the values that they belong to; what they spent counts.
+        """Destroys the kept reports of a series, with their values; their spending still counts.
 
-        Who answers the question again has new reports drawn, and spends their budgets on top.
+        Another answer to the question has new reports drawn, and spends their budgets on top.
         """
         mine = (_kept_reports.c.person == person) & (_kept_reports.c.series == series)
         with self._engine.begin() as db:
@@ -311,14 +311,14 @@ class Outbox:
             return {RoundId(row.round_id): row.series for row in rounds}
 
     def kept_series(self, person: str) -> dict[str, int]:
-        """Returns the series for which reports of a person are kept, and of how many different answers each."""
+        """Returns the series with kept reports of a person, and the number of different answers in each."""
         mine = (_kept_reports.c.person == person) & (_kept_reports.c.report != b"")
         with self._engine.connect() as db:
             query = sa.select(_kept_reports.c.series, sa.func.count()).where(mine).group_by(_kept_reports.c.series)
             return {row[0]: row[1] for row in db.execute(query)}
 
     def withdraw(self, attempt: str) -> None:
-        """Ends an attempt: what it has stored counts for ever, and otherwise nothing of it has left.
+        """Ends an attempt: a stored submission counts for ever, and otherwise nothing of the attempt has left.
 
         An attempt whose process died is never withdrawn. It counts for ever.
         """
@@ -326,23 +326,23 @@ class Outbox:
             db.execute(_attempts.delete().where(_attempts.c.attempt == attempt))
 
     def spent_in_all(self) -> SpentHere:
-        """Returns what the rounds that were answered, or begun, from here have spent."""
+        """Returns the spending of the rounds that were answered, or begun, from here."""
         with self._engine.connect() as db:
             return _spent(db)
 
     def prepare(
         self, round_id: RoundId, users: Mapping[str, PreparedReport], *, alone: bool = False, most: int | None = None
     ) -> dict[str, PreparedReport]:
-        """Stores prepared reports durably; to be called before their tickets are asked for.
+        """Stores prepared reports durably, before the request for their tickets.
 
         Args:
             round_id: of the round.
-            users: what was prepared for each.
+            users: the prepared report of each.
             alone: no other user may have a submission or a prepared report for the round.
-            most: how many users may have a submission or a prepared report for the round, these included.
+            most: the most users with a submission or a prepared report for the round, these included.
 
         Returns:
-            What tickets are to be asked for, by user: the earlier report of a user who has one. A user who has a
+            The reports for which to request tickets, by user: the earlier report of a user who has one. A user with a
             submission for the round is left out.
 
         Raises:
@@ -396,17 +396,17 @@ class Outbox:
         limits: Limits | None = None,
         alone: bool = False,
     ) -> None:
-        """Stores new submissions durably, and destroys the prepared reports that they were made of.
+        """Stores new submissions durably, and destroys their prepared reports.
 
         Args:
             round_id: of the round.
             submissions: by user.
-            limits: the user's own, which have to allow the submission beside all else that was stored or begun here.
+            limits: the user's own, which have to allow the submission beside everything stored or begun here.
             alone: no other user may have a submission for the round.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
-            LimitError: it would go beyond the limits; nothing is stored.
+            LimitError: it would exceed the limits; nothing is stored.
             OtherPersonError: another user has one; nothing is stored.
         """
         rows = [
@@ -444,13 +444,13 @@ class Outbox:
                 db.execute(_submissions.update().where(here, _submissions.c.user.in_(these)).values(acknowledged=True))
 
     def overwrite_log(self) -> None:
-        """Overwrites what the log holds of deleted bytes; another process that uses the file does it when it ends."""
+        """Overwrites deleted bytes in the log; another process that uses the file does it when it ends."""
         ignored = suppress(sqlite3.Error, sa.exc.DBAPIError, OSError)
         with ignored, self._turn, closing(self._engine.raw_connection()) as connection:
             overwrite_log(connection.driver_connection, self._path, _ERASE_PATIENCE_S)
 
     def close(self) -> None:
-        """Closes the database; what was stored stays. SQLite unlinks its log, which is overwritten before."""
+        """Closes the database; stored data stays. SQLite unlinks its log, which is overwritten before."""
         self.overwrite_log()
         self._engine.dispose()
 
@@ -460,7 +460,7 @@ Wave = tuple[RoundId, PermanentSeries]
 
 
 class WantedReport(NamedTuple):
-    """Whose report is to be kept, of which value (text, the same for the same value), with which local epsilon."""
+    """The person and value of a report (text, equal for equal values), with the local epsilon."""
 
     person: str
     value: str
@@ -502,7 +502,7 @@ def _kept_report(
 
 
 def other_person(round_id: RoundId, others: int) -> OtherPersonError:
-    """Returns what is raised where others have answered a round from here."""
+    """Returns the error if others have answered a round from here."""
     sealed = "an answer has" if others == 1 else f"{others:,} answers have"
     return OtherPersonError(
         f"for round {round_id!r} {sealed} been sealed here under another key; a person answers once, also "
@@ -538,14 +538,14 @@ def _as_prepared(row: Any) -> PreparedReport:
 
 
 def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
-    """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts.
+    """Returns the spending of all rounds, or of all but one. A person answers a round once, so the largest counts.
 
-    The waves of a series in which reports are kept spend together what its different answers do.
+    The waves of a series with kept reports spend the sum over the different answers.
     """
     by_round: dict[str, tuple[float, float]] = {}
     for table in (_submissions, _attempts):
         most = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon), sa.func.max(table.c.local_delta))
-        # The answers of a sequential round have rows of their own, and spend what their submission has counted.
+        # The answers of a sequential round have rows of their own, whose spending the submission has counted.
         for round_id, epsilon, delta in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
             before = by_round.get(round_id, (0.0, 0.0))
             by_round[round_id] = (max(before[0], epsilon), max(before[1], delta))

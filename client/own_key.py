@@ -38,7 +38,7 @@ def _make_key(file: Path) -> None:
 
 
 def _name_it(made: Path, file: Path) -> None:
-    """Gives a whole file its name, unless there is one of that name already."""
+    """Gives a complete file its name, unless there is one of that name already."""
     try:
         os.link(made, file)
     except FileExistsError:

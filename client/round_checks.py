@@ -1,4 +1,4 @@
-"""What a client checks before it takes part, and how it finds its round.
+"""A client's checks before it takes part, and the search for its round.
 
 A manifest is accepted only with the signature of every service that the deployment file pins: a manifest made for one
 client would need all of them to lie together.
@@ -47,7 +47,7 @@ async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_i
 async def fetch_round(
     channel: grpc.aio.Channel, deployment: Deployment, round_id: RoundId = NO_ROUND, patience_s: float = _PATIENCE_S
 ) -> tuple[RoundTerms, pb.RoundState.ValueType]:
-    """Returns the verified terms of a round, and the state that hop 1 says it is in; see `fetch_terms`."""
+    """Returns the verified terms of a round, and its state according to hop 1; see `fetch_terms`."""
     stub = stubs.ShufflerStub(channel)
     request = rpc.GetRoundRequest(round_id=round_id)
     answer = await retrying(lambda: stub.GetRound(request, timeout=20.0), give_up_after_s=patience_s)
@@ -69,12 +69,12 @@ def read_publication(
 ) -> tuple[pb.Publication, pb.Certificate]:
     """Returns a published result and its certificate after checking both signatures and that they belong together.
 
-    Retired identities are believed in a round of their time, which the manifest in the document tells.
+    Retired identities are accepted in a round of their time, according to the manifest in the document.
 
     Args:
-        document: as the analyzer has signed it.
+        document: signed by the analyzer.
         deployment: which pins the keys.
-        round_id: the round that the result must be of; "" for any.
+        round_id: the round of the result; "" for any.
 
     Raises:
         SignatureError: a signature of the analyzer, of the accountant or on the manifest is missing or wrong, or the
@@ -93,7 +93,7 @@ def read_publication(
 
 
 def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
-    """Returns the time of the round that a result is of, by the manifest in it; None where an older analyzer put none.
+    """Returns the time of a result's round, by the manifest in it; None if an older analyzer included no manifest.
 
     The terms themselves are not checked: they may be of an earlier privacy limit.
     """
@@ -114,13 +114,13 @@ async def fetch_signed_result(
     patience_s: float,
     on_wait: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
 ) -> pb.Signed:
-    """Returns what the analyzer has signed as the result of a round, not verified: see `read_publication`.
+    """Returns the analyzer's signed result of a round, not verified: see `read_publication`.
 
     Args:
         channel: to the analyzer.
         round_id: of the round.
-        patience_s: how long to wait for the result.
-        on_wait: called with why there is none yet, before every further attempt.
+        patience_s: the time to wait for the result.
+        on_wait: called with the reason why there is none yet, before every further attempt.
     """
     stub = stubs.AnalyzerStub(channel)
     request = rpc.GetResultRequest(round_id=round_id)

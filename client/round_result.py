@@ -1,4 +1,4 @@
-"""What an application gets back: the receipt of an answer, that it was passed on, and the published result."""
+"""The results for an application: the receipt of an answer, the check of its inclusion, and the published result."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Receipt:
 
     Attributes:
         round_id: of the round.
-        person: whose answer it is, as `submit` was told; "" for the one person whose device this is.
-        local_epsilon, local_delta: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report
-            reveals, whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
-        sealed_before: the answer was sealed by an earlier call; the value and budget of this call were not used.
-        promises: how often someone is right at most about the answer if one server is honest, and if none is.
+        person: the respondent's name in `submit`; "" for the one person whose device this is.
+        local_epsilon, local_delta: the budget that the answer has spent: a proved bound (CERTIFIED) on the report's
+            information, whatever the servers do; `RoundResult.guarantee` is the guarantee after the shuffle.
+        sealed_before: an earlier call sealed the answer; the value and budget of this call were not used.
+        promises: the largest probabilities of a right guess of the answer if one server is honest, and if none is.
     """
 
     round_id: RoundId
@@ -49,7 +49,7 @@ class Inclusion:
 
     Attributes:
         round_id: of the round.
-        num_submissions: how many were looked for.
+        num_submissions: their number.
         hops: the names of the shufflers, in the order of the chain.
     """
 
@@ -64,7 +64,7 @@ class ResultValue:
 
     Attributes:
         label: the category, for a histogram; empty for a share or mean.
-        estimate: unbiased; may lie outside the possible range, where noise has carried it.
+        estimate: unbiased; because of the noise it may be outside the possible range.
         projected: the nearest possible value.
         standard_error: of the estimate, by the noise alone.
         confidence_interval: (low, high) for the truth of these participants, at `RoundResult.confidence_level`.
@@ -93,12 +93,12 @@ class RoundResult:
 
     Attributes:
         round_id: of the round.
-        values: one for a share or mean, one for each category of a histogram; none where the result is sealed.
+        values: one for a share or mean, one for each category of a histogram; none if the result is sealed.
         confidence_level: of the values' intervals.
-        num_reports: how many reports were counted.
+        num_reports: the number of counted reports.
         guarantee: the certified central guarantee for the people with the largest budget, with grade and assumptions.
         sealed: the values are sealed to a collector.
-        document: everything, as `croupier round result --json` prints it; `croupier.explain` reads its "certificate".
+        document: the output of `croupier round result --json`; `croupier.explain` reads its "certificate".
     """
 
     round_id: RoundId
@@ -110,7 +110,7 @@ class RoundResult:
     document: ResultView = field(repr=False)
 
     def rows(self) -> list[ValueRow]:
-        """One dictionary for each value: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        """Returns one dictionary for each value, for `pandas.DataFrame` and `polars.DataFrame`."""
         return [
             {
                 "label": value.label,
@@ -138,7 +138,7 @@ class RoundResult:
         return quantile(self.distribution, q)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the values as a table, and the guarantee with what it rests on."""
+        """Returns HTML for notebooks: the values as a table, and the guarantee with its assumptions."""
         level = f"{100 * self.confidence_level:g} % interval"
         rows = [
             ({"": value.label} if value.label else {})
@@ -164,7 +164,7 @@ class RoundResult:
 
         Raises:
             NotCertifiedError: the accountant has refused the round, so that nothing was ever opened.
-            ProtocolError: what is signed is not a certificate: a grade that there is not, an ε below 0, no method.
+            ProtocolError: the signed message is not a certificate: an unknown grade, an ε below 0, no method.
         """
         try:
             if not certificate.granted:

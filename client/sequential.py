@@ -1,8 +1,8 @@
 """Taking part in a sequential round: clients attend on a stream to hop 1, and each answers once when it is asked.
 
-Before it answers, a client checks that the accountant has granted the round, and that the model it is asked about is
-the analyzer's. The answer is stored before it is sent, and every later request, about whatever model, gets the same
-bytes, for a second report would spend the budget a second time. The budget was submitted before (`client.submission`).
+Before it answers, a client checks that the accountant has granted the round, and that the model is the analyzer's. The
+answer is stored before it is sent, and every later request, with any model, gets the same bytes, because a second
+report would spend the budget a second time. The budget was submitted before (`client.submission`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Attendee:
         private_key: Ed25519, 32 bytes: the key that has submitted the budget. The answer spends that budget, which the
             outbox has counted.
         gradient: returns the user's vector, float64 (d,), or a silo's vectors, one for each record, for the model's
-            parameters: float32, little-endian. Where it raises, the user answers as for the zero vector: to stay
-            silent would tell of the data.
+            parameters: float32, little-endian. If it raises, the user answers with the zero vector, because silence
+            would depend on the data.
     """
 
     private_key: PrivateKey
@@ -63,8 +63,9 @@ class SequentialAnswers:
 
     Attributes:
         answered: the users that have answered.
-        refused: the users that were not let in, and why.
-        without_gradient: the users whose gradient could not be used, and why; they answered as for the zero vector.
+        refused: the users that were not admitted, with the reason.
+        without_gradient: the users whose gradient could not be used, with the reason; they answered with the zero
+            vector.
         report: hop 1's report at the end.
     """
 
@@ -89,16 +90,16 @@ async def answer_sequentially(
     Args:
         channel: to hop 1.
         terms: the round's, verified.
-        deployment: with the keys that the certificate and the models are checked against.
-        users: by name; one without a submitted budget in this round is not let in, and the others go on.
+        deployment: with the keys of the certificate and the models.
+        users: by name; one without a submitted budget in this round is not admitted, and the others continue.
         outbox: holds the users' submissions, by the same names, with the keys that sign their answers; stores every
             answer before it is sent.
-        patience_s: how long hop 1 may be out of reach, or let no user in.
+        patience_s: the time for which hop 1 may be out of reach, or admit no user.
         progress: called with 1 after every answer.
 
     Raises:
-        Refusal: no user is let in, or hop 1 refuses the call.
-        ProtocolError: hop 1 says what the protocol does not have.
+        Refusal: no user is admitted, or hop 1 refuses the call.
+        ProtocolError: hop 1's answer is not part of the protocol.
         SignatureError: the certificate is not signed by the accountant, or a model not by the analyzer; no user
             answers then.
         grpc.aio.AioRpcError: hop 1 stayed out of reach.
@@ -139,14 +140,14 @@ class _Taking:
     async def attend(self, stub: stubs.ShufflerAsyncStub) -> bool:
         """Attends on one stream, from the challenge to its end; returns whether the asking has ended, too.
 
-        Raises what the stream broke with if no user was let in before, also when hop 1 is out of reach.
+        Raises the stream's error if no user was admitted before, also if hop 1 is out of reach.
         """
         call, admitted, challenge = stub.Attend(), False, b""
         coming, part = iter(self._users), list[PublicKey]()
         try:
             await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
             async for response in call:
-                if response is None:  # which gRPC returns where a message cannot be read
+                if response is None:  # gRPC's result for an unreadable message
                     raise ProtocolError("hop 1 has sent what is not a message of this stream")
                 kind = response.WhichOneof("kind")
                 if kind == "challenge":
@@ -247,13 +248,13 @@ class _Taking:
             envelope = seal_answer(self._terms, self._onion, zero, epsilon, PrivateKey(key))
         try:
             self._outbox.keep(RoundId(self._answers), {name: SealedSubmission(envelope, b"")})
-        except IntegrityError:  # asked on another stream at the same time, which was faster
+        except IntegrityError:  # another stream was faster
             return self._outbox.kept(RoundId(self._answers), name).submission
         return envelope
 
 
 async def _say(call: Any, request: pb.AttendRequest) -> None:
-    """Writes, if the other side still listens; why it does not is what the next read says."""
+    """Writes, if the other side still listens; the next read raises the reason if it does not."""
     try:
         await call.write(request)
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -1,10 +1,10 @@
 """Taking part in a study: consent once, then answer every wave that is open, also after having been off.
 
-The client trusts nobody for what it agrees to: every wave's rounds are signed by all services and hold the study's
-description (`protocol.studies`). A wave of another description than the person has consented to is not answered before
-the person has consented to that, too: a new version of the study, or another survey as the same wave. What was done is
-durable: each answer in the outbox (`client.outbox`), the rest in a file (`client.joined`), so that a process that was
-killed goes on where it was.
+The client trusts nobody for its consent: every wave's rounds are signed by all services and hold the study's
+description (`protocol.studies`). A wave with another description is not answered before the person has consented to
+that, too: a new version of the study, or another survey as the same wave. The records are durable: each answer in the
+outbox (`client.outbox`), the rest in a file (`client.joined`), so that a process that was killed continues where it
+was.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from croupier.protocol.surveys import Survey, budgets_within
 
 Value: TypeAlias = float | str | Collection[str]
 Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
-"""The answer to each question by its name, or what returns these for a wave's number. A question that is not among them
-is left out."""
+"""The answer to each question by its name, or a function from a wave's number to these. A question without an answer is
+left out."""
 Accept: TypeAlias = Callable[[Study, Study], bool | Awaitable[bool]]
-"""Whether the person consents to the second version of a study, in place of the first; both are the same where a wave
-is another survey than the one that the person has consented to."""
+"""Whether the person consents to the second version of a study instead of the first; both are the same if only the
+survey of a wave differs from the one that the person has consented to."""
 _NOT_THERE = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
 _POLL_S = 900.0
 """The longest time between two looks for the next wave: an operator may open one late, or change the calendar."""
 _SOON_S = 60.0
-"""The shortest: a wave that is due may open a little late. Within this time, a process that follows a study that the
-person has left notices it."""
+"""The shortest wait: a wave that is due may open a little late. Within this time, a process that follows a study
+notices that the person has left it."""
 
 
 class _StudyRound(Protocol):
@@ -61,7 +61,7 @@ class _StudyRound(Protocol):
 
 
 class _StudyClient(Protocol):
-    """What a study is followed with; see `AsyncClient`."""
+    """The part of a client that follows a study; see `AsyncClient`."""
 
     @property
     def directory(self) -> Path: ...
@@ -93,19 +93,19 @@ class ShownStudy:
 
     @property
     def collector_public_key(self) -> bytes:
-        """The key that the results of all rounds are sealed to; empty where they are public."""
+        """The key that the results of all rounds are sealed to; empty for public results."""
         return self.rounds[0].manifest.collector_public_key
 
 
 @dataclass(frozen=True)
 class Follower:
-    """Who follows a study, and how.
+    """The person who follows a study, with the settings.
 
     Attributes:
         answers: to the questions.
-        person: a name where a program answers for several people.
-        key: an enrolled Ed25519 key, 32 bytes, in place of the client's own and of the invitation.
-        accept: asked once for every new version; without it no new version is answered before `join`.
+        person: a name if a program answers for several people.
+        key: an enrolled Ed25519 key, 32 bytes, instead of the client's own and of the invitation.
+        accept: called once for every new version; without it no new version is answered before `join`.
         now: the time, Unix seconds.
         sleep: waits for a number of seconds.
     """
@@ -126,10 +126,10 @@ def _round_of(study_id: str, wave: int) -> RoundId:
 async def _wave(
     client: _StudyClient, study_id: str, number: int, earlier: Iterable[Study] = ()
 ) -> tuple[ShownStudy, list[_StudyRound]]:
-    """Returns a wave that was opened, with its rounds.
+    """Returns an opened wave with its rounds.
 
     Raises:
-        Refusal: it is not there yet (UNKNOWN_ROUND, NOT_READY), it is deleted (WRONG_STATE), or its rounds are not
+        Refusal: it does not exist yet (UNKNOWN_ROUND, NOT_READY), it is deleted (WRONG_STATE), or its rounds are not
             those of this wave (BAD_MANIFEST).
         SignatureError, UnreachableError: as for `AsyncClient.round`.
     """
@@ -145,7 +145,7 @@ async def _wave(
 
 
 async def find_study(client: _StudyClient, study_id: str = "") -> ShownStudy:
-    """Returns a study as its newest wave states it that was opened.
+    """Returns a study in the form of its newest opened wave.
 
     Args:
         client: of the deployment.
@@ -190,13 +190,13 @@ def join(
 ) -> JoinedStudy:
     """Records that the person consents to a study as it was shown, durably; nothing is sent.
 
-    Also for a new version of a study that was joined before: what became of earlier waves is kept.
+    Also for a new version of a study that was joined before: the records of earlier waves are kept.
 
     Args:
         client: of the deployment.
         shown: from `find_study`.
         wave_epsilon: the most that the answers to one wave may spend together: the sum of their local budgets.
-        person: a name where a program answers for several people.
+        person: a name if a program answers for several people.
         invitation: the link of an invitation to the study.
         now: the time, Unix seconds.
 
@@ -221,9 +221,9 @@ def join(
 
 
 def leave(client: _StudyClient, study_id: str, person: str = "") -> JoinedStudy:
-    """Destroys what is kept for a study: consent, invitation, reports, and answers that were not sent.
+    """Destroys the stored data of a study: consent, invitation, reports, and answers that were not sent.
 
-    What was sent stays where it is, and counts towards the person's limits for ever.
+    Answers that were sent stay where they are, and count towards the person's limits for ever.
 
     Raises:
         ValueError: the study was not joined from here.
@@ -249,7 +249,7 @@ def _joined(client: _StudyClient, study_id: str, person: str) -> JoinedStudy:
 
 
 async def follow(client: _StudyClient, study_id: str, follower: Follower) -> AsyncIterator[WaveRecord]:
-    """Answers every wave of a study while it is open, and yields what became of each; returns after the last one.
+    """Answers every wave of a study while it is open, and yields the record of each; returns after the last one.
 
     It waits for the waves by the calendar, and looks for the next one at least every 15 minutes. While a service is out
     of reach it tries again. It ends when the person has left the study.
@@ -285,16 +285,16 @@ def _until_next(joined: JoinedStudy, now: float) -> float:
 async def answer_open_waves(
     client: _StudyClient, study_id: str, follower: Follower, told: set[str] | None = None
 ) -> AsyncIterator[WaveRecord]:
-    """Answers the waves of a study that are open now, and yields what became of every wave that is over or answered.
+    """Answers the open waves of a study, and yields the record of every wave that is over or answered.
 
-    told: hashes of new versions and surveys that were said before; what it says is added.
+    told: hashes of new versions and surveys that were announced before; new announcements are added.
 
     Raises:
         ValueError: the study was not joined from here, or an answer cannot be used.
         Refusal: a service does not admit the person, or a wave is of a version that does not follow the one that the
             person has consented to (BAD_MANIFEST).
         SignatureError: a service has not signed the terms.
-        UnreachableError: a service does not answer; the same call again goes on.
+        UnreachableError: a service does not answer; the same call again continues.
     """
     told = set() if told is None else told
     _joined(client, study_id, follower.person)
@@ -358,7 +358,7 @@ def _done(client: _StudyClient, joined: JoinedStudy, record: WaveRecord) -> Wave
 
 
 def _asked_about(shown: ShownStudy, known: Study) -> str:
-    """Returns what a person is asked about once: a new version, or another survey as a wave of the known one."""
+    """Returns the hash of a question that a person is asked once: a new version, or another survey of a known wave."""
     return (shown.survey.hash if shown.study.hash == known.hash else shown.study.hash).hex()
 
 
@@ -407,7 +407,7 @@ async def _answer_wave(
             continue
         if read_joined(client.directory, joined.version.study_id, joined.person) is None:
             return None
-        joined.write(client.directory)  # what was drawn, before it is sent
+        joined.write(client.directory)  # the drawn values, before they are sent
         records.append(
             await _answer_question(asked, value, most, joined.invitation, follower, left_out=name not in answers)
         )

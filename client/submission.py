@@ -42,12 +42,12 @@ class Participant:
     """One user of a round.
 
     Attributes:
-        value: the true value, as `client.randomizers.randomize` takes it. None in a sequential
-            round, where it is asked for later (client.sequential).
+        value: the true value, for `client.randomizers.randomize`. None in a sequential round, which asks for it later
+            (client.sequential).
         max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
-        kept_report: in a round of a permanent study, the report that is kept for the value, in all waves the same; see
-            `Outbox.keep_report`. `max_local_epsilon` is then what it was drawn with.
+        kept_report: in a round of a permanent study, the report for the value in all its waves; see
+            `Outbox.keep_report`. `max_local_epsilon` is then the report's budget.
     """
 
     value: Any
@@ -57,7 +57,7 @@ class Participant:
 
     @property
     def public_key(self) -> PublicKey:
-        """The public half of `private_key`, where there is one."""
+        """The public half of `private_key`, if there is one."""
         return public_key_of(self.private_key)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class PreparedReport(NamedTuple):
         return "PreparedReport()"
 
     def messages(self, manifest_hash: Digest) -> tuple[bytes, bytes]:
-        """Returns what the tickets are for: the report lane's, then the parameter lane's."""
+        """Returns the messages of the tickets: the report lane's, then the parameter lane's."""
         sealed_hash = hashlib.sha256(self.sealed).digest()
         return (
             ticket_message(manifest_hash, pb.LANE_REPORT, sealed_hash),
@@ -104,12 +104,12 @@ class PreparedReport(NamedTuple):
 
 
 class SealedSubmission(NamedTuple):
-    """What a user keeps of a submission.
+    """The user's record of a submission.
 
     Attributes:
         submission: serialised.
         inclusion_hashes: of its envelope; see `protocol.onion.JointEnvelope`.
-        local_epsilon, local_delta: what it spends.
+        local_epsilon, local_delta: its spending.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
 
@@ -132,11 +132,11 @@ def prepare_one(
         terms: the round's, verified.
         onion: of the same round.
         participant: the user.
-        source: the operating system's generator, which keeps a block of what it has drawn; one of its own if not given.
+        source: the operating system's generator, which keeps a block of drawn bytes; one of its own by default.
 
     Raises:
-        ValueError: the value is outside the question's domain, `max_local_epsilon` is below every budget, or a
-            report is missing that is kept for all waves of a permanent study.
+        ValueError: the value is outside the question's domain, `max_local_epsilon` is below every budget, or the kept
+            report of a permanent study is missing.
     """
     if (terms.permanent is None) == bool(participant.kept_report):
         raise ValueError("kept_report must be given in a round of a permanent study, and in no other")
@@ -162,7 +162,7 @@ def draw_report(terms: RoundTerms, value: Any, epsilon: float) -> bytes:
 
 
 def value_key(value: float) -> str:
-    """Returns a text for a value of a question whose reports are kept: the same for equal values of any type."""
+    """Returns a text for a value of a question with kept reports, equal for equal values of any type."""
     return repr(float(value) + 0.0)  # -0.0 is 0.0
 
 

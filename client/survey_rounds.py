@@ -22,7 +22,7 @@ R_co = TypeVar("R_co", bound=_RoundLike, covariant=True)
 
 
 class Asker(Protocol[R_co]):
-    """What finds a round and verifies its terms; see `AsyncClient.round`."""
+    """Finds a round and verifies its terms; see `AsyncClient.round`."""
 
     async def round(self, round_id: RoundId | str = NO_ROUND) -> R_co:
         """Returns a round, the newest open one if no id is given."""

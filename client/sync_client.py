@@ -52,7 +52,7 @@ def connect(
 
 
 class Client:
-    """What `connect` returns: an `AsyncClient` whose calls wait. Any number of threads may share it."""
+    """A client with blocking calls, from `connect`: see `AsyncClient`. Any number of threads may share it."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -67,9 +67,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes channels and files, and ends the thread; what is sealed stays.
+        """Closes channels and files, and ends the thread; sealed answers stay.
 
-        Calls that other threads wait for end with CancelledError.
+        Calls of other threads that still wait end with CancelledError.
         """
         if self._loop.is_closed():
             return
@@ -109,7 +109,7 @@ class Client:
         person: str = "",
         key: bytes = b"",
     ) -> Iterator[WaveRecord]:
-        """See `AsyncClient.follow`; it yields what became of each wave, and waits for the next one."""
+        """See `AsyncClient.follow`; it yields the record of each wave, and waits for the next one."""
         waves = self._client.follow(study_id, answers, until_end=until_end, accept=accept, person=person, key=key)
 
         async def next_one() -> WaveRecord | None:
@@ -128,7 +128,7 @@ class Client:
 
     @property
     def deployment(self) -> Deployment:
-        """The deployment, as its file says."""
+        """The deployment of the file."""
         return self._client.deployment
 
     @property
@@ -147,7 +147,7 @@ class Client:
         return self._client.public_key
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Returns what a coroutine of the asynchronous client comes to."""
+        """Returns the result of a coroutine of the asynchronous client."""
         done = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return done.result()

@@ -1,8 +1,8 @@
-"""Tickets for a client's messages: asked for at the accountant, who sees which client asks and never for what.
+"""Tickets for a client's messages, from the accountant, who sees which client asks and never for which message.
 
-The answers are checked against the keys of the signed manifest: a key made for one client, by which the accountant
-would recognise it, is noticed. The accountant answers a client's first request of a round again and again, and no
-other one: a client stores what it has prepared before it asks (`client.outbox`).
+The answers are checked against the keys of the signed manifest, so that a key made for one client, by which the
+accountant would recognise it, is noticed. The accountant answers a client's first request of a round again and again,
+and no other one: a client stores its prepared report before it asks (`client.outbox`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RunElsewhere: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class Tickets(NamedTuple):
-    """What the accountant answered.
+    """The accountant's answer.
 
     Attributes:
         granted: (report lane's, parameter lane's) ticket by user.
@@ -70,18 +70,18 @@ async def get_tickets(
     *,
     elsewhere: RunElsewhere = asyncio.to_thread,
 ) -> Tickets:
-    """Returns the tickets of users who are admitted; asked for in one call for each thousand.
+    """Returns the tickets of admitted users, by one call for each thousand.
 
     Args:
         channel: to the accountant's public address.
-        terms: of the round; its manifest names the keys that the tickets are checked against.
+        terms: of the round; its manifest names the keys of the tickets.
         users: by any name.
-        patience_s: how long the accountant may be out of reach.
+        patience_s: the time for which the accountant may be out of reach.
         elsewhere: blinds the messages and checks the tickets; about 1 ms of processor time for each user.
 
     Raises:
-        TicketError: what the accountant answered does not verify under the keys of the manifest.
-        ProtocolError: it answered with codes that the protocol does not have, or with another number of them.
+        TicketError: the accountant's answer does not verify under the keys of the manifest.
+        ProtocolError: its codes are not part of the protocol, or there is another number of them.
         Refusal: the accountant refuses the call.
         grpc.aio.AioRpcError: it stayed out of reach.
     """

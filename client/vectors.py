@@ -4,15 +4,15 @@
 records whose mean a client sends.
 
 Hemisphere: the vector is moved to the sphere without bias, and the report is a point of the half sphere around it with
-probability e^v/(1 + e^v), v the local epsilon. The guarantee is exact in floating point, for whatever the law D of the
+probability e^v/(1 + e^v), v the local epsilon. The guarantee is exact in floating point, for any law D of the
 point z: z comes with a fair sign, so D(z) = D(-z), and the side of z, the sign of an exactly rounded sum (math.fsum) of
 products, changes with the sign of z without exception. A report y therefore has the probability 2 D(y) times the share
 of its side (D(y) where the sum is zero), and the ratio between two vectors is at most e^v; the flip is that of `rr`,
 rounded towards more privacy. In the shuffle model D is the common blanket of everybody, and z must be secret: it comes
 from the operating system. Proofs: docs/bounds.md, section 2.1.
 
-Gaussian: OpenDP's noise is exact on the lattice 2^-1074, and what is rounded after it (to float32) is free, being a
-post-processing. What is rounded before it, clipping and averaging, moves the sensitivity, so the mean is taken in
+Gaussian: OpenDP's noise is exact on the lattice 2^-1074, and the rounding after it (to float32) is free, being a
+post-processing. The rounding before it, by clipping and averaging, moves the sensitivity, so the mean is taken in
 integers: every clipped vector is rounded to the lattice C 2^-32, and int64 sums of at most 2^30 of them are exact. A
 vector's length in lattice steps is at most 2^32 (1 + 5e-11) + √d/2, with d ≤ 2^18: the length that clipping computes
 is good to d/2 + 4 ulp, and each coordinate is rounded by half a step. So replacing one record moves the exact mean by
@@ -39,7 +39,7 @@ from croupier.protocol.randomness import RandomSource
 
 Vector = NDArray[np.float64]
 _STEPS = 2.0**32
-"""How many lattice steps the clipping norm has, where vectors are averaged."""
+"""The number of lattice steps in the clipping norm, for averaged vectors."""
 
 
 def normals(count: int, source: RandomSource) -> Vector:
@@ -124,7 +124,7 @@ def gaussian(vector: Vector, clipping_norm: float, sigma: float) -> NDArray[np.f
     """Returns the clipped vector plus N(0, sigma² I), float32 (d,); a local guarantee only (docs/sgd.md).
 
     The noise is OpenDP's, exact on a fine lattice and from the operating system. sigma: by analytic calibration of a
-    sensitivity of 2 clipping_norm, or of what the caller's averaging leaves of it.
+    sensitivity of 2 clipping_norm, or of its rest after the caller's averaging.
 
     Raises:
         ValueError: sigma not a finite number > 0, or a vector as `clipped` refuses it.
@@ -144,7 +144,7 @@ def _vector_noise(dimension: int, sigma: float) -> Any:
 
 
 def load_noise() -> None:
-    """Loads the library that the Gaussian noise comes from, before the first answer is due."""
+    """Loads the library of the Gaussian noise before the first answer is due."""
     gaussian(np.zeros(1), 1.0, 1.0)
 
 

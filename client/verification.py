@@ -1,6 +1,6 @@
 """Was my submission mixed? The maker of an envelope looks for its ciphertexts in the lists that hops publish.
 
-A hop's list is believed only if it is what the hop has committed to in the chain that the accountant has checked: a hop
+A hop's list is accepted only if it matches the hop's commitment in the chain that the accountant has checked: a hop
 that replaced a report would have to show a list without it. The whole list is downloaded, so that no request names
 a client.
 """
@@ -32,7 +32,7 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
     """Returns every hop's commitments by lane, from a certificate whose signature has been checked.
 
     Raises:
-        Refusal: BAD_BATCH if they do not form a chain, or do not end in the batch that was certified.
+        Refusal: BAD_BATCH if they do not form a chain, or do not end in the certified batch.
     """
     chain = read_commitments(certificate.commitments, terms, deployment.pinned(terms.created_unix_s), terms.num_hops)
     if chain[pb.LANE_REPORT][-1].digest_out != certificate.batch_digest:
@@ -43,14 +43,14 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
 async def missing_at_hop(
     channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, hashes_of: Mapping[str, bytes]
 ) -> list[str]:
-    """Returns the users whose report or budget is not among what the hop (1..k) has passed on.
+    """Returns the users whose report or budget the hop (1..k) has not passed on.
 
     Args:
         terms: the round's.
         chain: see `certified_chain`.
         hop: 1..k.
-        channel: to hop 1, which fetches the lists of the others, or to that hop. The one that shows a list need not be
-            trusted: it is compared with what the hop has committed to.
+        channel: to hop 1, which fetches the lists of the others, or to that hop. The service that shows a list need not
+            be trusted: the list is compared with the hop's commitment.
         hashes_of: by user, see `protocol.onion.JointEnvelope`.
 
     Raises:
@@ -76,7 +76,7 @@ async def _passed_on(
     lane: Lane,
     own: set[bytes],
 ) -> set[bytes]:
-    """Returns which of these hashes are in a hop's list; reads no further than the number that the hop has signed."""
+    """Returns which of these hashes are in a hop's list; reads no further than the hop's signed number."""
     stub, commitment, name = stubs.ShufflerStub(channel), chain[lane][hop - 1], pb.Lane.Name(lane)
     listed, whole, read = set[bytes](), hashlib.sha256(), 0
     while read < commitment.num_out:
