@@ -1,1 +1,1 @@
-"""What an operator does: keys and their rotation, rounds, canaries, the ledger's backup, audits."""
+"""The operator's work: keys and their rotation, rounds, canaries, the ledger's backup, audits."""

@@ -1,17 +1,17 @@
-"""Canaries: clients played by the operator, whose ciphertexts are looked for behind every hop.
+"""Canaries: clients played by the operator, whose ciphertexts are searched behind every hop.
 
 To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
 same chance as any other client. Each comes at a time of its own, over a connection of its own, and in a call of its
-own; with a key that was enrolled among clients' keys (`enrol_with_canaries`) where some were reserved, else with a key
-that is enrolled when it comes. What hop 1 can still see is the address that it comes from.
+own; with a key that was enrolled among clients' keys (`enrol_with_canaries`) if some were reserved, else with a key
+that is enrolled when it comes. Hop 1 still sees its network address.
 
-Where organisations approve of enrolments, each of them, that of a hop too, sees the keys of canaries in a proposal
-shortly before the canaries come: there only those with reserved keys are like any other client.
+If organisations approve enrolments, each of them, that of a hop too, sees the keys of canaries in a proposal shortly
+before the canaries come: then only those with reserved keys are like any other client.
 
-Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can leave them
-out, so canaries add no cover: the round's certificate must allow for them among its dishonest clients.
+Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can remove
+them, so canaries add no cover: the round's certificate must count them among its dishonest clients.
 
-What a canary has prepared lies in the outbox before it asks for tickets, as with any client: the same command goes on
+A canary's prepared report is in the outbox before it asks for tickets, as with any client: the same command continues
 after a process that was killed, and no ticket is lost.
 """
 
@@ -49,7 +49,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 
 @dataclass(frozen=True)
 class CanaryReport:
-    """How many canaries were acknowledged, and how many each hop, in order, has not passed on."""
+    """The number of acknowledged canaries, and the number that each hop, in order, has not passed on."""
 
     sent: int
     missing: dict[str, int]
@@ -66,13 +66,13 @@ def _reserved(directory: Path) -> Path:
 async def enrol_with_canaries(
     directory: Path, clients: Sequence[Enrolment], count: int, transport: Transport = TLS
 ) -> int:
-    """Enrols clients, and new keys among theirs, which are reserved for canaries; returns as `enrol` does.
+    """Enrols clients, with new keys among theirs that are reserved for canaries; returns as `enrol` does.
 
     Args:
         directory: of the deployment.
         clients: with their public keys.
-        count: how many keys to reserve.
-        transport: how services are reached.
+        count: the number of keys to reserve.
+        transport: to the services.
 
     Raises:
         ValueError: the count is negative; everything else as for `enrol`.
@@ -82,7 +82,7 @@ async def enrol_with_canaries(
     keys = [new_client_key() for _ in range(count)]
     if keys:
         keep_keys(directory, keys)
-        # By key, so that their order does not tell canaries from clients.
+        # By key, so that their order does not reveal the canaries.
         clients = sorted(
             [*clients, *(Enrolment(public_key_of(key).hex()) for key in keys)], key=lambda entry: entry.key
         )
@@ -117,19 +117,19 @@ def _write_keys(directory: Path, keys: Sequence[PrivateKey]) -> None:
 async def send_canaries(
     directory: Path, round_id: RoundId, count: int, transport: Transport = TLS, over_s: float = 0.0
 ) -> int:
-    """Plays canaries in an open round and returns how many there are now.
+    """Plays canaries in an open round and returns their total number.
 
     Args:
         directory: of the deployment.
         round_id: the round; "" for the newest open one.
-        count: how many more, at least 1; those that were prepared before and have not arrived come first, and count.
-        transport: how services are reached.
-        over_s: within which they come, each at a random time of its own.
+        count: of further canaries, at least 1; prepared ones that have not arrived come first, and count.
+        transport: to the services.
+        over_s: the time within which they come, each at a random time of its own.
 
     Raises:
         ValueError: a count below 1, or more canaries than the manifest's number of dishonest clients, with those that
             another process plays at the same time; a negative `over_s`.
-        Refusal: the round is not open, or not all of them were let in; those that were are in it.
+        Refusal: the round is not open, or not all of them were admitted; the admitted ones stay.
     """
     if over_s < 0:
         raise ValueError(f"over is {over_s}; it must be at least 0 seconds")
@@ -186,7 +186,7 @@ async def _come(
     enrolled_keys: Collection[str],
     over_s: float,
 ) -> pb.SubmissionCode.ValueType:
-    """Takes part as one client, and returns what the services say; None as the canary: it was sealed before."""
+    """Takes part as one client, and returns the services' code; None as the canary: it was sealed before."""
     await asyncio.sleep(SystemRandom().uniform(0.0, over_s))
     round_id = terms.round_id
     async with operator.client_channel() as channel:
@@ -199,7 +199,7 @@ async def _come(
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
                 sealed, refused = await seal_prepared(accountant, terms, {name: canary})
                 if terms.survey is not None and refused.get(name) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT:
-                    # The survey has a list, to which nobody is added where there is none: others would be kept out.
+                    # An invitation list admits nobody else; without a list, adding one would exclude all others.
                     await operator.invite([canary.client_key], terms.survey.invitation_hash, 0)
                     sealed, refused = await seal_prepared(accountant, terms, {name: canary})
             if name in refused:
@@ -216,7 +216,7 @@ async def _come(
 async def _prepare(
     outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | PreparedReport
 ) -> PreparedReport:
-    """Returns what a canary will send, which the outbox keeps; another process may play canaries of this round, too."""
+    """Returns a canary's prepared report, which the outbox keeps; another process may play canaries here, too."""
     if isinstance(canary, PreparedReport):
         return canary
     if terms.permanent is not None:  # it comes in one wave only
@@ -232,7 +232,7 @@ async def _enrol_together(
     enrolled_keys: Collection[str],
     transport: Transport,
 ) -> None:
-    """Enrols canaries whose keys are not enrolled yet, where organisations approve of it: in one proposal.
+    """Enrols canaries whose keys are not enrolled yet, if organisations approve it: in one proposal.
 
     Raises:
         Refusal: NOT_APPROVED, with the file that organisations have to sign.
@@ -249,11 +249,11 @@ def _canary(terms: RoundTerms, key: PrivateKey) -> Participant:
 
 
 async def check_canaries(directory: Path, round_id: RoundId, transport: Transport = TLS) -> CanaryReport:
-    """Looks for the canaries behind every hop of a certified (or refused) round.
+    """Searches for the canaries behind every hop of a certified (or refused) round.
 
     Raises:
         ValueError: this operator has no canaries in the round.
-        Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list is not what it committed to.
+        Refusal: NOT_READY before the certificate; BAD_BATCH if a hop's list does not match its commitment.
     """
     its_operator = Operator(directory, transport)
     outbox = _outbox(directory)

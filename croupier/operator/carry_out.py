@@ -1,4 +1,4 @@
-"""Proposals that are carried out: what each would do, in words, and doing it once enough organisations have signed."""
+"""Proposals: their actions in words, and carrying them out once enough organisations have signed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.words import fingerprint_words
 
 _MOST_SHOWN = 100
-"""How many keys people are shown one by one: as many as can be compared by eye; words stand for longer lists."""
+"""The most keys that people are shown one by one, because they compare them by eye; longer lists are summarised."""
 _NEWER = "says something that this version of croupier does not know; upgrade, or do not sign it"
 
 
 @dataclass(frozen=True)
 class Action:
-    """What one action of a proposal would do, for people and for programs.
+    """The effect of one action of a proposal, for people and for programs.
 
     Attributes:
         line: for people.
         document: for programs.
-        terms: of the round that is opened; None for another action.
-        details: of keys: what the operator and the organisations can compare.
+        terms: of the opened round; None for another action.
+        details: of keys, for comparison by the operator and the organisations.
     """
 
     line: str
@@ -49,11 +49,11 @@ class Action:
 
 
 def described_actions(proposal: ProposalFile, deployment: Deployment) -> list[Action]:
-    """Returns what each action of a proposal would do.
+    """Returns the effect of each action of a proposal.
 
     Raises:
-        ValueError: an action cannot be read, its round could not be opened, or it says more than this version of
-            croupier knows.
+        ValueError: an action cannot be read, its round could not be opened, or it has fields that this version of
+            croupier does not know.
     """
     actions = proposal.proposals()
     for serialized, action in zip(proposal.actions, actions, strict=True):
@@ -98,12 +98,12 @@ def _words(keys: Sequence[str]) -> str:
 async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> list[str]:
     """Carries out a proposal that enough organisations have signed; returns a line for each action.
 
-    The same call again is harmless: what is done already stays as it is.
+    The same call again is harmless: finished actions are not repeated.
 
     Args:
         directory: of the deployment, with the operator's keys.
         file: the proposal.
-        transport: how the services are reached.
+        transport: to the services.
 
     Raises:
         ValueError: the file is not a proposal.
@@ -128,7 +128,7 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
 
 
 async def _open(operator: Operator, directory: Path, rounds: Sequence[RoundTerms]) -> None:
-    """Opens rounds, those of a survey as `open_survey` does; what is signed is kept, so that the same call goes on."""
+    """Opens rounds, those of a survey like `open_survey`; signed manifests are kept, so the same call continues."""
     of_surveys: dict[Survey, dict[RoundId, pb.Manifest]] = {}
     for terms in rounds:
         without_keys = pb.Proposal.FromString(proposal_to_open(terms.manifest)).open_round

@@ -1,8 +1,8 @@
-"""Examines a deployment: what is wrong with it, and what to do about that.
+"""Examines a deployment: its problems, and their remedies.
 
-Where the operator's keys are, every service is asked, as the operator and as a client. Where a service's own directory
-is, its files are looked at, and the services that it calls are asked as it would ask them: a firewall between two
-machines shows from one of them only. Nothing is changed.
+With the operator's keys, every service is asked, as the operator and as a client. With a service's own directory, its
+files are checked, and the services that it calls are asked from there, because a firewall between two machines shows
+from one of them only. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ _DAYS_LEFT = 30
 _FREE_BYTES = 1 << 30
 """Free bytes of a disk below which the doctor warns."""
 _PATIENCE_S = 5.0
-"""Seconds that a service has to answer the doctor."""
+"""The seconds that a service has to answer the doctor."""
 _KEY_FILES = ("storage.key", "identity.key", "tls.key")
 _LOOPBACK = ("127.", "localhost:")
 
 
 class Check(NamedTuple):
-    """What a check looks at, for readers of the reference.
+    """The description of a check, for the reference.
 
     Attributes:
-        compares: what it compares, or the question that it answers.
-        place: from where it can be made.
+        compares: its comparison, or its question.
+        place: the machines on which it is possible.
     """
 
     compares: str
@@ -89,14 +89,14 @@ CHECKS: Mapping[str, Check] = {
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check says of one service.
+    """The result of one check of one service.
 
     Attributes:
         check: its name in `CHECKS`.
         service: the service, or "operator".
         is_well: whether nothing is wrong.
-        says: what was seen.
-        remedy: what to do; empty where all is well.
+        says: the observation.
+        remedy: the advice; empty if all is well.
     """
 
     check: str
@@ -111,11 +111,11 @@ class CheckResult:
 
 
 async def examine(directory: Path, transport: Transport = TLS, clock: Clock | None = None) -> list[CheckResult]:
-    """Returns what every check says that can be made from here.
+    """Returns the results of all checks that are possible from here.
 
     Args:
         directory: of the deployment: on the operator's machine, or on that of a service.
-        transport: how services are reached.
+        transport: to the services.
         clock: this machine's.
 
     Raises:
@@ -139,11 +139,11 @@ async def examine(directory: Path, transport: Transport = TLS, clock: Clock | No
     return results
 
 
-# ------------------------------------------------------------- what the files say
+# ------------------------------------------------------------- checks of the files
 
 
 def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]:
-    """Checks how long certificates are valid, and for whom; an expired one ends every call."""
+    """Checks the validity and the names of certificates; an expired one ends every call."""
     now = datetime.fromtimestamp(now_s, UTC)
     for entry in deployment.services:
         certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
@@ -178,7 +178,7 @@ def _validity(owner: str, certificate: x509.Certificate, now: datetime, remedy: 
 
 
 def _keys_apart(directory: Path, deployment: Deployment) -> list[CheckResult]:
-    """Checks that no keys of other machines are here, except where all services run on this one for a trial."""
+    """Checks that no keys of other machines are here, unless all services run on this one for a trial."""
     if all(entry.address.startswith(_LOOPBACK) for entry in deployment.services):
         return []
     homes = [directory, *(directory / MACHINES).glob("*/*")]
@@ -236,15 +236,15 @@ def _disk(service: str, free_bytes: int) -> CheckResult:
     )
 
 
-# ------------------------------------------------------------- what the services say
+# ------------------------------------------------------------- checks of the services
 
 
 async def _called(own: Path, deployment: Deployment, entry: ServiceEntry, transport: Transport) -> list[CheckResult]:
-    """Checks that a service reaches those that it calls."""
+    """Checks that a service reaches the services that it calls."""
     try:
         secrets = load_secrets(own)
     except (ValueError, OSError):
-        return []  # said already
+        return []  # reported already
     results = []
     for other in called_by(deployment.services, entry):
         async with transport.peer_channel(other, secrets) as channel:
@@ -253,7 +253,7 @@ async def _called(own: Path, deployment: Deployment, entry: ServiceEntry, transp
 
 
 async def _asked(directory: Path, deployment: Deployment, transport: Transport, clock: Clock) -> list[CheckResult]:
-    """Checks what the operator and a client see of every service."""
+    """Checks the operator's and a client's view of every service."""
     results, offsets = [], {}
     async with Operator(directory, transport) as operator:
         for entry in deployment.services:
@@ -338,7 +338,7 @@ def check_version(service: str, theirs: str, ours: str, minimum: str = "") -> Ch
 
 
 def _deployment_file(service: str, stated: rpc.VersionInForce, deployment: Deployment) -> CheckResult:
-    """Compares the deployment file that a service goes by with the one that is here."""
+    """Compares a service's deployment file in force with the one here."""
     said = f"version {stated.number}, fingerprint {stated.fingerprint.hex()[:16]}…"
     if stated.fingerprint == deployment.fingerprint:
         return CheckResult("deployment file", service, True, said)

@@ -1,8 +1,8 @@
-"""Forecasts for the operator: what a round would come to before it opens, and which budgets it can offer without risk.
+"""Forecasts for the operator: the outcome of a round before it opens, and the budgets that it can offer without risk.
 
-A round is at risk while some mixture of the budgets that it offers would have it refused. `fit` leaves out of a grid
-what puts the smallest batch at risk, so that the accountant refuses the round for no choice of the
-budgets that a form, the command line or a participants' page offers.
+A round is at risk while some mixture of its budgets would have it refused. `fit` removes from a grid the budgets that
+put the smallest batch at risk, so that the accountant refuses the round for no choice of the budgets on a form, the
+command line or a participants' page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHECKED = RoundId("checked")
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 """The budgets of a grid that was not given, as parts of the largest: a person can choose 8 times less than the most."""
 _MOST_BY_DEFAULT = 4.0
-"""No larger budget is offered unless it is asked for: at 4, a report of one bit is the truth in 98 of 100 cases."""
+"""The largest budget that is offered by default: at 4, a report of one bit is the truth in 98 of 100 cases."""
 _LADDER = tuple(
     digits * 10.0**power for power in (-3, -2, -1, 0) for digits in range(10, 100) if digits * 10.0**power <= 20
 )
@@ -39,12 +39,12 @@ _LADDER = tuple(
 
 @dataclass(frozen=True)
 class GridFit:
-    """Settings whose grid puts the smallest batch at no risk, or that are at risk because that was asked for.
+    """Settings whose grid puts the smallest batch at no risk, or that are at risk on request.
 
     Attributes:
         settings: with a grid.
-        left_out: budgets that were asked for and are not in the grid.
-        largest: the largest budget that the smallest batch can bear; None if everything that was asked for is offered.
+        left_out: requested budgets that are not in the grid.
+        largest: the largest budget that the smallest batch can bear; None if all requested budgets are offered.
         at_risk: whether some mixture would have the smallest batch refused.
     """
 
@@ -55,7 +55,7 @@ class GridFit:
 
     @property
     def warning(self) -> str:
-        """What the operator should know of a grid that was not taken as it was given; empty if it was."""
+        """A warning for the operator if the requested grid was changed or is at risk; else empty."""
         if not (self.left_out or self.at_risk):
             return ""
         people = self.settings.min_batch_size
@@ -82,17 +82,17 @@ def fit(
 ) -> GridFit:
     """Returns settings with a grid that puts no batch of at least `min_batch_size` people at risk.
 
-    An empty grid becomes four budgets, up to the largest that the smallest batch can bear, and at most 4. From a grid
-    that is given, the largest budgets are left out until no mixture of the others is refused.
+    An empty grid becomes four budgets, up to the largest that the smallest batch can bear, and at most 4. From a given
+    grid, the largest budgets are removed until no mixture of the others is refused.
 
     Args:
         settings: of a round that is to be opened.
-        deployment: whose round it is.
-        at_risk: keep the grid that is given, as long as some choice of budgets can be granted.
-        expected: how many people are expected; a round at risk may be granted with more than the minimum.
+        deployment: of the round.
+        at_risk: keep the given grid, as long as some choice of budgets can be granted.
+        expected: the expected number of people; a round at risk may be granted with more than the minimum.
 
     Raises:
-        ValueError: the terms cannot be, or the round cannot be granted.
+        ValueError: the terms are invalid, or the round cannot be granted.
     """
 
     def safe(grid: Sequence[float]) -> bool:
@@ -121,9 +121,9 @@ def fit(
 
 
 def default_grid(safe: Callable[[Sequence[float]], bool]) -> tuple[float, ...] | None:
-    """Returns the grid that is offered where none is given: four budgets, the largest at most 4; None if none is safe.
+    """Returns the default grid: four budgets, the largest at most 4; None if none is safe.
 
-    safe: whether a grid puts the smallest batch at no risk; where it does, every grid with smaller budgets does.
+    safe: whether a grid puts the smallest batch at no risk; then every grid with smaller budgets puts it at none.
     """
     largest = _largest(lambda top: safe(_grid_up_to(top)), _MOST_BY_DEFAULT)
     return None if largest is None else _grid_up_to(largest)
@@ -148,7 +148,7 @@ def _grid_up_to(top: float) -> tuple[float, ...]:
 
 
 def _largest(safe: Callable[[float], bool], most: float) -> float | None:
-    """Returns the largest budget up to `most` that is safe, where all smaller ones are, too; None if there is none."""
+    """Returns the largest safe budget up to `most`, if all smaller ones are safe, too; None if there is none."""
     ladder = [budget for budget in _LADDER if budget <= most]
     low, high = 0, len(ladder)  # below low all are safe, from high on none is
     while low < high:
@@ -190,13 +190,13 @@ async def forecast_opening(
     round_id: RoundId = _CHECKED,
     together_with: Mapping[RoundId, RoundSettings] = MappingProxyType({}),
 ) -> rpc.ForecastResponse:
-    """Returns what a round with these settings would come to with a number of people.
+    """Returns the forecast of a round with these settings and a number of people.
 
     Args:
-        operator: asks the accountant, which knows the ledger; without one, the ledger is left out.
+        operator: asks the accountant, which knows the ledger; without one, the ledger is ignored.
         settings: of the round.
-        people: whose reports and budgets arrive.
-        deployment: whose round it is, where no operator is given.
+        people: the number of people whose reports and budgets arrive.
+        deployment: of the round, if there is no operator.
         round_id: of the round, so that it is not counted twice if it is open already.
         together_with: rounds that are opened with it; see `ForecastRequest`.
     """
@@ -212,9 +212,9 @@ async def forecast_opening(
 async def forecast_now(
     operator: Operator, round_id: RoundId, closed_before: Mapping[str, int] = MappingProxyType({})
 ) -> rpc.ForecastResponse:
-    """Returns what an open round would come to if it were closed now.
+    """Returns the forecast of an open round that is closed now.
 
-    closed_before: rounds that are closed before it, with how many reports each.
+    closed_before: rounds that are closed before it, with the number of reports of each.
 
     Raises:
         Refusal: the round is unknown, or nobody has answered it yet.

@@ -3,11 +3,11 @@
 DIR/deployment.toml              public: services and clients get it
 DIR/operator/                    the operator's keys, which stay
 DIR/machines/HOST/               for that machine alone:
-    NAME/                        what the service finds as its deployment's directory, with its keys in NAME/NAME/
+    NAME/                        the service's directory of the deployment, with its keys in NAME/NAME/
     storage-keys/NAME.storage-key
-    gateway/deployment.toml, croupier-gateway.service   where the gateway is to run
+    gateway/deployment.toml, croupier-gateway.service   on the gateway's machine
     croupier@.service or compose.yaml
-DIR/NEXT.md                      what is to be done now
+DIR/NEXT.md                      the next steps
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
 
     Args:
         directory: a new one, or one without a deployment.
-        layout: which service runs where.
-        run_with: what starts the services.
+        layout: the machine of each service.
+        run_with: the tool that starts the services.
 
     Raises:
         ValueError: the directory holds a deployment already, or there are too many shufflers.
@@ -102,7 +102,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
 def _starting(
     layout: Layout, places: Sequence[Place], run_with: Literal["systemd", "compose"], *, has_gateway: bool
 ) -> dict[str, str]:
-    """Returns the files, by name, that start what runs on one machine."""
+    """Returns the files, by name, that start the services of one machine."""
     if run_with == "compose":
         return {COMPOSE_FILE: compose_file(layout, places, has_gateway=has_gateway)}
     names = [*([_UNIT_FILE] if places else []), *([_GATEWAY_UNIT_FILE] if has_gateway else [])]
@@ -122,7 +122,7 @@ def _make_keys(directory: Path, place: Place) -> tuple[str, str, Identity]:
 
 
 def _next(directory: Path, layout: Layout, run_with: str) -> str:
-    """Returns what is to be done with the files, as a page."""
+    """Returns the next steps with the files, as a page."""
     lines = [
         f"# What to do with the deployment {layout.name!r}",
         "",
@@ -169,7 +169,7 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
 
 
 def _extras(places: Sequence[Place], *, has_gateway: bool) -> str:
-    """Returns what to install on a machine."""
+    """Returns the extras to install on a machine."""
     extras = sorted({place.role for place in places}) + ([GATEWAY] if has_gateway else [])
     return f"Install `croupier[{','.join(extras)}]` there, from wheels of your own: `croupier docs install`."
 
@@ -204,7 +204,7 @@ def _systemd_steps(names: Sequence[str], _layout: Layout) -> list[str]:
 
 
 def _install(services: Sequence[str]) -> list[str]:
-    """Returns the commands that bring the services' files to where the unit looks for them."""
+    """Returns the commands that copy the services' files to the unit's directories."""
     lines = [
         f"install -d -o croupier -g croupier -m 700 {HOME}",
         "install -d -m 700 /etc/croupier",

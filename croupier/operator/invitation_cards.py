@@ -10,7 +10,7 @@ from croupier.operator.keys import write_secret
 from croupier.show.csv_file import csv_text
 
 LINK_COLUMNS = ("link", "expires", "qr")
-"""The columns that the file of the links has behind those of the people."""
+"""The columns of the file of links after those of the people."""
 
 _STYLE = """
 body { font: 11pt/1.4 system-ui, sans-serif; margin: 10mm; }
@@ -43,7 +43,7 @@ def write_links(
         columns: of the people's file.
         rows: of that file, one for each person; the first column is the label.
         links: in the same order.
-        expires: when they do; may be empty.
+        expires: the time of expiry; may be empty.
         title: of the survey.
         qr_codes: whether to draw them.
 

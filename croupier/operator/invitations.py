@@ -1,12 +1,11 @@
 """Invitations: links that admit participants through a gateway.
 
-To a survey, or to all waves of a study, each person's link holds a secret from which one key follows; it may expire,
-and can be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public
-halves only, so a gateway cannot answer in a participant's place. A person who has made or seen a link can, and the page
-says so.
+A link to a survey, or to all waves of a study, holds a secret from which the person's key follows; it may expire, and
+can be replaced or revoked. A link to single rounds holds a key that admits to every round. Services get public halves
+only, so a gateway cannot answer for a participant. A person who has made or seen a link can, and the page says so.
 
-`operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times; that of a study is
-`operator/studies/NAME/invitations.csv`. No secret is kept.
+`operator/surveys/NAME/invitations.csv` lists the people whom a survey has invited: public key, label, times; that of a
+study is `operator/studies/NAME/invitations.csv`. No secret is kept.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
 
 @dataclass(frozen=True)
 class People:
-    """Whom to invite: a table, of which the first column is the label.
+    """The people to invite: a table whose first column is the label.
 
     Attributes:
         columns: the names of its columns, which the file of the links repeats.
@@ -79,7 +78,7 @@ class People:
 
     @classmethod
     def labelled(cls, labels: Iterable[str]) -> People:
-        """Returns people of whom nothing but a label is known."""
+        """Returns people with only a label."""
         return cls(("label",), tuple((label,) for label in labels))
 
 
@@ -123,7 +122,7 @@ class Invitee:
 
     Attributes:
         key: Ed25519 public key, 64 hexadecimal digits.
-        label: whose it is.
+        label: the owner.
         expires_at, made_at, revoked_at: UTC, as in 2026-01-31T12:00:00Z; empty if never.
     """
 
@@ -145,15 +144,15 @@ def _utc(unix_s: float) -> str:
 
 @dataclass(frozen=True)
 class _InvitationScope:
-    """What invitations admit to: a survey, or a study with all its waves and versions.
+    """The scope of invitations: a survey, or a study with all its waves and versions.
 
     Attributes:
-        list: the file with the people who are invited.
-        bound_to: the hash that keys follow from.
-        deadline: after which there is no first answer, Unix seconds; 0: none.
+        list: the file with the invited people.
+        bound_to: the hash from which keys follow.
+        deadline: of the first answer, Unix seconds; 0: none.
         title: for printed cards.
         opens: the round that a link opens.
-        rounds: all that are open or were.
+        rounds: all past and present open rounds.
     """
 
     list: Path
@@ -168,7 +167,7 @@ _LIST = "invitations.csv"
 
 
 def _asked(directory: Path, name: str) -> _InvitationScope:
-    """Returns what invitations to a survey or a study of this name admit to; those to a wave are to its study.
+    """Returns the scope of invitations to a survey or a study of this name; invitations to a wave are to its study.
 
     Raises:
         ValueError: there is neither, or the survey is not completely open.
@@ -251,17 +250,17 @@ async def invite_people(
     Args:
         directory: of the deployment.
         survey_id: a survey that was opened from there.
-        people: whom to invite.
-        folder: a new folder for links.csv, cards.html and the QR codes, which only its owner reads.
-        gateway: its address; the one in the deployment file if not given.
+        people: to invite.
+        folder: a new folder for links.csv, cards.html and the QR codes, which only its owner can read.
+        gateway: its address; by default the one in the deployment file.
         until: Unix seconds after which the invitations get no tickets; 0: the survey's deadline.
         qr_codes: whether to draw them.
-        transport: how the services are reached.
+        transport: to the services.
 
     Raises:
-        ValueError: somebody has an invitation that is good, or has answered with one that was revoked or has expired;
-            the folder exists, there is no gateway, or `until` is past.
-        Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
+        ValueError: somebody has a valid invitation, or has answered with one that was revoked or has expired; the
+            folder exists, there is no gateway, or `until` is past.
+        Refusal: NOT_APPROVED; the links are written, and valid once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
     labels = set(people.labels)
@@ -398,7 +397,7 @@ async def _who_answered(operator: Operator, round_ids: Sequence[str], people: Se
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
-    """Revokes the invitations of these labels for good, and returns how many; what was answered with them stays.
+    """Revokes the invitations of these labels for good, and returns how many; answers with them stay.
 
     Raises:
         ValueError: a label has no invitation.
@@ -416,7 +415,7 @@ async def _revoke(directory: Path, invited: Sequence[Invitee], transport: Transp
 
 
 async def register_again(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
-    """Registers the invitations in the operator's list at a service that has lost its store; returns how many are good.
+    """Registers the listed invitations again at a service that has lost its store; returns how many are valid.
 
     Revoked ones are revoked again.
     """
@@ -443,7 +442,7 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
 
 
 async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
-    """Returns how many people have answered with their invitations, revoked ones among them."""
+    """Returns how many people have answered with their invitations, including revoked ones."""
     keys = [bytes.fromhex(invitation.key) for invitation in invited_people(directory, survey_id)]
     async with Operator(directory, transport) as operator:
         return await operator.count_answered(_asked(directory, survey_id).rounds, list(map(PublicKey, keys)))
@@ -479,15 +478,15 @@ async def invite(
 
     Args:
         directory: of the deployment.
-        people: whom to invite; their labels stay in the operator's list.
-        file: a new file, which only its owner reads: the columns of `people`, and the link.
-        gateway: its address; the one in the deployment file if not given.
-        round_id: the round that the link opens; the newest open one if not given.
-        transport: how the services are reached.
+        people: to invite; their labels stay in the operator's list.
+        file: a new file, which only its owner can read: the columns of `people`, and the link.
+        gateway: its address; by default the one in the deployment file.
+        round_id: the round that the link opens; by default the newest open one.
+        transport: to the services.
 
     Raises:
         ValueError: the file exists, there is no gateway, or somebody has a key already, or has answered an open round
-            with one that was revoked.
+            with a revoked one.
         Refusal, grpc.aio.AioRpcError: as `enrol`; then there are no links.
     """
     if await asyncio.to_thread(file.exists):
@@ -528,13 +527,13 @@ async def _check_without_key(directory: Path, labels: Sequence[str], transport: 
 async def new_invitations(
     directory: Path, labels: Sequence[str], round_id: RoundId = NO_ROUND, transport: Transport = TLS
 ) -> list[str]:
-    """Enrols a new key for each person, and returns what stands behind the # of their links.
+    """Enrols a new key for each person, and returns the part of their links after the #.
 
     Args:
         directory: of the deployment.
-        labels: whose the invitations are; they stay in the operator's list.
-        round_id: the round that the link opens; the newest open one if not given.
-        transport: how the services are reached.
+        labels: of the people; they stay in the operator's list.
+        round_id: the round that the link opens; by default the newest open one.
+        transport: to the services.
 
     Raises:
         ValueError: there is nobody.

@@ -39,14 +39,14 @@ _VALID_DAYS = 825
 VALID_BEFORE = datetime.timedelta(days=1)
 """So long before it is made a certificate is valid: clocks differ."""
 PORTS_VARIABLE = "CROUPIER_PORTS"
-"""The environment variable that names the first and the last port that `free_addresses` chooses from, as 10000-32767.
+"""The environment variable with the first and the last port for `free_addresses`, such as 10000-32767, the default.
 
-That is its default: the ports below those that systems choose themselves, for any connection at any time.
+The default is the ports below those that systems choose themselves, for any connection at any time.
 """
 
 
 def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """Returns the X.509 key usage of a certificate: it signs certificates, or else only handshakes."""
+    """Returns the X.509 key usage of a certificate that signs certificates, or else only handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -123,7 +123,7 @@ def signed_here(deployment: Deployment, homes: Sequence[Path], before: Deploymen
     """Returns a deployment with the signatures of all services whose keys are in one of the directories.
 
     Args:
-        deployment: what they sign.
+        deployment: to sign.
         homes: with a directory below for each service.
         before: see `signed_by`.
 
@@ -139,9 +139,9 @@ def signed_by(deployment: Deployment, signers: Sequence[Identity], before: Deplo
     """Returns a deployment with the signatures of those whose signatures it needs.
 
     Args:
-        deployment: what they sign; signatures on it that are not valid are left out.
+        deployment: to sign; its invalid signatures are removed.
         signers: services, with keys in use, pending ones or former ones.
-        before: the version that it follows; a service whose identity is another one there also signs with that one.
+        before: the version that it follows; a service with another identity there also signs with that one.
     """
     statement = deployment.statement
     made = {
@@ -279,10 +279,10 @@ def write_keys(
 
     Args:
         directory: of the service or the operator.
-        owner: the name in the TLS certificate, which callers look for.
+        owner: the name in the TLS certificate, which callers check.
         storage_key: encrypts the keys.
         prefix: of the file names.
-        hosts: names and IP addresses that stand in the certificate as well, for tools that look for these.
+        hosts: further names and IP addresses in the certificate, for tools that check these.
 
     Raises:
         FileExistsError: such files exist.
@@ -299,8 +299,8 @@ def write_keys(
 def make_cluster_keys(directory: Path) -> list[Path]:
     """Writes the certificates of a Dask cluster, with their keys, and returns the files.
 
-    They are signed by an authority that is made for them and whose key is not kept: no other certificate is ever one of
-    this cluster. The keys are not encrypted, because Dask reads them from files.
+    They are signed by an authority that is made for them and whose key is not kept, so that no other certificate is
+    ever valid in this cluster. The keys are not encrypted, because Dask reads them from files.
 
     Args:
         directory: a new one; the service's own is `cluster/` in its directory.

@@ -1,7 +1,7 @@
-"""The accountant's ledger from outside: what is spent, a backup while the service runs, a restore before it starts.
+"""The accountant's ledger from outside: the spending, a backup while the service runs, a restore before it starts.
 
-A backup holds what granted rounds have cost, and what studies have promised and which of their waves were signed.
-It holds nothing else of the accountant's database: round keys in it would outlive their round.
+A backup holds the costs of granted rounds, and the promises and signed waves of studies. It holds nothing else of the
+accountant's database: round keys in it would outlive their round.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Backup(BaseModel):
 
 
 def _url(directory: Path) -> tuple[str, str]:
-    """Returns the deployment's name and where its accountant keeps its store."""
+    """Returns the deployment's name and the location of its accountant's store."""
     deployment = read_deployment(directory)
     own = directory / deployment.accountant.name
     return deployment.name, store_url(load_settings(own), own)
@@ -96,7 +96,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
     name, url = _url(directory)
     with open_store(url) as connection:
         ledger = Ledger(connection)
-        entered = ledger.entered()  # first: a round that is entered meanwhile is entered with what is read below
+        entered = ledger.entered()  # first: rounds entered meanwhile come with the data that is read below
         of_records, unknown = ledger.record_rounds(), ledger.unknown_rounds()
         rounds = [
             {
@@ -214,13 +214,13 @@ def _entry(values: JsonObject) -> Entry:
 def spent_in(
     directory: Path, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False
 ) -> Guarantee | None:
-    """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
+    """Returns the loss of a person in these rounds and in no others; see `Ledger.spent_in`."""
     with open_store(_url(directory)[1]) as connection:
         return Ledger(connection).spent_in(round_ids, delta, fixed_terms=fixed_terms)
 
 
 def rounds_left(directory: Path) -> RoundsLeftView:
-    """Returns what the ledger has left of the deployment's limit, and how many more rounds like earlier ones that is.
+    """Returns the rest of the deployment's limit in the ledger, and the number of further rounds like earlier ones.
 
     Rounds that are open count with their smallest batch.
 
@@ -244,7 +244,7 @@ def rounds_left(directory: Path) -> RoundsLeftView:
     if entered:
         last = entered[-1]
         costliest = max(entered, key=lambda row: max(entry.epsilon for entry in row[2]))
-        # Further waves of a series cost nothing: what is meant are further questions like it.
+        # Further waves of a series cost nothing, so the number is of further questions like it.
         alike = {
             round_id: [replace(entry, series="") for entry in entries] for round_id, _, entries in (last, costliest)
         }
@@ -263,13 +263,13 @@ def rounds_left(directory: Path) -> RoundsLeftView:
 
 
 def budgets_told(directory: Path) -> BudgetsTold:
-    """Returns what the certificates of all rounds tell of one person's budget; ValueError without a ledger."""
+    """Returns the information on one person's budget in all certificates; ValueError without a ledger."""
     with open_store(_url(directory)[1]) as connection:
         return Ledger(connection).budgets_told()
 
 
 def _how_many(allowed: Callable[[int], bool], most: int) -> int:
-    """Returns the largest number up to `most` that is allowed, where every smaller one is, too."""
+    """Returns the largest allowed number up to `most`, if every smaller one is allowed, too."""
     low, high = 0, 1
     while high <= most and allowed(high):
         low, high = high, 2 * high
@@ -281,7 +281,7 @@ def _how_many(allowed: Callable[[int], bool], most: int) -> int:
 
 
 def spent(directory: Path, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:
-    """Returns what is spent at a total delta, per tier and for the worst tier of every round; see `Ledger.spent`.
+    """Returns the spending at a total delta, per tier and for the worst tier of every round; see `Ledger.spent`.
 
     Raises:
         ValueError: delta is out of range, or the ledger does not exist.

@@ -1,4 +1,4 @@
-"""The stores of ledgers on this machine: the noise ledger of each hop, and where a ledger may begin at zero.
+"""The stores of ledgers on this machine: the noise ledger of each hop, and the start of ledgers at zero.
 
 A machine with a hop alone has no numeric library; only the accountant's own ledger needs them.
 """
@@ -30,8 +30,8 @@ _ERASE_PATIENCE_S = 1.0
 def open_store(url: str) -> Iterator[sa.Connection]:
     """Yields a connection beside that of the running service.
 
-    Where the service does not run, this connection is the last one, with which SQLite unlinks its log. After a crash
-    destroyed keys are in there, so the log is overwritten before.
+    If the service does not run, this connection is the last one, with which SQLite unlinks its log. After a crash the
+    log may contain destroyed keys, so it is overwritten before.
 
     Raises:
         ValueError: the ledger does not exist.
@@ -51,7 +51,7 @@ def open_store(url: str) -> Iterator[sa.Connection]:
 
 
 def hop_ledgers(directory: Path) -> dict[str, NoiseSpentView]:
-    """Returns what the own ledger of every hop comes to whose store is here, by name (`shuffler.noise_ledger`)."""
+    """Returns the total of every hop's own ledger whose store is here, by name (`shuffler.noise_ledger`)."""
     ledgers = {}
     for hop in read_deployment(directory).shufflers:
         own = directory / hop.name
@@ -101,7 +101,7 @@ def new_ledger(directory: Path, name: str) -> None:
 
 
 def give_store_to_owner(own: Path) -> None:
-    """Gives the store in a service's folder to the folder's owner, who has to open what root may have made."""
+    """Gives the store in a service's folder, which root may have made, to the folder's owner, who has to open it."""
     for made in own.glob("rounds.db*"):
         made.chmod(0o600)
         give_to_owner(made)

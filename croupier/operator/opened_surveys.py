@@ -1,8 +1,8 @@
-"""Surveys that were opened: their rounds are opened, closed and withdrawn together.
+"""Opened surveys: their rounds are opened, closed and withdrawn together.
 
-The manifests of all rounds are signed before the first round is opened, and kept in `operator/surveys/NAME/`: an
-opening that was cut short goes on with the same call. This file loads no numeric library, because the organisations
-that approve of a survey need it.
+The manifests of all rounds are signed before the first round is opened, and kept in `operator/surveys/NAME/`, so that
+the same call continues an opening that was cut short. This file loads no numeric library, because the organisations
+that approve a survey need it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def round_of(survey_id: str, number: int) -> RoundId:
 
 
 def survey_folder(directory: Path, survey_id: str) -> Path:
-    """Returns where the operator keeps what belongs to a survey."""
+    """Returns the operator's folder of a survey."""
     return directory / OPERATOR / "surveys" / survey_id
 
 
@@ -77,13 +77,13 @@ async def open_rounds(
     rounds: Mapping[RoundId, pb.Manifest],
     tell: Tell = lambda _: None,
 ) -> list[RoundTerms]:
-    """Opens rounds of a survey, given without keys, and those that an earlier call has kept; returns their terms.
+    """Opens rounds of a survey, given without keys, and those kept by an earlier call; returns their terms.
 
     Every manifest is kept before the first round is opened.
 
     Raises:
-        ValueError: this directory has opened another survey of the same name, or a round has not the name that the
-            round of its question has.
+        ValueError: this directory has opened another survey of the same name, or a round does not have the name of its
+            question's round.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
     folder = survey_folder(directory, survey.survey_id)
@@ -109,7 +109,7 @@ async def open_rounds(
             if round_id in rounds or file.exists()
         ]
         for document in documents:
-            opened.append(await operator.open_signed(document))  # noqa: PERF401 (what is open counts if one fails)
+            opened.append(await operator.open_signed(document))  # noqa: PERF401 (opened rounds count if one fails)
     except (CroupierError, grpc.aio.AioRpcError):
         names = f" ({', '.join(terms.round_id for terms in opened)})" if opened else ""
         tell(
@@ -123,12 +123,12 @@ async def open_rounds(
 async def close_survey(
     directory: Path, survey: Survey, transport: Transport = TLS, *, hold_at_risk: bool = True
 ) -> dict[str, rpc.CloseResponse]:
-    """Ends admission to all rounds, and returns what hop 1 said of each. The same call again is harmless.
+    """Ends admission to all rounds, and returns hop 1's reply for each. The same call again is harmless.
 
     Args:
         directory: of the deployment.
         survey: to close.
-        transport: how hop 1 is reached.
+        transport: to hop 1.
         hold_at_risk: leave a round open that some mixture of budgets would have refused.
 
     Raises:
@@ -142,6 +142,6 @@ async def close_survey(
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:
-    """Has every service delete all rounds that have no certificate; returns what each said, by round."""
+    """Deletes all rounds without a certificate at every service; returns the reply of each, by round."""
     async with Operator(directory, transport) as operator:
         return {survey_round.round_id: await operator.withdraw(survey_round.round_id) for survey_round in survey.rounds}

@@ -77,7 +77,7 @@ def is_operators(directory: Path) -> bool:
 
 
 def sees_rounds(directory: Path) -> bool:
-    """Whether a deployment's directory has the operator's keys or those of a service, which may see every round."""
+    """Says whether a deployment's directory has the operator's keys or a service's, which may see every round."""
     return is_operators(directory) or _keys_of_service(directory, read_deployment(directory)) is not None
 
 
@@ -130,7 +130,7 @@ class Operator:
         return self._channels[name]
 
     def client(self, directory: Path) -> AsyncClient:
-        """Returns a client of the same deployment, which keeps what it has sealed in this directory."""
+        """Returns a client of the same deployment, with its sealed answers in this directory."""
         return AsyncClient(self.deployment, directory=directory, transport=self._transport)
 
     def client_channel(self, name: str = "") -> grpc.aio.Channel:
@@ -165,7 +165,7 @@ class Operator:
             raise
 
     def require_approval(self, rounds: Sequence[pb.Manifest]) -> None:
-        """Checks that enough organisations approve of rounds, given without keys; else writes one proposal for all.
+        """Checks that enough organisations approve rounds, given without keys; else writes one proposal for all.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file.
@@ -175,7 +175,7 @@ class Operator:
     def require_approval_of(
         self, revoked: Sequence[pb.RevokeClientsRequest], registered: Sequence[pb.RegisterClientsRequest]
     ) -> None:
-        """Checks that enough organisations approve of calls that belong together; else writes one proposal for all.
+        """Checks that enough organisations approve calls that belong together; else writes one proposal for all.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file.
@@ -188,7 +188,7 @@ class Operator:
         )
 
     def add_approvals(self, proposal: ProposalFile) -> None:
-        """Takes the signatures of a proposal into account for what is done from here on."""
+        """Uses the signatures of a proposal for all later actions."""
         self.approvals.add(proposal)
 
     async def _open_round(self, settings: RoundSettings, round_id: RoundId) -> RoundTerms:
@@ -207,8 +207,8 @@ class Operator:
     async def sign_and_keep(self, terms: pb.Manifest, file: Path) -> pb.Signed:
         """Signs a round, given without keys, and keeps its manifest in a file; returns the file's manifest.
 
-        Services sign one manifest for a round, and make keys for none that is open: with the file, and only with it, an
-        opening that was cut short goes on.
+        Services sign one manifest for a round, and make keys for none that is open: only with the file can an opening
+        that was cut short continue.
 
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`; then there is no file.
@@ -270,7 +270,7 @@ class Operator:
         Args:
             round_id: of an open round, or of a sequential round in which clients are being asked.
             end_sequential: in a sequential round, ask no further client.
-            hold_at_risk: leave the round open where some mixture of budgets would have it refused; the answer has the
+            hold_at_risk: leave the round open if some mixture of budgets would have it refused; the answer has the
                 forecast.
         """
         control = self._control(self.deployment.shufflers[0].name)
@@ -278,7 +278,7 @@ class Operator:
         return await retrying(lambda: control.Close(request, timeout=30.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: RoundId) -> dict[str, str]:
-        """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
+        """Deletes a round that is not certified at every service; returns the reply of each, hop 1 first."""
 
         async def ask(name: str) -> str:
             try:
@@ -304,7 +304,7 @@ class Operator:
         await self.register(registrations(client_keys, survey_hash, valid_until_unix_s))
 
     async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[PublicKey]) -> int:
-        """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
+        """Returns how many of these clients have answered at least one of these rounds, according to hop 1."""
         hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
         answered = 0
         for start in range(0, len(client_keys) if round_ids else 0, _PER_CALL):
@@ -359,7 +359,7 @@ class Operator:
         }
 
     async def status(self, round_id: RoundId = NO_ROUND) -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
-        """Returns every service's answer in the order of the chain; an error stands for one that is out of reach."""
+        """Returns every service's answer in the order of the chain, or the error of one that is out of reach."""
 
         async def ask(name: str) -> rpc.StatusResponse | grpc.aio.AioRpcError:
             try:

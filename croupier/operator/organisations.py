@@ -59,20 +59,20 @@ def new_service(
     first_port: int = 7100,
     storage_key_file: Path | None = None,
 ) -> PublicFile:
-    """Makes the keys and settings of one service where it will run, and returns what the others may know.
+    """Makes the keys and settings of one service on its machine, and returns the public part.
 
     Args:
         directory: of the deployment, on that machine.
         role: of the service.
-        hop: the place of a shuffler in the chain, from 1.
-        host: where peers and the operator reach it.
-        owner: who runs it.
-        public_host: where clients reach it, if that is another name.
+        hop: the position of a shuffler in the chain, from 1.
+        host: of the service, for peers and the operator.
+        owner: of the service.
+        public_host: for clients, if that is another name.
         first_port: for peers; the next three are for clients, for health, and for metrics.
-        storage_key_file: for the storage key, apart from what it protects; storage.key beside the keys if not given.
+        storage_key_file: for the storage key, apart from its files; by default storage.key beside the keys.
 
     Raises:
-        ValueError: a host or port that cannot be one, or there are keys already.
+        ValueError: a host or port is invalid, or there are keys already.
     """
     name = service_name(role, hop)
     place = Place(
@@ -103,7 +103,7 @@ def new_service(
 
 
 def new_operator(directory: Path, who: OperatorEntry | None = None) -> PublicFile:
-    """Makes the keys of the operator, and returns what the others may know.
+    """Makes the keys of the operator, and returns the public part.
 
     Args:
         directory: of the deployment, on the machine where rounds will be opened.
@@ -133,17 +133,17 @@ def assemble(
     *,
     approvals: int | None = None,
 ) -> Deployment:
-    """Returns the first or next version, from what the owners state; nobody has signed it yet.
+    """Returns the first or next version, from the owners' statements; nobody has signed it yet.
 
-    It names the participants' page of this release, and the page that was named first before: gateways are upgraded one
+    It names the participants' page of this release, and the previous first page, because gateways are upgraded one
     after the other.
 
     Args:
         directory: of one organisation, with the installed version if there is one.
         files: public files of organisations, and changed copies of the installed version.
         name: of a new deployment.
-        now: when a service is handed over.
-        approvals: how many organisations must approve of what the operator does; None: as before.
+        now: the time of a service's hand-over.
+        approvals: the number of organisations that must approve the operator's actions; None: as before.
 
     Raises:
         ValueError: a file cannot be used, two files state different things about one name, or services are missing.
@@ -171,7 +171,7 @@ def assemble(
         own = {"name": name, "services": ordered, "participant_pages": [page_hash()]}
         return Deployment.model_validate(own | fields)
     if unknown := set(entries) - set(current.chain):
-        current.service(sorted(unknown)[0])  # which names those that there are
+        current.service(sorted(unknown)[0])  # raises an error that lists the services
     time = (now or datetime.now(UTC)).replace(microsecond=0)
     services = tuple(_next(service, entries.get(service.name, service), time) for service in current.services)
     following = {"version": current.version + 1, "previous": current.fingerprint.hex(), "signatures": ()}
@@ -206,7 +206,7 @@ def shared(deployment: Deployment) -> list[str]:
 
 
 def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
-    """Returns what a file states, by name of the service or field: of a copy of the deployment file, its changes."""
+    """Returns a file's statements, by name of the service or field: of a copy of the deployment file, its changes."""
     if file.name.endswith(public_file_path(Path(), "").name):
         stated = read_public_file(file)
         if stated.service is not None:

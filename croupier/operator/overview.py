@@ -21,7 +21,7 @@ from croupier.show.views.ledger import LedgerView
 from croupier.show.views.overview import OverviewView
 
 TermsCache = dict[RoundId, RoundTerms | str]
-"""The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""
+"""The terms of rounds, or the reason why they cannot be used, from earlier requests. Terms never change."""
 
 
 async def overview(operator: Operator, known: TermsCache) -> OverviewView:
@@ -61,7 +61,7 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
 
 
 async def ledger_left(operator: Operator) -> LedgerView | None:
-    """Returns what the ledger has left of the deployment's limit; None without one, or if the accountant is away."""
+    """Returns the rest of the deployment's limit in the ledger; None without one, or if the accountant is away."""
     answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]
     return next((ledger_json(answer.ledger) for answer in answers if answer.HasField("ledger")), None)
 
@@ -75,7 +75,7 @@ async def approvals_of(operator: Operator, round_id: RoundId) -> dict[str, list[
 
 
 def why_terms_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:
-    """Returns why the terms of a round are not known; "" where they are deleted, as they should be."""
+    """Returns the reason why the terms of a round are unknown; "" if they were deleted in time."""
     if is_away:
         return f"they are at {first}, which is out of reach"
     if there is None:

@@ -1,8 +1,8 @@
-"""Proposals on file: what the operator asks the organisations of a deployment to approve of, and their signatures.
+"""Proposals on file: the operator's requests for approval to the organisations of a deployment, and their signatures.
 
-DIR/operator/proposals/NAME.json   each proposal that was made here, with the signatures that have come back
+DIR/operator/proposals/NAME.json   each proposal that was made here, with the signatures received so far
 
-Where a deployment does not ask for approvals (`Deployment.approvals` is 0), there are none.
+A deployment without approvals (`Deployment.approvals` is 0) has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import identity_keys
 
 VALID_S = 7 * 24 * 3600
-"""How many seconds a proposal is valid: a week, in which people of every organisation have read and signed it."""
+"""The seconds for which a proposal is valid: a week, in which people of every organisation have read and signed it."""
 
 
 class Approval(Strict):
@@ -45,7 +45,7 @@ class ProposalFile(Strict):
 
     Attributes:
         actions: each a serialized `Proposal`, hexadecimal.
-        approvals: the signatures that are there.
+        approvals: the signatures so far.
     """
 
     actions: tuple[str, ...]
@@ -83,7 +83,7 @@ class ProposalFile(Strict):
 
 @dataclass(frozen=True)
 class ActionApproval:
-    """What the organisations have signed about one action, and until when it is valid."""
+    """The organisations' signatures on one action, and their expiry."""
 
     signatures: list[pb.Signature]
     organisations: list[str]
@@ -121,11 +121,11 @@ def read_copies(files: Sequence[Path]) -> ProposalFile:
 def approve(
     directory: Path, proposal: ProposalFile, deployment: Deployment, *, now: Callable[[], float] = time.time
 ) -> ProposalFile:
-    """Returns a proposal with the signatures of the services whose keys are here, on the very bytes that were shown.
+    """Returns a proposal with the signatures of the services whose keys are here, on exactly the bytes that were shown.
 
     Args:
         directory: of an organisation; each service of the deployment that has its identity there signs.
-        proposal: as its reader was shown it; what lies in a file may have changed meanwhile.
+        proposal: as it was shown to its reader; the file may have changed meanwhile.
         deployment: the deployment.
         now: returns the time, Unix seconds.
 
@@ -150,7 +150,7 @@ def approve(
 
 
 def write_proposal(file: Path, proposal: ProposalFile) -> None:
-    """Writes a proposal into a file, in place of what was there."""
+    """Writes a proposal into a file, replacing its contents."""
     file.write_text(_text(proposal), encoding="utf-8")
 
 
@@ -185,7 +185,7 @@ class Approvals:
         self._elsewhere.append(proposal)
 
     def of(self, actions: Sequence[bytes]) -> list[ActionApproval]:
-        """Returns the valid signatures on each action, given without expiry; writes a proposal where some are missing.
+        """Returns the valid signatures on each action, given without expiry; writes a proposal if some are missing.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file that the organisations have to sign.
@@ -210,7 +210,7 @@ class Approvals:
         )
 
     def _known(self) -> Mapping[bytes, list[ActionApproval]]:
-        """Returns what was signed and is still valid, by action without its expiry."""
+        """Returns the signatures that are still valid, by action without its expiry."""
         signatures: dict[bytes, list[pb.Signature]] = {}
         for proposal in [*map(read_proposal, sorted(self._folder.glob("*.json"))), *self._elsewhere]:
             for number, action in enumerate(proposal.actions):
@@ -224,7 +224,7 @@ class Approvals:
         return known
 
     def write(self, actions: Sequence[bytes], file: Path | None = None) -> Path:
-        """Writes a proposal of these actions, given without expiry; returns its file, which may be there already.
+        """Writes a proposal of these actions, given without expiry; returns its file, which may exist already.
 
         Raises:
             ValueError: the given file exists.

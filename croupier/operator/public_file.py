@@ -1,4 +1,4 @@
-"""The public file of an organisation: what it states of its service, signed with that service's identity."""
+"""The public file of an organisation: its statement of its service, signed with that service's identity."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from croupier.runtime.service_directory import identity_keys
 
 
 class PublicFile(Strict):
-    """What one organisation gives to the others.
+    """The statement of one organisation for the others.
 
     Attributes:
         service: its service.
         operator_tls_certificate: instead: of the operator that it runs.
-        operator: who that is.
-        signature: with the identity that the file names.
+        operator: the operator's name and address.
+        signature: with the identity in the file.
     """
 
     service: ServiceEntry | None = None
@@ -53,7 +53,7 @@ class PublicFile(Strict):
 
     @property
     def statement(self) -> bytes:
-        """What is signed."""
+        """The signed bytes."""
         return canonical_json(self, without={"signature"})
 
     @property
@@ -73,7 +73,7 @@ class PublicFile(Strict):
 
 
 def public_file_path(directory: Path, owner: str) -> Path:
-    """Returns where the public file of a service, or of the operator, lies."""
+    """Returns the path of the public file of a service, or of the operator."""
     return directory / f"{owner}.public.toml"
 
 
@@ -81,7 +81,7 @@ def write_public_file(directory: Path, stated: PublicFile) -> PublicFile:
     """Signs a public file with the owner's identity key and writes it; returns it with the signature.
 
     Raises:
-        ValueError: the key does not open, or is not that of the identity that the file names.
+        ValueError: the key does not open, or is not that of the identity in the file.
     """
     for key in identity_keys(directory / stated.owner):
         signature = FileSignature.made(Identity(stated.owner, key), stated.statement, Kind.ORGANISATION)
@@ -118,7 +118,7 @@ def entry_fingerprint(entry: ServiceEntry) -> Digest:
 
 
 def public_file_of(directory: Path, name: str) -> ServiceEntry | None:
-    """Returns what an own service's public file states; None if there is no such file.
+    """Returns the entry in an own service's public file; None if there is no such file.
 
     Raises:
         ValueError: the file cannot be used.

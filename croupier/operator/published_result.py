@@ -23,11 +23,11 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _CLOSES_WITHIN_S = 5.0
-"""Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
+"""Hop 1 checks its clock several times a second, and closes a round that is due; clocks differ by seconds."""
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
-    """Returns a publication whose result is sealed, opened with the collector's key.
+    """Returns a publication with a sealed result, opened with the collector's key.
 
     Raises:
         ValueError: the result is not sealed, the file is not a collector's key, or it is another collector's.
@@ -86,19 +86,19 @@ async def signed_result(
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[bytes, pb.Publication, pb.Certificate]:
-    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+    """Returns the result of a round: the document signed by the analyzer, and its contents, verified.
 
     It needs the public deployment file only.
 
     Args:
         directory: of the deployment.
         round_id: of the round.
-        patience_s: how long to wait for the result.
-        transport: how the analyzer is reached.
-        tell: called once, with a sentence, when the analyzer has no result yet and it is waited for.
+        patience_s: the time to wait for the result.
+        transport: to the analyzer.
+        tell: called once, with a sentence, before a wait for the result.
 
     Raises:
-        Refusal: the round has no result after `patience_s`, or will have none by then: it takes answers still, is held,
+        Refusal: the round has no result after `patience_s`, or will have none by then: it still takes answers, is held,
             or was withdrawn.
         SignatureError: publication or certificate are not signed as they must be.
     """
@@ -126,7 +126,7 @@ async def signed_result(
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: RoundId, patience_s: float) -> None:
-    """Raises Refusal where a result will not come while the caller waits: hop 1 takes answers still, or has none."""
+    """Raises Refusal if no result will come while the caller waits: hop 1 still takes answers, or has none."""
     try:
         terms, state = await fetch_round(first, deployment, round_id, 0.0)
     except Refusal as refusal:

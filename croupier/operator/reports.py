@@ -1,4 +1,4 @@
-"""What a report is made of: verified results of a deployment, or results in files; and its page as a file."""
+"""The contents of a report: verified results of a deployment, or results in files; and its page as a file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReportRounds:
     """The rounds of a report.
 
     Attributes:
-        rounds: in the order that was asked for.
+        rounds: in the requested order.
         deployment: the name of the deployment whose keys every signature was verified with; "" if one is from a file.
         fixed_terms: they are one survey or one demonstration, whose terms were fixed before the first result.
         survey: the only survey among them, if there is nothing else.
@@ -52,7 +52,7 @@ class ReportRounds:
         return "What people answered" if self.survey is None else _wording(self.survey, language).title
 
     def introduction(self, language: str) -> list[str]:
-        """Returns the survey's introduction in a language, and what questions mean that people left out."""
+        """Returns the survey's introduction in a language, and the meaning of questions that people left out."""
         if self.survey is None:
             return []
         about = _wording(self.survey, language).introduction
@@ -130,16 +130,16 @@ async def collect(
     """Returns the rounds of a report.
 
     Args:
-        asked: each a survey or a round of the deployment, or a JSON file; with GROUP= before it or not.
+        asked: each a survey or a round of the deployment, or a JSON file; optionally after GROUP=.
         directory: of the deployment; not read if there are only files.
-        patience_s: how long to wait for each result.
-        transport: how the analyzer is reached.
+        patience_s: the time to wait for each result.
+        transport: to the analyzer.
         collector_key: opens sealed results; None leaves them sealed.
-        tell: called with a sentence if a result is waited for.
+        tell: called with a sentence before a wait for a result.
         sums: answers that are added up in every round whose question has all of them.
 
     Raises:
-        ValueError: a file that is not a result, nothing is asked for, or no round has the answers of a sum.
+        ValueError: a file is not a result, there is no request, or no round has the answers of a sum.
         Refusal, SignatureError: as `published_result`.
     """
     source = _Deployment(directory, patience_s, transport, collector_key, tell, sums)
@@ -166,7 +166,7 @@ async def collect(
 
 
 def _split(text: str) -> tuple[str, str, Path | None]:
-    """Returns group, round and file of "GROUP=ROUND" or "GROUP=FILE.json"; the group is "" where there is none."""
+    """Returns group, round and file of "GROUP=ROUND" or "GROUP=FILE.json"; the group is "" if there is none."""
     group, equals, name = text.partition("=")
     if not equals or Path(text).is_file():
         group, name = "", text

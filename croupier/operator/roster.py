@@ -35,9 +35,9 @@ class Enrolment:
 
     Attributes:
         key: Ed25519 public key, 64 hexadecimal digits.
-        label: whose it is, as the operator writes it down; may be empty.
+        label: the owner, as the operator writes it down; may be empty.
         enrolled_at, revoked_at: UTC, as in 2026-01-31T12:00:00Z; empty if it never was.
-        enrolled_by: the organisations that have approved of it, by commas; empty where the operator alone decided.
+        enrolled_by: the organisations that have approved it, separated by commas; empty if the operator alone decided.
     """
 
     key: str
@@ -122,7 +122,7 @@ async def enrol(directory: Path, keys: Sequence[Enrolment], transport: Transport
 
     Raises:
         ValueError: there is no key, or one was revoked.
-        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then the list is as before.
+        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then the list is unchanged.
     """
     if not keys:
         raise ValueError("no key is given; there is nothing to enrol")
@@ -188,7 +188,7 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolment], approved_by: Seque
     Args:
         directory: of the deployment.
         keys: that were registered.
-        approved_by: the organisations that have approved of it.
+        approved_by: the organisations that have approved it.
     """
     now, by, fresh = _now(), ", ".join(approved_by), 0
     with alone(_file(directory)):
@@ -213,7 +213,7 @@ def _note_labels(directory: Path, keys: Iterable[Enrolment]) -> None:
 
 
 def note_revoked(directory: Path, keys: Iterable[str]) -> None:
-    """Notes in the list that keys are revoked, also those that it does not have yet."""
+    """Notes in the list that keys are revoked, including keys that it does not have yet."""
     now = _now()
     with alone(_file(directory)):
         listed = {entry.key: entry for entry in enrolled(directory)}

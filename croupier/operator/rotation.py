@@ -3,12 +3,12 @@
     rotate     new keys beside the old ones; the deployment file names them as pending
     activate   the service signs with the new keys and shows them; the old identity is retired, with the time
 
-Each step is a new version of the deployment file, which every organisation signs (`operator.versions`); where
-all keys are in one place, it is signed at once. Between the steps each service and client may have the older version
-or the newer one: both trust the keys in use. A retired identity is believed in rounds that were made before it was
-retired, so that their results stay readable. One that someone else may know is marked:
+Each step is a new version of the deployment file, which every organisation signs (`operator.versions`); if all keys are
+in one place, it is signed at once. Between the steps each service and client may have the older version or the newer
+one: both trust the keys in use. A retired identity is accepted in rounds of its time, so that their results stay
+readable. One that someone else may know is marked:
 
-    mark_compromised   nothing that the last retired identity has signed is believed, results of its time included
+    mark_compromised   nothing signed by the last retired identity is accepted, results of its time included
 
 Services notice new files by themselves (`deploy.node.reload`).
 
@@ -151,7 +151,7 @@ def _put(directory: Path, entry: ServiceEntry, in_pod: bool, **changes: object) 
 
 @contextmanager
 def _mounts_named(path: Path) -> Iterator[None]:
-    """Says what to do where a file is mounted read-only, as in a pod."""
+    """Gives advice if a file is mounted read-only, as in a pod."""
     try:
         yield
     except OSError as error:

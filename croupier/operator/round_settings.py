@@ -1,4 +1,4 @@
-"""What an operator chooses for a round, checked, and the manifest that it gives before services have signed it."""
+"""An operator's choices for a round, checked, and its manifest before services have signed it."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_PO
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """What the operator chooses for a round; `protocol.manifest` checks it.
+    """The operator's choices for a round; `protocol.manifest` checks them.
 
     Attributes:
-        question: what is asked.
+        question: of the round.
         budget_grid: the local epsilons that clients may use, ascending.
-        delta: the central delta that the certificate is for.
+        delta: the central delta of the certificate.
         epsilon_max: the round is refused if the certified central epsilon of any client is above it.
         epsilon_max_of: for clients with this local epsilon, instead of epsilon_max.
         dishonest: f, the number of dishonest clients to certify against.
         min_batch_size: the fewest clients whose reports are mixed.
         max_batch_size: further clients are refused; 0: all registered clients may take part.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
-        close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
-            round waits for those that have them. 0: only the operator closes it.
+        close_deadline_unix_s: the time at which the round closes by itself; from then on clients get no tickets, so
+            that a held round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
-        survey: the survey that the round is a question of; see `operator.opened_surveys`.
+        survey: the survey of the round's question; see `operator.opened_surveys`.
         hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
         hop_noise_delta: its delta; None: `delta`.
         budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
@@ -83,15 +83,15 @@ class RoundSettings:
 def check_settings(
     settings: RoundSettings, deployment: Deployment | None = None, round_id: RoundId = _CHECKED
 ) -> RoundTerms:
-    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
+    """Returns the terms of a round with placeholder keys, before any service has made its own, or exists.
 
     Args:
         settings: to check.
-        deployment: whose round it is; without one, what depends on the deployment is not checked.
+        deployment: of the round; without one, the terms that depend on the deployment are not checked.
         round_id: the round's name.
 
     Raises:
-        ValueError: naming the term, its value and what it must be.
+        ValueError: names the term, its value and the allowed values.
     """
     try:
         return parse_terms(draft_manifest(settings, deployment, round_id))

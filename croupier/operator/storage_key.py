@@ -1,11 +1,11 @@
-"""Changes the storage key of a service, which is stopped meanwhile: under it are its own keys, and those of its rounds.
+"""Changes the storage key of a service that is stopped: it encrypts the service's own keys, and those of its rounds.
 
-The new key lies in DIR/NAME/next-storage.key until everything is encrypted under it. The same command again goes on
-where an earlier one was cut short. The last step puts the new key where the settings take the storage key from; where
-that place cannot be written (a container's secret, the environment), the file stays, and its owner brings it there.
+The new key is in DIR/NAME/next-storage.key until everything is encrypted under it. The same command again continues
+where an earlier one was cut short. The last step puts the new key where the settings take the storage key from; if that
+place cannot be written (a container's secret, the environment), the file stays, and its owner moves it.
 
-In a pod the service's own keys are mounted read-only, too: `storage_key_manifests` leaves them as they are, and returns
-the secrets that replace them. What lies on the service's volume, and round keys, are encrypted again as elsewhere.
+In a pod the service's own keys are mounted read-only, too: `storage_key_manifests` leaves them unchanged, and returns
+the secrets that replace them. Files on the service's volume, and round keys, are encrypted again as elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEXT_STORAGE_KEY = "next-storage.key"
 
 
 def rotate_storage_key(directory: Path, name: str) -> Path | None:
-    """Encrypts everything of a service under a new storage key; returns its file if it is not where it belongs.
+    """Encrypts everything of a service under a new storage key; returns the key's file if it cannot be installed.
 
     Args:
         directory: of the deployment, on the machine of the service.
@@ -55,7 +55,7 @@ def rotate_storage_key(directory: Path, name: str) -> Path | None:
 
 
 def storage_key_manifests(directory: Path, name: str) -> JsonObject:
-    """Encrypts what lies on a service's volume under a new storage key; returns the secrets with that key and the rest.
+    """Encrypts a service's volume under a new storage key; returns the secrets with that key and the other keys.
 
     Args:
         directory: of the deployment, in the pod of the service.
@@ -73,7 +73,7 @@ def storage_key_manifests(directory: Path, name: str) -> JsonObject:
 
 
 def _place(directory: Path, name: str) -> tuple[str, str, str]:
-    """Returns where the settings of a service take its storage key from: the kind, a colon, and the place."""
+    """Returns the source of a service's storage key in its settings: the kind, a colon, and the place."""
     read_deployment(directory).service(name)
     return load_settings(directory / name).storage_key.partition(":")
 
@@ -122,7 +122,7 @@ def _change(directory: Path, name: str, replaced: Sequence[str]) -> tuple[bytes,
 
 
 def _sealed_again(file: Path, old: bytes, new: bytes) -> bytes:
-    """Returns a key file's content under the new storage key: as it is, if it is under that key already."""
+    """Returns a key file's content under the new storage key: unchanged, if it is under that key already."""
     text = file.read_bytes()
     for opening in (new, old):
         try:

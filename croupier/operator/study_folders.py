@@ -11,7 +11,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 
 
 def studies_folder(directory: Path, study_id: str = "") -> Path:
-    """Returns where the operator keeps a study, or all studies."""
+    """Returns the operator's folder of a study, or of all studies."""
     return directory / OPERATOR / "studies" / study_id
 
 

@@ -1,9 +1,9 @@
-"""survey.toml: a survey as an operator writes it, and the questions and budgets that follow from it.
+"""survey.toml: a survey in an operator's words, and the questions and budgets that follow from it.
 
-Texts stand in one language, with translations by language. A question with `choices` is a histogram (with `several`,
-the share of each), one with `low` and `high` a mean (with `levels` its distribution, too), any other one a share of
-those who say yes: what the participants' page can ask. A question with `cross` asks two others as one, which then
-have no round of their own.
+Texts are in one language, with translations by language. A question with `choices` is a histogram (with `several`, the
+share of each), one with `low` and `high` a mean (with `levels` its distribution, too), any other one a share of those
+who say yes: the participants' page can ask these. A question with `cross` asks two others as one, which then have no
+round of their own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _QuestionTexts(_Strict):
 
 
 def _read_if_file(given: Any, info: ValidationInfo) -> Any:
-    """Returns the categories of a question: those in the file beside this one that is named, or as they are written."""
+    """Returns the categories of a question: those in the named file beside this one, or those written here."""
     return read_categories(Path(info.context or ".") / given) if isinstance(given, str) else given
 
 
@@ -74,18 +74,18 @@ class SurveyQuestion(_QuestionTexts):
     """One of [[questions]] in survey.toml.
 
     Attributes:
-        question: what people are asked. Without `choices`, and without `low` and `high`, they say yes or no.
+        question: the text for people. Without `choices`, and without `low` and `high`, they say yes or no.
         title: a heading above the question.
         help_text: a text below the question.
         choices: the answers; a person chooses one.
         several: whether a person may choose several of the choices, or none; the result has the share of each.
         unit: the unit of a number, for example "minutes".
-        low_caption: what the low end of the range means.
-        high_caption: what the high end of the range means.
+        low_caption: the meaning of the low end of the range.
+        high_caption: the meaning of the high end of the range.
         name: a name that no other question of the survey has.
         low: the low end of the range of a number, whose mean is estimated.
         high: the high end of that range.
-        levels: to how many levels the number is rounded, so that its distribution is estimated as well.
+        levels: the number of levels to which the number is rounded, so that its distribution is estimated as well.
         categories: many answers, or the name of a file that has one a line (docs/day-to-day.md).
         cross: two other questions with choices, which are asked as one; the result has their cross table.
         randomizer: another mechanism than the usual one for such an answer, such as "laplace" (docs/mechanisms.md).
@@ -139,31 +139,31 @@ class _Translation(_Strict):
 
 
 class SurveyFile(_Strict):
-    """What survey.toml states.
+    """The contents of survey.toml.
 
     Attributes:
         name: unique within the deployment, for ever. The rounds are NAME-1, NAME-2 and so on.
         language: the language of the texts.
         title: the heading of the page that people see.
-        consent: what a person who answers agrees to.
-        introduction: who asks, and what for.
+        consent: the text that a person agrees to by answering.
+        introduction: who asks, and for which purpose.
         budgets: the ε of all answers together that a person can choose from, ascending. Each is split over the
-            questions by their `share`, and the parts add up to it. If not given: four, up to the largest (at most 4)
-            that puts no question at risk at the minimum.
-        left_out: what is sent for a question that a person leaves out: nothing ("missing"), or a random answer
+            questions by their `share`, and the parts add up to it. By default four, up to the largest (at most 4) that
+            puts no question at risk at the minimum.
+        left_out: the answer for a question that a person leaves out: nothing ("missing"), or a random answer
             ("random"); see docs/ask-people.md.
-        closes: when all rounds close, a time with its zone; if not given, when you close them.
+        closes: the time at which all rounds close, with its zone; by default you close them.
         min_batch_size: with fewer people nothing is read.
         max_batch_size: with this number of people a round is full; 0: any number.
         epsilon_max: the largest certified ε of a question; above it the question is refused.
         delta: the δ of each question's certificate.
-        dishonest: how many people may be dishonest; each certificate allows for them.
+        dishonest: the number of people who may be dishonest; each certificate allows for them.
         hop_noise: the ε of the hop noise of every question (docs/hop-noise.md), without it none. Clients accept budgets
-            of one question up to 8 then. The page states what all questions add up to.
-        hop_noise_delta: the δ of the hop noise; `delta` if not given.
+            of one question up to 8 then. The page states the total of all questions.
+        hop_noise_delta: the δ of the hop noise; `delta` by default.
         budget_privacy: the ε with which the counts of every certificate hide one person's budget
-            (docs/day-to-day.md); 0: not at all; if not given, 1 where many people take part.
-        budget_privacy_delta: its δ; 10⁻⁶ if not given.
+            (docs/day-to-day.md); 0: not at all; by default 1 if many people take part.
+        budget_privacy_delta: its δ; 10⁻⁶ by default.
         questions: the questions, in the order in which they are asked.
         translations: the texts in other languages, by language, for every question.
     """
@@ -235,7 +235,7 @@ class SurveyFile(_Strict):
 
     @property
     def sent(self) -> tuple[SurveyQuestion, ...]:
-        """The questions that have a round: not those that another question asks together."""
+        """The questions with a round, without those that another question asks together."""
         parts = {name for question in self.questions for name in question.cross or ()}
         return tuple(question for question in self.questions if question.name not in parts)
 
@@ -275,7 +275,7 @@ class SurveyFile(_Strict):
         return own.wording(language)
 
     def grids(self) -> tuple[tuple[float, ...], ...]:
-        """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
+        """Returns the local budgets of each question; those of the same position add up to one of `budgets`."""
         for budgets in (self.budgets, *(question.budgets for question in self.sent)):
             if any(a >= b for a, b in itertools.pairwise(budgets)):
                 raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
@@ -285,7 +285,7 @@ class SurveyFile(_Strict):
         return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
 
     def whole_budget(self, name: str, part: float) -> float | None:
-        """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
+        """Returns the budget of the survey whose part is this; None for a question with budgets of its own."""
         shares = {question.name: question.share for question in self.sent}
         return part * sum(shares.values()) / shares[name] if self.budgets else None
 
@@ -296,13 +296,13 @@ class SurveyFile(_Strict):
 
 
 def _split(total: Decimal, shares: Sequence[Decimal]) -> list[float]:
-    """Returns parts of a budget that add up to it, as they are written; the last one takes what rounding leaves."""
+    """Returns parts of a budget that add up to it as decimals; the last one takes the rounding remainder."""
     parts = [_DIGITS.divide(total * share, sum(shares)) for share in shares[:-1]]
     return [*map(float, parts), float(total - sum(parts))]
 
 
 def read_survey_file(file: Path) -> SurveyFile:
-    """Returns what a survey's file states.
+    """Returns the contents of a survey's file.
 
     Raises:
         ValueError: there is no such file, or it has a line that is missing, unknown or out of range.
@@ -319,7 +319,7 @@ Lines: TypeAlias = Mapping[str, Value]
 
 
 def _text(value: Value) -> str:
-    """Returns a text, number or list as TOML has it: for these it writes what JSON writes."""
+    """Returns a text, number or list in TOML, which equals JSON for these."""
     return json.dumps(value, ensure_ascii=False)
 
 

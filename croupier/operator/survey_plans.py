@@ -34,11 +34,11 @@ class LimitReachedError(ValueError):
 
 @dataclass(frozen=True)
 class OfStudy:
-    """What a survey that is a wave of a study has beside its file.
+    """The further data of a survey that is a wave of a study.
 
     Attributes:
         wave: the wave; its study is in the description of the survey.
-        collector_public_key: to which the results are sealed; empty where they are public.
+        collector_public_key: to which the results are sealed; empty for public results.
     """
 
     wave: StudyWave
@@ -51,7 +51,7 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
     These are four budgets for all answers together, the largest at most 4, as for a round without a grid.
 
     Raises:
-        ValueError: the terms cannot be, or no budgets are without risk.
+        ValueError: the terms are invalid, or no budgets are without risk.
     """
     if not file.needs_budgets:
         return file
@@ -123,7 +123,7 @@ def plan_survey(
 
 
 def _too_large(file: SurveyFile, name: str, fitted: GridFit) -> str:
-    """Returns what is wrong with budgets if the accountant would refuse a round for some choice of them."""
+    """Returns the message for budgets of which some choice would have the accountant refuse a round."""
     budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
     if fitted.largest is not None:
         whole = file.whole_budget(name, fitted.largest)
@@ -138,7 +138,7 @@ def _too_large(file: SurveyFile, name: str, fitted: GridFit) -> str:
 
 @dataclass(frozen=True)
 class SurveyForecast:
-    """What a survey would come to with a number of people, whatever budgets they choose.
+    """The forecast of a survey with a number of people, for any choice of budgets.
 
     Attributes:
         people: who answer every question.
@@ -201,19 +201,19 @@ class SurveyForecast:
 async def forecast_survey(
     directory: Path | None, file: SurveyFile, expected: int = 0, transport: Transport = TLS
 ) -> list[SurveyForecast]:
-    """Returns what a survey would come to with its minimum of people, and with as many as are expected.
+    """Returns the forecasts of a survey with its minimum of people, and with the expected number.
 
-    The accountant says it, which knows the ledger. Without a deployment, and without the operator's keys, the ledger
-    is left out.
+    They are the accountant's, who knows the ledger. Without a deployment, or without the operator's keys, the ledger is
+    ignored.
 
     Args:
         directory: of the deployment, or None.
         file: of a survey that is not open yet.
-        expected: how many people are expected; 0: the minimum only.
-        transport: how the accountant is reached.
+        expected: the expected number of people; 0: the minimum only.
+        transport: to the accountant.
 
     Raises:
-        ValueError: the terms cannot be, or some choice of budgets would have a question refused for its ε.
+        ValueError: the terms are invalid, or some choice of budgets would have a question refused for its ε.
         Refusal, grpc.aio.AioRpcError: the accountant refuses, or is out of reach.
     """
     if not 0 <= expected < 2**31:
@@ -236,7 +236,7 @@ async def _forecast(
     people: int,
     deployment: Deployment | None = None,
 ) -> SurveyForecast:
-    # Of a survey by itself the description changes nothing, and is not sent; that of a wave has the study's limit.
+    # The description of a survey by itself changes nothing, and is not sent; that of a wave has the study's limit.
     alone = {
         round_id: round_settings
         if round_settings.survey is not None and round_settings.survey.wave is not None
@@ -263,14 +263,14 @@ async def open_survey(
 
     Args:
         directory: of the deployment.
-        file: what to ask.
-        transport: how the services are reached.
-        tell: called before an error is raised, with a sentence on which rounds are open and how to go on.
-        of_study: the wave of a study that the survey is; None for a survey by itself.
+        file: with the questions.
+        transport: to the services.
+        tell: called before an error is raised, with a sentence on the open rounds and the next step.
+        of_study: the survey's wave of a study; None for a survey by itself.
 
     Raises:
         LimitReachedError: the ledger, or the limit of a study, cannot bear all questions with the minimum of people.
-        ValueError: the terms cannot be, or this directory has opened another survey of the same name.
+        ValueError: the terms are invalid, or this directory has opened another survey of the same name.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
     async with Operator(directory, transport) as operator:
@@ -290,7 +290,7 @@ async def open_survey(
 async def forecast_closing(
     directory: Path, survey: Survey, transport: Transport = TLS
 ) -> dict[str, rpc.ForecastResponse]:
-    """Returns what closing now would come to, for every round that takes answers and has one.
+    """Returns the forecast of closing now, for every round that takes answers and has one.
 
     Each round counts those before it as closed, because `close_survey` closes them in this order.
 

@@ -1,4 +1,4 @@
-"""The results of all questions of a survey, verified, and what they reveal together."""
+"""The results of all questions of a survey, verified, and their guarantee together."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SurveyResults:
     Attributes:
         survey: its description.
         questions: in order.
-        together: what all results together reveal about one person who answered every question with the largest
+        together: the guarantee of all results together for one person who answered every question with the largest
             budget; None if no question was certified.
     """
 
@@ -50,13 +50,13 @@ async def survey_results(
     Args:
         directory: of the deployment.
         survey_id: of the survey.
-        patience_s: how long to wait for each result.
-        transport: how services are reached.
+        patience_s: the time to wait for each result.
+        transport: to the services.
         tell: see `published_result`.
 
     Raises:
         Refusal: a result is not there after `patience_s`, or will not come by then.
-        SignatureError: something is not signed as it must be.
+        SignatureError: a message is not signed as it must be.
         ValueError: the first result is not that of a survey.
     """
     survey: Survey | None = None
@@ -74,7 +74,7 @@ async def survey_results(
 
 
 def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
-    """Returns the composition of what was certified: the description fixes all terms before the first round opens."""
+    """Returns the composition of the certificates: the description fixes all terms before the first round opens."""
     granted = [Certificate.from_message(certificate) for certificate in certificates if certificate.granted]
     if not granted:
         return None

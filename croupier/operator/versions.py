@@ -1,7 +1,7 @@
 """The next version of the deployment file at one organisation: proposed, read and signed.
 
 DIR/proposal.toml          the next version, until all have signed it
-DIR/NAME.public.toml       what this organisation states of its own service
+DIR/NAME.public.toml       this organisation's statement of its own service
 DIR/agreed-versions.txt    number and fingerprint of every version that this organisation has agreed to, oldest first
 
 `deploy.version_files` keeps the versions that all have signed.
@@ -38,9 +38,9 @@ class Signing:
     """The outcome of proposing or signing a version.
 
     Attributes:
-        deployment: the version, with the signatures that are there.
-        missing: the services whose signatures are not; if none is missing, the version is installed.
-        changed: a line for each difference to the version that was installed.
+        deployment: the version, with the signatures so far.
+        missing: the services whose signatures are missing; without any, the version is installed.
+        changed: a line for each difference to the installed version.
     """
 
     deployment: Deployment
@@ -50,14 +50,14 @@ class Signing:
 
 @dataclass(frozen=True)
 class VersionProposal:
-    """A version as it lies before an organisation, which has not signed these bytes yet.
+    """A version before an organisation, which has not signed these bytes yet.
 
     Attributes:
-        deployment: the version, with the signatures that are there.
-        before: the version that was installed; None before the first.
+        deployment: the version, with the signatures so far.
+        before: the installed version; None before the first.
         changed: a line for each difference to the version before.
-        given_away: this organisation's services, or "operator", that the version gives to keys of somebody else.
-        agreed: whether this organisation has agreed to this very version before.
+        given_away: this organisation's services, or "operator", that the version gives to somebody else's keys.
+        agreed: whether this organisation has agreed to exactly this version before.
         instead_of: the fingerprint of another version with this number that it has agreed to; empty if there is none.
     """
 
@@ -69,14 +69,14 @@ class VersionProposal:
     instead_of: str
 
     def require(self, hand_over: Collection[str], instead_of: str) -> None:
-        """Checks that this organisation means what its signature would do.
+        """Checks that this organisation intends the consequences of its signature.
 
         Args:
-            hand_over: what it gives away.
+            hand_over: the services that it gives away.
             instead_of: the beginning of the fingerprint of the version that this one replaces, 16 digits or more.
 
         Raises:
-            ValueError: something is given away, or another version with this number was agreed to, and is not named.
+            ValueError: a service is given away, or another version with this number was agreed to, and is not named.
         """
         if self.agreed:
             return
@@ -112,9 +112,9 @@ def handed_over(version: Deployment, before: Deployment | None) -> dict[str, str
 
 
 def propose(directory: Path, proposal: Deployment) -> Signing:
-    """Keeps the next version as a proposal; signs and installs it where the keys of all services are here.
+    """Keeps the next version as a proposal; signs and installs it if the keys of all services are here.
 
-    Where others have to sign it, nobody has signed it yet: what an owner signs is shown first.
+    If others have to sign it, nobody has signed it yet, because an owner sees a version before signing it.
 
     Raises:
         ValueError: the version does not continue the installed one, or a key cannot be read.
@@ -137,12 +137,12 @@ def read_version(directory: Path, files: Sequence[Path] = ()) -> VersionProposal
 
     Args:
         directory: of the organisation.
-        files: copies of the proposal, each with some signatures; the one in the directory if none is given. An edited
-            copy of the installed version is a proposal of the next one.
+        files: copies of the proposal, each with some signatures; by default the one in the directory. An edited copy of
+            the installed version is a proposal of the next one.
 
     Raises:
         ValueError: the copies differ, the version does not continue the installed one, or an own service is missing or
-            is not what this organisation has stated.
+            differs from this organisation's statement.
     """
     first, *others = [(file, read_unchecked(file)) for file in files or [directory / PROPOSAL_FILE]]
     signatures = {(signature.signer, signature.identity): signature for signature in first[1].signatures}
@@ -159,7 +159,7 @@ def read_version(directory: Path, files: Sequence[Path] = ()) -> VersionProposal
     proposal = first[1].model_copy(update={"signatures": tuple(signatures.values())})
     before = last_signed(directory)
     if before is not None and first[1].signatures == before.signatures and proposal.fingerprint != before.fingerprint:
-        # The installed file, edited: it still has the signatures of what it was.
+        # The installed file, edited: it still has the signatures of its former contents.
         following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
         proposal = proposal.model_copy(update=following)
     if before is not None and proposal.fingerprint != before.fingerprint:
@@ -181,13 +181,13 @@ def read_version(directory: Path, files: Sequence[Path] = ()) -> VersionProposal
 def sign(directory: Path, proposed: VersionProposal, *, accept_loss: Sequence[str] = (), keep: bool = True) -> Signing:
     """Signs a version with the keys that are here, and installs it if no signature is missing.
 
-    That this organisation agrees to the version is noted first: it does not sign two with one number without knowing.
+    The organisation's consent is noted first, so that it does not sign two versions with one number without knowing.
 
     Args:
         directory: of the organisation.
-        proposed: what was shown, after `VersionProposal.require`.
+        proposed: the version that was shown, after `VersionProposal.require`.
         accept_loss: services whose former holders need not have agreed: their keys are lost, or they refuse.
-        keep: whether anything is written.
+        keep: whether to write files.
 
     Raises:
         ValueError: a key cannot be read.
@@ -235,10 +235,10 @@ def _note(directory: Path, version: Deployment) -> None:
 
 
 def _given_away(directory: Path, proposal: Deployment, before: Deployment | None) -> list[str]:
-    """Returns the own services that a version gives to keys of somebody else, after checking the other own ones.
+    """Returns the own services that a version gives to somebody else's keys, after checking the other own ones.
 
     Raises:
-        ValueError: an own service is not in the version, or is not what this organisation has stated.
+        ValueError: an own service is not in the version, or differs from this organisation's statement.
     """
     own = [key.parent.name for key in sorted(directory.glob("*/identity.key")) if key.parent.name != OPERATOR]
     if absent := sorted(set(own) - set(proposal.chain)):

@@ -66,13 +66,13 @@ def read_categories(file: Path) -> tuple[str, ...]:
 def wordings_of(
     file: Path | None, question: str, title: str, help_text: str, choices: str, unit: str, language: str
 ) -> tuple[Wording, ...]:
-    """Returns the wordings that the options of `croupier round open` give; none if no option is given.
+    """Returns the wordings from the options of `croupier round open`; none if no option is given.
 
     Args:
         file: see `read_wordings`.
-        question: as in `Wording`, as the others are.
+        question: as in `Wording`, like the others.
         title: a heading.
-        help_text: what helps to answer.
+        help_text: help for the answer.
         choices: captions, separated by semicolons.
         unit: of a number.
         language: of all of these.
