@@ -1,1 +1,1 @@
-"""What people and programs see of a result; the only room that writes sentences for people."""
+"""The presentation of results for people and programs; the only room that writes sentences for people."""

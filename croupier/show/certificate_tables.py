@@ -26,12 +26,12 @@ def counted(count: int, thing: str) -> str:
 
 
 def epsilon_of(bound: ComparisonView) -> str:
-    """Returns the epsilon of a published bound, rounded up; "out of range" where the bound says nothing."""
+    """Returns the epsilon of a published bound, rounded up; "out of range" if the bound gives none."""
     return "out of range" if bound["epsilon"] is None else round_up(bound["epsilon"], 4)
 
 
 def certificate_table(certificate: CertificateView | RoundCertificateView) -> Table:
-    """Returns a certificate: headline, tiers, both trust statements, published figures beside it, and what for."""
+    """Returns a certificate: headline, tiers, both trust statements, published figures beside it, and the subject."""
     epsilon, delta = round_up(proved_epsilon(certificate)), round_up(certificate["delta"], 3)
     reached = {tier["epsilon"] for tier in certificate["tiers"]}
     smallest = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
@@ -60,7 +60,7 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
         table.add_row(f"one hop is honest, everyone else colludes{at}", round_up(hop["epsilon"]), hop["grade"])
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {round_up(alone['delta'], 3)}" if alone["delta"] else ""
-    # Which budgets a round's people have really used, the accountant says, who may collude, too.
+    # The budgets of a round are the accountant's statement, who may collude, too.
     allowed = " (largest budget allowed)" if "round_id" in certificate else ""
     table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
     lower = certificate["lower_bound"]
@@ -83,7 +83,7 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
 
 
 def _trust(certificate: CertificateView | RoundCertificateView) -> str:
-    """Returns in a few words what the headline rests on; the assumptions say all of it."""
+    """Returns the basis of the headline in a few words; the assumptions are complete."""
     codes = {assumption["code"] for assumption in certificate["assumptions"]}
     if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
@@ -104,12 +104,12 @@ def _trust(certificate: CertificateView | RoundCertificateView) -> str:
 
 
 def assumptions_line(certificate: CertificateView | RoundCertificateView) -> str:
-    """Returns in a line what an epsilon rests on; the assumptions say all of it."""
+    """Returns the basis of an epsilon in a line; the assumptions are complete."""
     return f"assuming: {_trust(certificate)}"
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
-    """Returns a line on each published bound: what it assumes or lacks, and where it was published."""
+    """Returns a line on each published bound: its assumptions or gaps, and its publication."""
     return [Text.assemble(f"{bound.name}: {joined(bound.notes)}  ", (bound.reference, "dim")) for bound in bounds]
 
 
@@ -134,6 +134,6 @@ def privacy_curve_table(points: Sequence[CertificateView]) -> Table:
 
 
 def curve_assumptions(points: Sequence[CertificateView]) -> str:
-    """Returns in a line what the epsilons of a curve rest on."""
+    """Returns the basis of a curve's epsilons in a line."""
     assumed = "; ".join(dict.fromkeys(map(assumptions_line, points)))
     return f"{assumed} ('croupier certify --explain' has all assumptions)"

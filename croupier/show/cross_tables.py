@@ -28,7 +28,7 @@ _MOST_CELLS = 400
 
 
 def share_model(publication: pb.Publication, certificate: pb.Certificate) -> ShareModel:
-    """Returns the shares of a published result with what their errors follow from.
+    """Returns the shares of a published result with the data behind their errors.
 
     Raises:
         ValueError: the result is not one of categories, or is sealed.
@@ -110,13 +110,13 @@ def cross_table(model: ShareModel, name: str) -> CrossTableView:
 
 
 def has_table(result: ResultView) -> bool:
-    """Returns whether a published result is one of pairs of answers, of which there is a cross table."""
+    """Returns whether a published result is one of pairs of answers, with a cross table."""
     labels = result["labels"] or []
     return result["estimate"] is not None and len(labels) <= _MOST_CELLS and factors(labels) is not None
 
 
 def add_table(result: ResultView, publication: pb.Publication, certificate: pb.Certificate) -> None:
-    """Adds the cross table to a result that `has_table`; every other result stays as it is."""
+    """Adds the cross table to a result that `has_table`; every other result is unchanged."""
     if has_table(result) and (asked := result["asked"]) is not None:
         result["table"] = sanitize_for_display(cross_table(share_model(publication, certificate), asked["question"]))
 
@@ -124,7 +124,7 @@ def add_table(result: ResultView, publication: pb.Publication, certificate: pb.C
 def add_sums(
     result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: Sequence[Sequence[str]]
 ) -> None:
-    """Adds to a result the sums of which its question has all the answers, if there are any."""
+    """Adds to a result the sums whose answers its question has, if there are any."""
     labels = set(result["labels"] or ())
     if mine := [categories for categories in sums if set(categories) <= labels]:
         model = share_model(publication, certificate)

@@ -35,13 +35,13 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def csv_records(text: str) -> list[dict[str, str]]:
-    """Returns the rows of a table that `csv_text` has written, with their texts as they were."""
+    """Returns the rows of a table written by `csv_text`, with their original texts."""
     rows = csv.DictReader(io.StringIO(text, newline=""))
     return [{name: plain_text(cell or "") for name, cell in row.items()} for row in rows]
 
 
 def result_csv(result: ResultView) -> str:
-    """Returns a table with a line for each number of a result, and what the result cost on each line."""
+    """Returns a table with a line for each number of a result, and the cost of the result on each line."""
     certificate = result["certificate"]
     numbers = ("estimate", "projected", "standard_error", "low", "high")
     columns = ["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"]

@@ -10,7 +10,7 @@ from croupier.show.certificate_tables import assumptions_line, counted, epsilon_
 from croupier.show.views.demonstration import DemoView
 
 PLANNED = "All rounds were planned before the first result."
-"""What the costs of a demonstration's rounds together assume."""
+"""The assumption of the total cost of a demonstration's rounds."""
 _MOST_COLUMNS = 4
 
 
@@ -40,7 +40,7 @@ def privacy_cost_table(result: DemoView, *, verbose: bool = False) -> Table:
 
 
 def composition_lines(result: DemoView) -> list[str]:
-    """Returns what several rounds of a demonstration cost together, and what that rests on."""
+    """Returns the total cost of several rounds of a demonstration, with its assumptions."""
     together = result["together"]
     rounds, everything, grouped = together["rounds"], together["ledger_rounds"], together["group_by"]
     if everything == 1:

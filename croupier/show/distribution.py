@@ -15,7 +15,7 @@ from croupier.show.views.published_results import NumberView, ResultView
 
 MEDIAN = 0.5
 QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)
-"""Those that a result shows without being asked."""
+"""The quantiles that a result shows by default."""
 
 Intervals = Sequence[Sequence[float]]
 
@@ -70,12 +70,12 @@ def _between(levels: Sequence[float], intervals: Intervals, q: float) -> list[fl
 
 
 def quantile_name(q: float) -> str:
-    """Returns what a quantile is called: the median, or its part in per cent."""
+    """Returns the name of a quantile: the median, or its part in per cent."""
     return "median" if q == MEDIAN else f"{100 * q:.10g} % quantile"
 
 
 def statistics_of(result: ResultView) -> list[NumberView]:
-    """Returns the standard deviation and the quantiles beside the mean of a result; none where it has none.
+    """Returns the standard deviation and the quantiles beside the mean of a result; none if it has none.
 
     A quantile has no standard error: it is NaN.
     """
@@ -93,7 +93,7 @@ def statistics_of(result: ResultView) -> list[NumberView]:
 
 
 def shares_of(result: ResultView) -> list[NumberView]:
-    """Returns the share of people on each level, labelled with the level; none where numbers had no levels."""
+    """Returns the share of people on each level, labelled with the level; none for numbers without levels."""
     distribution = result.get("distribution")
     if distribution is None:
         return []

@@ -37,7 +37,7 @@ _MOST_BUDGETS = 1000
 
 
 def noise_json(spent: rpc.NoiseSpent) -> NoiseSpentView:
-    """Returns what a hop's own ledger comes to."""
+    """Returns the total of a hop's own ledger."""
     return {
         "epsilon": spent.epsilon,
         "delta": spent.delta,
@@ -98,14 +98,14 @@ def round_json(
     problem: str = "",
     end: int | None = None,
 ) -> RoundView:
-    """Returns a round as the operator sees it; how many have answered only hop 1 knows, which may be out of reach.
+    """Returns the operator's view of a round; only hop 1, which may be out of reach, knows the number of answers.
 
     Args:
         round_id: of the round.
-        seen: what the services say of it, in the order of the chain; None of those that are out of reach.
-        terms: verified; None where they cannot be had.
-        problem: what is wrong with the terms.
-        end: until when (Unix seconds) what the services keep of it is kept; None where it has not ended.
+        seen: the answers of the services, in the order of the chain; None for those that are out of reach.
+        terms: verified; None if they are not available.
+        problem: of the terms.
+        end: the time (Unix seconds) until which the services keep its data; None if it has not ended.
     """
     problems = {name: status.problem for name, status in seen.items() if status and status.problem}
     states = {name: state_name(status.state) if status else _UNREACHABLE for name, status in seen.items()}
@@ -121,7 +121,7 @@ def round_json(
 
 
 def _stage(states: Sequence[str]) -> str:
-    """Returns how far a round is, by the states of the services in the order of the chain."""
+    """Returns the stage of a round, by the states of the services in the order of the chain."""
     if states[0] in ("PREPARED", "OPEN", "SEQUENTIAL", "DISPOSED"):
         return states[0]
     if "REFUSED" in states:  # the accountant's word is enough
@@ -132,7 +132,7 @@ def _stage(states: Sequence[str]) -> str:
 
 
 def terms_json(terms: RoundTerms) -> TermsView:
-    """Returns the terms of a round, and for every budget how often someone can be right about one answer."""
+    """Returns the terms of a round, with the largest probability of a right guess of an answer for every budget."""
     manifest, limit, asked = terms.manifest, terms.privacy_limit, question_json(terms.question)
     return {
         "round_id": terms.round_id,
@@ -178,7 +178,7 @@ def _limit_json(limit: PrivacyLimit) -> LimitView:
 
 
 def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
-    """Returns what a budget means for a person that uses it: at worst, and if the round is released."""
+    """Returns the consequences of a budget for its user: at worst, and if the round is released."""
     limit, promised = terms.epsilon_max_of[budget.epsilon], promises_of(terms, budget.epsilon)
     alone = promised.no_honest_hop
     return {
@@ -192,7 +192,7 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
 
 
 def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> SpentView:
-    """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
+    """Returns the total cost of all rounds, by tier; if epsilon is None, enough_delta would give one."""
     assumed = (state(Assumption.FIXED_TERMS),)
     spent: list[TierSpentView] = [
         {
@@ -238,7 +238,7 @@ def plan_json(plan: Plan) -> PlanView:
 
 
 def write_json(file: Path, document: Any) -> None:
-    """Writes a document to a file, whose directory is made if need be."""
+    """Writes a document to a file, and makes its directory if needed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1), encoding="utf-8")
 

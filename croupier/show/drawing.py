@@ -1,7 +1,7 @@
-"""Plots of certificates and curves with matplotlib, which is loaded when something is drawn and not before.
+"""Plots of certificates and curves with matplotlib, which is loaded at the first drawing.
 
-Blue is what is certified, red what is measured, such as an attack, grey what it is compared with. The plots
-of commands are made in `plots`, in the same colours.
+Certified values are blue, measured ones, such as an attack, red, and those for comparison grey. The plots of commands
+are in `plots`, in the same colours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 
 
 def _axes(axes: Any) -> Any:
-    """The axes given, or those of a new figure.
+    """Returns the given axes, or those of a new figure.
 
     Raises ValueError for anything but axes, and an ImportError that names the extra if matplotlib is missing.
     """
@@ -38,9 +38,9 @@ def draw_curve(
     attacks: Sequence[tuple[float, float]],
     axes: Any,
 ) -> Any:
-    """Draws delta against epsilon: certified points, what is certified between them, and attacks. Returns the axes.
+    """Draws delta against epsilon: certified points, the certified line between them, and attacks. Returns the axes.
 
-    between: a line on a logarithmic scale; empty where the points are too far apart for one.
+    between: a line on a logarithmic scale; empty if the points are too far apart for one.
     """
     axes = _axes(axes)
     drawn = sum(line.get_marker() != "x" for line in axes.get_lines()) // 2

@@ -1,4 +1,4 @@
-"""Estimates in the terminal: tables of results, and what has to be said beside them.
+"""Estimates in the terminal: tables of results, and remarks beside them.
 
 Each is made from the JSON document that the same command prints with `--json`.
 """
@@ -66,7 +66,7 @@ def estimates_table(result: ResultView) -> Table:
 
 
 def distribution_tables(result: ResultView) -> list[Table]:
-    """Returns the numbers beside a mean on ordered levels, and the histogram; none where a result has none."""
+    """Returns the numbers beside a mean on ordered levels, and the histogram; none if a result has none."""
     of_these, of_population = _interval_headings(result)
     if not (statistics := statistics_of(result)):
         return []
@@ -98,7 +98,7 @@ def _interval_headings(result: ResultView) -> tuple[str, str]:
 
 
 def _misses(result: ResultView) -> str:
-    """Returns how often an interval is wrong, and when the one for the population holds."""
+    """Returns the error rate of an interval, and the condition of the one for the population."""
     level = level_of(result)
     return (
         f"one {100 * level:g} % interval in {1 / (1 - level):.3g} misses the truth; 'population' is the one that these "
@@ -112,7 +112,7 @@ def _is_impossible(result: ResultView) -> bool:
 
 
 def data_notes_of(result: ResultView) -> list[str]:
-    """Returns the sentences on the file that the answers of a demonstration or simulation are from; else nothing."""
+    """Returns the sentences on the file behind a demonstration or simulation; else nothing."""
     notes: object = result.get("data_notes")
     return [str(note) for note in notes] if isinstance(notes, list) else []
 
@@ -123,7 +123,7 @@ def notes_of(result: ResultView) -> list[str]:
 
 
 def result_remarks(result: ResultView) -> list[str]:
-    """Returns what has to be said about a published result beside its numbers, a line each."""
+    """Returns the remarks on a published result, a line each."""
     lines = (
         precision_line(result),
         *note_lines(result["certificate"]["notes"]),
@@ -135,7 +135,7 @@ def result_remarks(result: ResultView) -> list[str]:
 
 
 def remarks(result: DemoView) -> list[str]:
-    """Returns what has to be said about the answers of a demonstration, each remark once."""
+    """Returns the remarks on the answers of a demonstration, each once."""
     about: dict[str, list[str]] = {}
     for question in result["questions"]:
         limits = filter(None, (precision_line(question), hop_line(question)))
@@ -146,7 +146,7 @@ def remarks(result: DemoView) -> list[str]:
 
 
 def precision_line(result: ResultView) -> str:
-    """Returns a sentence on a result that is too noisy to use; "" where it can be used."""
+    """Returns a sentence on a result that is too noisy to use; "" if it can be used."""
     if result["precision"] == Precision.COVERS_RANGE:
         return (
             f"TOO NOISY TO USE: the {100 * level_of(result):g} % interval is longer than half of the "
@@ -165,7 +165,7 @@ def precision_line(result: ResultView) -> str:
 
 
 def clamping_line(result: ResultView) -> str:
-    """Returns what limits the influence of one report, or "" where no report can be large."""
+    """Returns the limit on the influence of one report, or "" if no report can be large."""
     clamping = result["clamping"]
     if clamping is None:
         return ""
@@ -177,11 +177,11 @@ def clamping_line(result: ResultView) -> str:
 
 
 def hop_line(result: ResultView, moved: str = "") -> str:
-    """Returns what one dishonest hop can have done to an estimate by its fake reports; "" without hop noise.
+    """Returns the largest effect of one dishonest hop's fake reports on an estimate; "" without hop noise.
 
     Args:
         result: the published result.
-        moved: the hop influence as a reader of the page sees its numbers; in the unit of the estimate if not given.
+        moved: the hop influence in the units of the page; by default in the unit of the estimate.
     """
     influence = result.get("hop_influence")
     if not influence:

@@ -1,8 +1,8 @@
-"""A certificate in plain language: what someone can learn about one person, what that rests on, what would improve it.
+"""A certificate in plain language: the information on one person, the assumptions, and possible improvements.
 
-`explain` gives sentences with the numbers behind them as data; the layout is left to others. An
-(epsilon, delta) becomes how often an observer can be right at most (`right_at_most`), which needs no other word of
-differential privacy. What would make a certificate better is computed by `certify`. Nothing here is a bound of its own.
+`explain` gives sentences with the numbers behind them as data; the layout is left to others. An (epsilon, delta)
+becomes the largest probability of an observer's right guess (`right_at_most`), which needs no other term of
+differential privacy. `certify` computes the improvements. Nothing here is a bound of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_LINES = 20
 
 @dataclass(frozen=True)
 class Promise:
-    """A guarantee and what it is about."""
+    """A guarantee with its subject."""
 
     about: str
     epsilon: float
@@ -52,7 +52,7 @@ class Promise:
         return right_at_most(self.epsilon, self.delta)
 
     def __str__(self) -> str:
-        """What it is about, the percentage, and the epsilon with its grade."""
+        """Returns the subject, the percentage, and the epsilon with its grade."""
         return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
 
     def to_json(self) -> PromiseView:
@@ -80,10 +80,10 @@ class Explanation:
     """A certificate in words, and the guarantees that the words are about.
 
     Attributes:
-        certified: for everybody, under what the certificate assumes.
+        certified: for everybody, under the certificate's assumptions.
         tiers: for the people of each local budget.
-        everyone_else_colludes: what a person with the largest local budget is promised then.
-        improvements: what a changed round would be certified, computed now; empty where it cannot be.
+        everyone_else_colludes: for a person with the largest local budget in that case.
+        improvements: the certificates of changed rounds, computed now; empty if that is impossible.
         sections: all of it in sentences.
     """
 
@@ -94,7 +94,7 @@ class Explanation:
     sections: tuple[Section, ...]
 
     def __str__(self) -> str:
-        """All of it as text, what is promised rounded up; a line for each title, paragraph and point."""
+        """Returns all of it as text, with guarantees rounded up; a line for each title, paragraph and point."""
         return "\n\n".join(
             "\n".join((section.title, *section.paragraphs, *(f"  · {point}" for point in section.points)))
             for section in self.sections
@@ -122,14 +122,14 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """Returns a certificate in plain language.
 
     Args:
-        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed: then
-            also what was learned is explained.
+        certificate: a certificate; or the output of its `to_json` or of `croupier round result --json`, whose result
+            is then explained, too.
 
-    What would make it better is certified on the spot, three times, and may take seconds for noise.
+    Three improvements are certified on the spot, which may take seconds for noise.
 
     Raises:
-        ValueError: a document that is not a certificate, is the certificate of a refused round, or says more than its
-            own attack leaves possible.
+        ValueError: the document is not a certificate, is the certificate of a refused round, or is refuted by its own
+            attack.
     """
     stated, document = _read(certificate)
     randomizer = stated_randomizer(stated.assumptions)
@@ -162,12 +162,12 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
 
 
 def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedProfile:
-    """Returns the privacy profile of what a certificate is about, also at the certificate's own delta.
+    """Returns the privacy profile of a certificate's releases, also at the certificate's own delta.
 
-    It is certified on the spot. certificate: as `explain` takes it.
+    It is certified on the spot. certificate: as for `explain`.
 
     Raises:
-        ValueError: the certificate does not say all that this takes, or people were asked one after the other.
+        ValueError: the certificate does not hold all inputs, or people were asked one after the other.
     """
     stated, document = _read(certificate)
     randomizer = stated_randomizer(stated.assumptions)
@@ -219,13 +219,13 @@ def _listed(statements: list[Promise]) -> tuple[str, ...]:
 
 
 def _secret(certificate: Certificate) -> str:
-    """Returns what an observer may want to find out."""
+    """Returns the observer's question about a person."""
     known = (wanted for assumption in certificate.assumptions if (wanted := secret(assumption)) is not None)
     return next(known, "which of two answers a person gave")
 
 
 def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
-    """Returns what the round estimated, where the document is a whole result; nothing for a certificate alone."""
+    """Returns the round's estimates, if the document is a whole result; nothing for a certificate alone."""
     if isinstance(given, Certificate) or "certificate" not in given or "estimate" not in given:
         return ()
     learned = statistic(given)
@@ -372,7 +372,7 @@ def _why_nothing_is_computed(certificate: Certificate, document: Mapping[str, An
 
 
 def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Promise]:
-    """What rounds like this one would be certified, each with one thing changed; what cannot be is left out."""
+    """Returns the certificates of rounds like this one, each with one change; impossible ones are omitted."""
     now = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.budgets.tiers]
     halved = [(epsilon / 2, count, delta) for epsilon, count, delta in now]
     fewer = certificate.dishonest // 2

@@ -1,4 +1,4 @@
-"""Forecasts of rounds, and what the ledger has left, as people and scripts read them."""
+"""Forecasts of rounds, and the rest of the ledger's limit, for people and scripts."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _IN_SHORT = {
 
 
 class CountView(TypedDict):
-    """How many people use a budget."""
+    """The number of people who use a budget."""
 
     epsilon: float
     count: int
 
 
 class OutcomeView(TypedDict):
-    """What a choice of budgets would come to. "budgets" is empty for any mixture; "epsilon" is None without a bound."""
+    """The forecast for a choice of budgets. "budgets" is empty for any mixture; "epsilon" is None without a bound."""
 
     budgets: list[CountView]
     epsilon: float | None
@@ -55,7 +55,7 @@ class OutcomeView(TypedDict):
 
 
 class ForecastView(TypedDict):
-    """What a round would come to with a number of reports and tickets."""
+    """The forecast of a round with a number of reports and tickets."""
 
     num_reports: int
     num_tickets: int
@@ -91,10 +91,10 @@ class QuestionForecastView(TypedDict):
 
 
 class SurveyForecastView(TypedDict):
-    """What a survey would come to with a number of people who answer every question.
+    """The forecast of a survey with a number of people who answer every question.
 
-    "epsilon" is the sum of what is certified at most for each question, at the "delta" of all together; None without a
-    bound. "remaining_epsilon" is what the ledger would have left after all questions; None without a limit or a bound.
+    "epsilon" is the sum of the largest certified epsilons of the questions, at the "delta" of all together; None
+    without a bound. "remaining_epsilon" is the rest of the limit after all questions; None without a limit or a bound.
     "ledger" is its state before.
     """
 
@@ -166,7 +166,7 @@ def _spread(question: QuestionForecastView, least: float, most: float) -> str:
 
 
 def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
-    """Returns what all questions of a survey come to together, a sentence for each number of people."""
+    """Returns the forecast of all questions of a survey together, a sentence for each number of people."""
     lines = []
     for forecast in forecasts:
         total = (
@@ -210,7 +210,7 @@ def _outcome(outcome: rpc.ForecastOutcome) -> OutcomeView:
 
 
 def ledger_json(state: rpc.LedgerState) -> LedgerView:
-    """Returns how much of the deployment's limit remains in the ledger."""
+    """Returns the rest of the deployment's limit in the ledger."""
     spent = state.spent_epsilon if state.HasField("spent_epsilon") else None
     committed = state.committed_epsilon if state.HasField("committed_epsilon") else None
     gone = committed if state.num_pending else spent
@@ -233,7 +233,7 @@ def ledger_json(state: rpc.LedgerState) -> LedgerView:
 
 
 def ledger_line(ledger: LedgerView) -> str:
-    """Returns one sentence on how much of the limit over all rounds remains."""
+    """Returns one sentence on the rest of the limit over all rounds."""
     left, most = round_down(ledger["remaining_epsilon"], 4), round_up(ledger["total_epsilon"])
     rounds = ledger["remaining_rounds"]
     more = "" if rounds is None else f"; at most {counted(rounds, 'more round')} may have a certificate"
@@ -246,7 +246,7 @@ def ledger_line(ledger: LedgerView) -> str:
 
 
 def budgets_line(told: BudgetsToldView) -> str:
-    """Returns one sentence on what certificates tell of one person's budget; "" where they tell nothing."""
+    """Returns one sentence on the information on one person's budget in certificates; "" for none."""
     if not told["rounds"] and not told["exact_rounds"]:
         return ""
     parts = []
@@ -273,7 +273,7 @@ def _budgets_of(outcome: OutcomeView) -> str:
 
 
 def _granted(outcome: OutcomeView) -> str:
-    """Returns yes, or what the round would be refused for; the sentences are in --json."""
+    """Returns yes, or the reasons for a refusal; the sentences are in --json."""
     why = dict.fromkeys(_IN_SHORT.get(refusal["code"], refusal["text"]) for refusal in outcome["refusals"])
     return f"no: {', '.join(why)}" if why else "yes"
 
@@ -300,7 +300,7 @@ def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
 
 
 def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
-    """Returns what closing a round now comes to: what stragglers cost, and what its operator can do about a risk."""
+    """Returns the consequences of closing a round now: the cost of stragglers, and the operator's options at a risk."""
     reports, stragglers = forecast["num_reports"], forecast["num_tickets"] - forecast["num_reports"]
     lines = []
     if stragglers:

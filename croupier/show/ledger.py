@@ -1,4 +1,4 @@
-"""The table of the ledger: the cost of all rounds, by tier, and what it rests on."""
+"""The table of the ledger: the cost of all rounds, by tier, and its assumptions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class MoreRoundsView(TypedDict):
 
 
 class RoundsLeftView(TypedDict):
-    """What the ledger has left, and for how many rounds that is enough."""
+    """The rest of the ledger's limit, and the number of rounds for which it is enough."""
 
     ledger: LedgerView
     more_rounds: list[MoreRoundsView]
 
 
 def left_lines(left: RoundsLeftView) -> list[str]:
-    """Returns what the ledger has left, and for how many rounds, in sentences."""
+    """Returns the rest of the ledger's limit, and the number of rounds for which it is enough, in sentences."""
     lines = [ledger_line(left["ledger"])]
     for outlook in left["more_rounds"]:
         more = counted(outlook["rounds"], "more round")
@@ -49,7 +49,7 @@ def left_lines(left: RoundsLeftView) -> list[str]:
 
 
 def spent_rests_on(*, fixed_terms: bool) -> str:
-    """Returns what the costs in the ledger are about, and what they rest on."""
+    """Returns the meaning and the assumptions of the costs in the ledger."""
     return (
         "Each ε is for a person who was in all of these rounds, with this budget in each; with several budgets 'any "
         "tier' holds. It rests on what the certificates of these rounds assume"
@@ -63,7 +63,7 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
 
 
 def noise_line(hop: str, noise: NoiseSpentView) -> str:
-    """Returns what a hop's own ledger comes to, and how much of its noise_limit remains."""
+    """Returns the total of a hop's own ledger, and the rest of its noise_limit."""
     rounds = counted(noise["rounds"], "round")
     spent = f"{hop}'s own ledger: ε {round_up(noise['epsilon'])} at δ {round_up(noise['delta'])} spent in {rounds}"
     if noise["most_epsilon"] is None or noise["most_delta"] is None:
@@ -73,7 +73,7 @@ def noise_line(hop: str, noise: NoiseSpentView) -> str:
 
 
 def spent_table(document: SpentView) -> Table:
-    """Returns what all rounds together have cost, by tier."""
+    """Returns the total cost of all rounds, by tier."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
     for tier in document["spent"]:
         cost = "no bound" if tier["epsilon"] is None else round_up(tier["epsilon"], 4)

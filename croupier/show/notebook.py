@@ -1,6 +1,6 @@
-"""HTML for notebooks: what `_repr_html_` methods return. No style of its own, so that it is readable on any background.
+"""HTML for notebooks, from `_repr_html_` methods. It has no style, so that it is readable on any background.
 
-Text is escaped here. Numbers come as text, rounded to their sound side where it is known which one that is.
+Text is escaped here. Numbers come as text, rounded to their sound side by the caller, who knows it.
 """
 
 from __future__ import annotations

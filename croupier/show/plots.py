@@ -1,8 +1,8 @@
 """Plots, each made from the JSON document that the same command prints with `--json`, and all in one style.
 
-Blue is what is certified, red what is measured (an estimate, an attack, a throughput), grey what it is compared with,
-black a bound that is refuted. Where several trainings are drawn, each has a colour. Lines that share a plot differ in
-dashes or markers, too, so that they can be told apart in grey.
+Certified values are blue, measured ones (an estimate, an attack, a throughput) red, those for comparison grey, and
+refuted bounds black. Of several trainings each has a colour. Lines that share a plot differ in dashes or markers, too,
+so that they can be told apart in grey.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from croupier.show.views.training import EpochView, TrainingView
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black", "marker": "."}
 _MARKERS = ("s", "D", "^", "P", "X", "*")
 _LETTERS_BELOW = 48
-"""How many letters fit below one plot of a demonstration."""
+"""The number of letters that fit below one plot of a demonstration."""
 _ENDINGS = (".png", ".svg", ".pdf")
 _STYLE = {
     "axes.grid": True,
@@ -106,7 +106,7 @@ def _compact(svg: str) -> str:
     Hundredths of a point are kept; indentation, comments, and names that are not used go; a style is written once.
     """
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", svg, flags=re.DOTALL)
-    # Only in tags: what stands between them is read, such as 0.005 at an axis.
+    # Only in tags: the text between them is for readers, such as 0.005 at an axis.
     svg = re.sub(r">[^<]*<|(\d\.\d\d)\d+", lambda match: match[1] or match[0], svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     styles = list(dict.fromkeys(re.findall(r'style="([^"]*)"', svg)))
@@ -118,7 +118,7 @@ def _compact(svg: str) -> str:
 def plot_privacy_curve(
     title: str, points: Sequence[CertificateView], line: Sequence[tuple[float, float]], path: Path
 ) -> None:
-    """Draws delta against epsilon: what is certified, the attacks, and the published bounds.
+    """Draws delta against epsilon: the certificates, the attacks, and the published bounds.
 
     Args:
         title: the name of the randomizer.
@@ -159,7 +159,7 @@ def plot_privacy_curve(
 
 
 def plot_answers(result: DemoView, path: Path) -> None:
-    """Draws a panel for each question of a demonstration, with the truth and the estimates, and one with what it cost.
+    """Draws a panel for each question of a demonstration, with the truth and the estimates, and one with the cost.
 
     The groups of a question share its panel, and so one scale.
     """
@@ -206,7 +206,7 @@ def _answer_rows(asked: Sequence[DemoQuestionView]) -> list[_AnswerRow]:
 
 
 def _fit_below(labels: Sequence[str]) -> bool:
-    """Whether the labels of bars that stand beside each other can be read below them."""
+    """Says whether the labels of bars side by side can be read below them."""
     return sum(len(label) + 2 for label in labels) <= _LETTERS_BELOW
 
 
@@ -358,7 +358,7 @@ def plot_throughput(rows: Sequence[ThroughputRowView], path: Path) -> None:
 
 
 def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Path) -> None:
-    """Draws how many times as costly each figure is as in the run that was kept; red from `worse` on."""
+    """Draws the ratio of each figure to that of the stored run; red from `worse` on."""
     names, values = [name for name, _ in ratios], [ratio for _, ratio in ratios]
     places = range(len(ratios))
     with figure_file(path, 1, width=9.6, height=1.2 + 0.2 * len(ratios)) as (_, ((axes,),)):
@@ -418,7 +418,7 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
 
 
 def _reached(epoch: EpochView) -> float | None:
-    """Returns the accuracy after an epoch, in percent, or the error where targets are numbers."""
+    """Returns the accuracy after an epoch, in percent, or the error if targets are numbers."""
     return epoch["error"] if epoch["accuracy"] is None else 100 * epoch["accuracy"]
 
 
@@ -432,7 +432,7 @@ def _number_plainly(axis: Any) -> None:
 
 
 def _cost_label(results: Sequence[TrainingView]) -> str:
-    """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
+    """Returns the subject of the epsilons, their delta and grades, because a plot travels without its page."""
     units = {result["setting"]["unit"] for result in results}
     grades = {epoch["grade"] for result in results for epoch in result["history"] if epoch["grade"] is not None}
     deltas = sorted({result["setting"]["delta"] for result in results})

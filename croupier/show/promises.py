@@ -1,7 +1,7 @@
-"""The two sentences of a participant: what holds if one server is honest, and what holds if none is.
+"""The two sentences for a participant: the guarantee if one server is honest, and the guarantee if none is.
 
 Every place that promises a person something takes the numbers from here: a round's terms, the receipt of an answer, a
-certificate, a report. What hop noise guarantees is proved in docs/hop-noise.md.
+certificate, a report. The guarantee of hop noise is proved in docs/hop-noise.md.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from croupier.protocol.surveys import budgets_within
 
 @dataclass(frozen=True)
 class Promises:
-    """How often someone is right at most about which of two equally likely answers a person gave; guessing: 1/2.
+    """The largest probability of guessing which of two equally likely answers a person gave; without data: 1/2.
 
     Attributes:
-        hops: how many servers shuffle.
+        hops: the number of servers that shuffle.
         one_honest_hop: if at least one of these is honest, whatever all other servers and people do; None without hop
             noise.
         no_honest_hop: if none is: the person's own noise.
@@ -52,7 +52,7 @@ class Promises:
 
 
 def promises_of(terms: RoundTerms, local_epsilon: float) -> Promises:
-    """Returns what a round promises to a person that uses a budget of its grid."""
+    """Returns a round's promises to a person who uses a budget of its grid."""
     return _promises(terms, WorstCases.of(terms, local_epsilon))
 
 
@@ -63,7 +63,7 @@ def _promises(terms: RoundTerms, cases: WorstCases) -> Promises:
 
 
 def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str, ...]:
-    """Returns what all waves of a version of a study may reveal of a person, in sentences; nothing for other rounds.
+    """Returns the guarantee of all waves of a version of a study for a person, in sentences; nothing for other rounds.
 
     An earlier version had other budgets, which these terms do not hold; it comes on top. The person is taken to spend
     at most `wave_epsilon` on the answers to each wave together. The accountant adds up budgets and hop noise
@@ -90,7 +90,7 @@ def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str,
 
 
 def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what a certificate of a round with hop noise, as JSON, promises; nothing without hop noise."""
+    """Returns the promises of a JSON certificate of a round with hop noise; nothing without hop noise."""
     hop, alone = certificate["one_honest_hop"], certificate["everyone_else_colludes"]
     if hop is None:
         return ()
@@ -103,7 +103,7 @@ def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _chance(guarantee: Mapping[str, Any]) -> str:
-    """Returns how often a guess between two answers is right at most, with the ε, δ and grade behind it."""
+    """Returns the largest probability of a right guess between two answers, with its ε, δ and grade."""
     epsilon, delta = guarantee["epsilon"], guarantee["delta"]
     stated_delta = f" at δ = {round_up(delta, 3)}" if delta else ""
     share = percent(right_at_most(epsilon, delta))

@@ -1,4 +1,4 @@
-"""A published result as a JSON document: what the command line prints, and what applications get.
+"""A published result as a JSON document, for the command line and for applications.
 
 The messages come from `client.round_checks`, which has verified them. Their words are those of accountant and analyzer:
 what a terminal would not show as it is, is replaced.
@@ -84,7 +84,7 @@ def _values(publication: pb.Publication) -> list[pb.EstimatedValue]:
 
 
 def _asked(publication: pb.Publication) -> QuestionView | None:
-    """Returns the question by the manifest in a publication; None where an earlier version has put none there."""
+    """Returns the question in a publication's manifest; None if an earlier version included no manifest."""
     if not publication.manifest.payload:
         return None
     try:
@@ -94,7 +94,7 @@ def _asked(publication: pb.Publication) -> QuestionView | None:
 
 
 def _distribution_json(publication: pb.Publication, fakes: bool) -> DistributionView | None:
-    """Returns the distribution beside a mean with its usual quantiles; None where there is none."""
+    """Returns the distribution beside a mean with its usual quantiles; None if there is none."""
     if not publication.HasField("distribution"):
         return None
     stated = publication.distribution

@@ -1,4 +1,4 @@
-"""A question as a JSON document: what was asked, in which words, and through which randomizer."""
+"""A question as a JSON document: its subject, its wording and its randomizer."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""Where the axis of a histogram may end, else at 1: round numbers, whose half is one that can be read as well."""
+"""Possible ends of the axis of a histogram, else 1: round numbers whose half is round as well."""
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -48,8 +48,8 @@ class ReportRound:
 
     Attributes:
         result: `publication_json`.
-        group: the people who were asked in this round, if others were asked the same in another one; or "".
-        signed: the document as the analyzer has signed it, if it is known.
+        group: the people of this round, if others answered the same question in another one; or "".
+        signed: the document signed by the analyzer, if it is known.
     """
 
     result: ResultView
@@ -58,9 +58,9 @@ class ReportRound:
 
 
 class _Row(TypedDict):
-    """A number in a chart: its text, and where its bar and its intervals lie between 0 and 100.
+    """A number in a chart: its text, and the positions of its bar and its intervals between 0 and 100.
 
-    A noisy one is of a result that cannot be used: the chart shows its intervals, and no estimate.
+    A noisy number is from a result that cannot be used: the chart shows its intervals, and no estimate.
     """
 
     label: str
@@ -115,7 +115,7 @@ class _FiguresView(TypedDict):
 
 
 class _CostView(TypedDict):
-    """What a round cost a person, in a row of a table; "hop" is None without hop noise."""
+    """The cost of a round for a person, in a row of a table; "hop" is None without hop noise."""
 
     about: str
     people: str
@@ -125,7 +125,7 @@ class _CostView(TypedDict):
 
 
 class _TogetherView(TypedDict):
-    """What all rounds cost a person together; where no ε is proved, only "rounds" is given."""
+    """The total cost of all rounds for a person; if no ε is proved, only "rounds" is given."""
 
     rounds: int
     shuffled: NotRequired[_FiguresView]
@@ -167,10 +167,10 @@ def report_of(
         rounds: in the order of the questions; at least one. Rounds with different groups that ask the same question
             are compared; their people must be different ones.
         introduction: paragraphs below the title.
-        verified: the deployment whose keys all signatures were verified with; "" where that has not been done, which
-            the page then says.
-        language: of the wordings; the first one of a question where it has none in it.
-        fixed_terms: all rounds were planned before the first result, as those of a survey are.
+        verified: the deployment whose keys all signatures were verified with; "" if that has not been done, which the
+            page then says.
+        language: of the wordings; the first one of a question without a wording in it.
+        fixed_terms: all rounds were planned before the first result, like those of a survey.
 
     Raises:
         ValueError: no round, or a document that is not that of a result.
@@ -193,7 +193,7 @@ def report_of(
     read = [(report_round, statistic(report_round.result, language)) for report_round in clean]
     questions: dict[object, list[tuple[ReportRound, Statistic]]] = {}
     for place, (report_round, summary) in enumerate(read):
-        # The same labels and scale: what differs in them is another question, whatever its name.
+        # The same labels and scale: a round with others has another question, whatever its name.
         key = (
             (summary.name, summary.question, summary.about, *(n.label for n in summary.numbers))
             if report_round.group
@@ -315,7 +315,7 @@ def _as_sentence(remark: str) -> str:
 
 
 def _ends(summaries: Sequence[Statistic]) -> tuple[float, float]:
-    """Returns the ends of a chart: those of the possible range, or of all intervals where it is not known."""
+    """Returns the ends of a chart: those of the possible range, or of all intervals if it is unknown."""
     if summaries[0].scale is not None:
         return summaries[0].scale
     numbers = [number for summary in summaries for number in summary.numbers]
@@ -420,7 +420,7 @@ def _reading(result: ResultView) -> Iterator[None]:
 
 
 def _scale(summary: Statistic, ends: tuple[float, float]) -> list[str]:
-    """Returns what is written below a chart: five marks of a share, else the ends of the range and their meaning."""
+    """Returns the text below a chart: five marks of a share, else the ends of the range and their meaning."""
     if summary.is_share:
         return [f"{mark} %" for mark in (0, 25, 50, 75, 100)]
     marks = [f"{end:g}".replace("-", "−") + (f" {summary.unit}" if summary.unit else "") for end in ends]
@@ -453,7 +453,7 @@ def _figures(guarantee: Certificate | Guarantee) -> _FiguresView:
 
 
 def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> _TogetherView | None:
-    """Returns what all rounds cost a person who is in one group and answered everything; None for one round each."""
+    """Returns the total cost of all rounds for a person in one group with all answers; None for one round each."""
     groups = sorted({group for group, _ in certified if group}) or [""]
     of_groups = [[certificate for group, certificate in certified if group in ("", name)] for name in groups]
     of_groups = [mine for mine in of_groups if len(mine) > 1]

@@ -1,4 +1,4 @@
-"""Rounds in the terminal: the list that an operator has, and what a person reads before answering.
+"""Rounds in the terminal: the operator's list, and the text for a person before answering.
 
 Each text is made from the JSON document that the same command prints with `--json`.
 """
@@ -30,7 +30,7 @@ _NO_ROUND = "no round yet; 'croupier round open' opens one"
 
 
 def deadline(unix_s: int | None, now: float) -> str:
-    """Returns when a round closes, and how long that is from now."""
+    """Returns the time at which a round closes, and the time until then."""
     if unix_s is None:
         return "open until the operator closes it"
     at = f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
@@ -49,7 +49,7 @@ def duration(seconds: float) -> str:
 
 
 def services_text(services: Sequence[ServiceView]) -> Text:
-    """Returns a line for every service: its health, what is wrong, and how many keys are revoked there."""
+    """Returns a line for every service: its health, its problem, and the number of revoked keys."""
     width = max(len(service["service"]) for service in services)
     lines = []
     for service in services:
@@ -72,8 +72,8 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
     Args:
         seen: "rounds", as `round_json` gives them, newest first, and "services" (`services_json`).
         now: Unix seconds.
-        most: how many to show.
-        services: say in which state each service has the round.
+        most: the largest number to show.
+        services: show the state of the round at each service.
     """
     rounds = seen["rounds"]
     if not rounds:
@@ -126,7 +126,7 @@ _VALUES = {
 
 
 def describe_device_step(terms: TermsView, whose: str) -> str:
-    """Returns what happens to an answer before it leaves the device; whose: "your", or "the person's"."""
+    """Returns the device's step on an answer before it is sent; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
     described = describe_mechanism(kind, whose, records=terms["parameters"].get("records_per_client", 0))
     return described or f"randomizes {whose} answer ({kind}) with {whose} budget"
@@ -144,7 +144,7 @@ def values_of(terms: TermsView) -> str:
 
 
 def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
-    """Returns how a question is put in one language: heading, question, what helps to answer it, and the captions."""
+    """Returns the wording of a question in one language: heading, question, help text, and the captions."""
     choices = wording["choices"]
     values = terms["parameters"].get("labels") or map(str, range(len(choices)))
     pairs = zip(choices, values, strict=True) if choices else ()
@@ -164,7 +164,7 @@ def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
 
 
 def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
-    """Returns what a person should have read before answering: sections of a title, paragraphs and points.
+    """Returns the text for a person before answering: sections of a title, paragraphs and points.
 
     Args:
         terms: as `read_round` gives them: terms whose signatures are verified, with "state" and "refusals".
@@ -194,10 +194,10 @@ def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
 
 
 def terms_text(terms: TermsView, now: float, directory: str = "", gateway: str = "") -> Text:
-    """Returns `terms_sections`, and how to answer.
+    """Returns `terms_sections`, and instructions for answering.
 
     directory: of the deployment, if the command line needs it.
-    gateway: that they came through, and the answer has to go through.
+    gateway: of the terms, and of the answer.
     """
     sections, opened = terms_sections(terms, now), terms["state"] == "OPEN"
     if opened and "model" in terms["parameters"]:
@@ -211,7 +211,7 @@ def terms_text(terms: TermsView, now: float, directory: str = "", gateway: str =
 
 
 def proposed_text(terms: TermsView, now: float) -> Text:
-    """Returns what an organisation reads before it approves of a round; arguments as for `terms_sections`."""
+    """Returns the text for an organisation before it approves a round; arguments as for `terms_sections`."""
     return sections_text(terms_sections(terms | {"state": "PROPOSED", "refusals": []}, now)[1:])
 
 
@@ -224,9 +224,9 @@ def _and(names: Sequence[str]) -> str:
 
 
 def right_at_most_line(budget: BudgetView) -> str:
-    """Returns how often someone can be right about one answer, by a budget of `terms_json`.
+    """Returns the largest probability of a right guess of one answer, by a budget of `terms_json`.
 
-    With hop noise it says what holds if one server is honest, and what holds if none is.
+    With hop noise it gives the probability if one server is honest, and the one if none is.
     """
     released, alone = percent(budget["released_right_at_most"]), percent(budget["alone_right_at_most"])
     if budget["one_honest_right_at_most"] is not None:

@@ -1,7 +1,7 @@
-"""A result in words: the statistic, a sentence for each number with both intervals, and what would halve its error.
+"""A result in words: the statistic, a sentence for each number with both intervals, and ways to halve its error.
 
-Everything is read from the JSON document of a result (`publication_json`), which may come from a file that anyone has
-written: what cannot be used is refused with a sentence. Interval ends are rounded outwards.
+The input is the JSON document of a result (`publication_json`), which may come from anybody's file: an invalid document
+is refused with a sentence. Interval ends are rounded outwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from croupier.show.views.questions import QuestionView, WordingView
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
 _USABLE = 0.25
-"""A mean can be used where its interval is at most half of its range, which is twice this margin."""
+"""The largest margin of a usable mean: its interval is at most half of its range."""
 
 _NO_WORDING = WordingView(language="", question="", title="", help_text="", choices=(), unit="", low="", high="")
 _NOT_STATED = QuestionView(question="", wordings=[], randomizer="", parameters={})
@@ -45,11 +45,11 @@ class Number:
     """A number of a result: a share or a mean.
 
     Attributes:
-        label: the caption of the answer that a share is of; "" for a mean, else what the number is, such as "median".
+        label: the caption of a share's answer; "" for a mean, else the name of the number, such as "median".
         estimate: the nearest value to the estimate in its range.
-        moved: the estimate itself, if noise has carried it outside the possible range; else None.
+        moved: the estimate itself, if it is outside the possible range because of the noise; else None.
         participants: the interval for the people who took part.
-        population: the interval for a population that they are a random sample of; None in an early version's result.
+        population: the interval for a population of which they are a random sample; None in an early version's result.
         standard_error: of the estimate; NaN for a quantile, which has none.
     """
 
@@ -68,24 +68,24 @@ class Number:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a round estimated.
+    """The estimates of a round.
 
     Attributes:
         name: the question's short name.
         title: a heading; the wording's, or the name.
-        question: as people were asked; "" where no wording is known.
-        help_text: what helped them to answer; may be empty.
-        language: of the wording, such as "de"; "" where none is known.
+        question: the text for people; "" if no wording is known.
+        help_text: below the question; may be empty.
+        language: of the wording, such as "de"; "" if none is known.
         about: the statistic in words: "the share of people who answered “yes”".
         is_share: the numbers are shares.
-        numbers: one for a share or mean, one for each category; none where the result is sealed or refused.
+        numbers: one for a share or mean, one for each category; none if the result is sealed or refused.
         details: beside a mean of numbers on levels: their standard deviation and quantiles, by name.
         histogram: the shares of people on the levels, labelled with the level; shares, whatever `is_share` says.
         scale: the possible range, if known.
         unit: of a mean; may be empty.
-        ends: what the ends of the range mean, in words; may be empty.
+        ends: the meaning of the ends of the range, in words; may be empty.
         level: of the intervals.
-        people: how many answers were counted.
+        people: the number of counted answers.
     """
 
     name: str
@@ -156,11 +156,11 @@ class Statistic:
 
 
 def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
-    """Returns what a result estimates.
+    """Returns the estimates of a result.
 
     Args:
-        result: as `publication_json` gives it, or the same read from a file.
-        language: of the wording to use; the first one where there is none in it.
+        result: from `publication_json`, or the same read from a file.
+        language: of the wording; the first one if there is none in it.
 
     Raises:
         ValueError: the document is not that of a result.
@@ -251,7 +251,7 @@ def _numbers(result: ResultView, captions: list[str]) -> Iterable[Number]:
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much a number is larger in one group than in another, with intervals.
+    """The difference of a number between two groups, with intervals.
 
     Attributes:
         label: of the number; see `Number`.
@@ -332,14 +332,14 @@ def _difference(first: Reach, second: Reach, statistic: Statistic, estimate: flo
 
 
 def halving_lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns what would halve the error of a result, by its certificate's budgets; nothing where none is estimated.
+    """Returns ways to halve the error of a result, by its certificate's budgets; nothing without an estimate.
 
-    Of a result that is too noisy to use, half of the error may be as useless: the line says how many people would make
-    it usable, and there is none where that cannot be computed.
+    For a result that is too noisy to use, half of the error may be as useless: the line then gives the number of people
+    that would make it usable, if it can be computed.
 
-    The variance of every estimate falls with the number of people, in the same mix of budgets, except for the part that
-    hops add. So a number of people can always be given. Budgets are given where the certificate has everybody's: not
-    where very many are certified in groups.
+    The variance of every estimate decreases with the number of people, in the same mix of budgets, except for the hops'
+    part. So a number of people can always be given. Budgets are given if the certificate has everybody's, which it has
+    not if very many are certified in groups.
     """
     document = result["certificate"]
     if not document.get("granted", True) or result["estimate"] is None:
@@ -401,7 +401,7 @@ def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
 def halving_line(budgets: Budgets, randomizer: Randomizer, fakes: Fakes = NO_FAKES) -> str:
     """Returns a sentence on what would halve the error of answers with these budgets; "" for a table, which has none.
 
-    fakes: the noise of hops, which stays as it is.
+    fakes: the noise of hops, which is unchanged.
     """
     try:
         halved = halving(budgets, randomizer, fakes)

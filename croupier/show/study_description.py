@@ -1,4 +1,4 @@
-"""Studies as JSON documents and in the terminal: what people consent to who follow one, and when its waves open."""
+"""Studies as JSON documents and in the terminal: the text of a person's consent, and the opening times of waves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StudyView(TypedDict):
 
 
 def study_json(study: Study, title: str, consent: str, questions: list[str]) -> StudyView:
-    """Returns a version of a study, with its title, what people consent to and its questions in the first language."""
+    """Returns a version of a study, with its title, the text of the consent and its questions in the first language."""
     calendar = study.calendar
     return {
         "study_id": study.study_id,
@@ -149,7 +149,7 @@ class PlannedQuestionView(TypedDict):
 
 
 class PlannedTotalView(TypedDict):
-    """What a number of waves costs one person under each trust statement; None without a bound or without hop noise."""
+    """The cost of a number of waves for one person under each trust statement; None without a bound or hop noise."""
 
     period: str
     waves: int
@@ -159,7 +159,7 @@ class PlannedTotalView(TypedDict):
 
 
 class PlannedTierView(TypedDict):
-    """A budget for all answers of a wave together, and what comes out if everybody uses it."""
+    """A budget for all answers of a wave together, and the results if everybody uses it."""
 
     budget: float
     questions: list[PlannedQuestionView]
@@ -168,7 +168,7 @@ class PlannedTierView(TypedDict):
 
 
 class StudyPlanView(TypedDict):
-    """The plan of a study; "solved" names what was not given and has been found."""
+    """The plan of a study; "solved" names the missing quantity that was found."""
 
     people: int
     waves: int
@@ -186,7 +186,7 @@ _TRUST = {
 
 
 def plan_tables(plan: StudyPlanView) -> list[Table]:
-    """Returns two tables: every question in one wave, and what waves cost one person."""
+    """Returns two tables: every question in one wave, and the cost of waves for one person."""
     waves = Table(
         "budget",
         "question",
@@ -237,7 +237,7 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
 
 
 def plan_lines(plan: StudyPlanView) -> list[str]:
-    """Returns what was found, and how many waves the limit bears, in sentences."""
+    """Returns the result, and the number of waves that the limit allows, in sentences."""
     lines = []
     (tier, *_) = plan["tiers"]
     if "budget" in plan["solved"]:

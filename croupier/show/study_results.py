@@ -22,28 +22,28 @@ from croupier.show.views.questions import QuestionView
 
 _DIGITS = 4
 _LATE_S = 60.0
-"""Seconds after which an opening is said to be late."""
+"""Seconds after which an opening counts as late."""
 
 
 class StudyRowView(TypedDict):
-    """A number of a question in a wave; the numbers are None where there is no result.
+    """A number of a question in a wave; the numbers are None without a result.
 
     Attributes:
         wave: its number.
-        opens_unix_s: when it opened by the calendar.
+        opens_unix_s: its opening by the calendar.
         question: its name.
-        value: which number it is: a category, or "" for a share or mean.
+        value: the category of the number, or "" for a share or mean.
         outcome: "granted", "refused", "too few", "held", "missed", or the state of a wave that has not ended.
-        estimate: unbiased; the noise may carry it outside the possible range.
+        estimate: unbiased; because of the noise it may be outside the possible range.
         standard_error, low, high: of the noise: for the people who took part.
         uneven_standard_error: the part of `standard_error` that comes from uneven budgets: people with larger ones
             weigh more, and in every wave they may be the same people.
         sampling_standard_error: of drawing these people from a population; it is not in `standard_error`.
-        population_low, population_high: of noise and sampling: for a population that they are a random sample of.
+        population_low, population_high: of noise and sampling: for a population of which they are a random sample.
         level: of the intervals.
-        range_low, range_high: the ends of what is possible.
+        range_low, range_high: the ends of the possible range.
         epsilon, delta, grade: of the certificate of the question in this wave.
-        n: how many answers were counted.
+        n: the number of counted answers.
     """
 
     wave: int
@@ -69,12 +69,12 @@ class StudyRowView(TypedDict):
 
 
 class StudyDifferenceView(TypedDict):
-    """By how much a number is larger in a wave than in an earlier one.
+    """The difference of a number between a wave and an earlier one.
 
     "p_value" is of the test that the number is the same for the people who took part, whose errors are the noise of
     both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling. A test
-    at 5 % rejects where the 95 % interval leaves out 0. The same people may have answered both waves, with answers that
-    move against each other.
+    at 5 % rejects if the 95 % interval does not contain 0. The same people may have answered both waves, with answers
+    that move against each other.
     """
 
     question: str
@@ -92,7 +92,7 @@ class StudyDifferenceView(TypedDict):
 
 
 class WaveView(TypedDict):
-    """A wave of a study and what has become of it."""
+    """A wave of a study and its outcome."""
 
     number: int
     version: int
@@ -105,7 +105,7 @@ class WaveView(TypedDict):
 
 
 class StudyResultsView(TypedDict):
-    """A study: its waves, its numbers, the differences between waves, and what they cost together."""
+    """A study: its waves, its numbers, the differences between waves, and their total cost."""
 
     study_id: str
     title: str
@@ -164,7 +164,7 @@ def _scale(asked: QuestionView) -> Interval:
 def _uneven(result: ResultView) -> float:
     """Returns the standard deviation of the people's weights in an estimate, as a part of their mean.
 
-    Infinite where the certificate does not state the randomizer, which the weights follow from.
+    Infinite if the certificate does not state the randomizer, from which the weights follow.
     """
     certificate = Certificate.from_json(result["certificate"])
     randomizer, budgets = stated_randomizer(certificate.assumptions), certificate.likely_budgets
@@ -207,7 +207,7 @@ def _row(wave: int, opens_unix_s: int, question: str, outcome: str, n: int) -> S
 
 
 def study_csv(rows: Sequence[StudyRowView]) -> str:
-    """Returns the rows as CSV; an empty cell where there is no number."""
+    """Returns the rows as CSV, with an empty cell for a missing number."""
     columns = [*StudyRowView.__annotations__]
     return csv_text(columns, ([row[name] for name in columns] for row in rows))  # type: ignore[literal-required]
 
@@ -215,11 +215,11 @@ def study_csv(rows: Sequence[StudyRowView]) -> str:
 def differences_between(
     rows: Sequence[StudyRowView], against: Literal["previous", "first"] = "previous"
 ) -> list[StudyDifferenceView]:
-    """Returns by how much every number is larger in a wave than in the wave before it, or in the first one.
+    """Returns the difference of every number between a wave and the wave before it, or the first one.
 
-    Waves without a result are passed over. The noise of two waves is independent, so that its variances add up. What
-    uneven budgets and sampling do is not where the same people answer: it adds as it is, as if every answer had moved
-    against the other. Do not use it for a permanent study, whose reports are the same in all waves.
+    Waves without a result are passed over. The noise of two waves is independent, so its variances add up. The errors
+    of uneven budgets and sampling are not independent if the same people answer: they add up linearly, as if every
+    answer had moved against the other. Do not use it for a permanent study, whose reports are the same in all waves.
     """
     series: dict[tuple[str, str], list[StudyRowView]] = {}
     for row in rows:
@@ -234,11 +234,11 @@ def differences_between(
 
 @dataclass(frozen=True)
 class _Measured:
-    """A number of a wave: how far it reaches, and the parts of that which two waves may share.
+    """A number of a wave: its distances, and the parts of them that two waves may share.
 
     Attributes:
         own, own_shared: for the people who took part.
-        whole, whole_shared: for a population; None where no interval is known.
+        whole, whole_shared: for a population; None if no interval is known.
         width: of the possible range.
     """
 
@@ -367,7 +367,7 @@ def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
 
 
 def results_lines(document: StudyResultsView) -> list[str]:
-    """Returns what has become of the waves, and what all results cost one person, in sentences."""
+    """Returns the outcomes of the waves, and the total cost of all results for one person, in sentences."""
     lines = []
     for wave in document["waves"]:
         if wave["why"]:

@@ -1,4 +1,4 @@
-"""Surveys as JSON documents and in the terminal: what a person reads before answering all questions of one."""
+"""Surveys as JSON documents and in the terminal: the text for a person before answering all questions of one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEFT_OUT_TEXTS = {
     "random": "For a question that a person left out, their device sent an answer that it had drawn uniformly: nobody "
     "sees how many did that, and every result is about these answers, too.",
 }
-"""What a question that was left out means for the results."""
+"""The meaning of a left-out question for the results."""
 
 
 def wording_json(wording: Wording) -> WordingView:
@@ -77,14 +77,14 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
 
 
 def _one_honest_hop(hop: Guarantee | None) -> OneHonestHopView | None:
-    """Returns what all answers with the largest budgets show if one hop is honest; None without hop noise."""
+    """Returns the guarantee of all answers with the largest budgets if one hop is honest; None without hop noise."""
     if hop is None:
         return None
     return {"epsilon": hop.epsilon, "delta": hop.delta, "right_at_most": right_at_most(hop.epsilon, hop.delta)}
 
 
 def survey_text(document: SurveyView, now: float) -> Text:
-    """Returns what a person should have read before answering a survey, from `survey_json`."""
+    """Returns the text for a person before answering a survey, from `survey_json`."""
     first, questions = document["wordings"][0], document["questions"]
     named = [
         question["wordings"][0]["question"] if question["wordings"] else question["question"] for question in questions

@@ -46,9 +46,9 @@ def sections_text(sections: Sequence[SectionView]) -> Text:
 
 
 def wrapped(line: str, first: str = "") -> str:
-    """Returns a line in several of 80 characters, which do not part a number from what it is of.
+    """Returns a line in several of 80 characters, which do not part a number from its noun.
 
-    first: what the first line begins with, and the others are indented by.
+    first: the beginning of the first line, by whose width the others are indented.
     """
     glued = _PARTS.sub(GLUE, line)
     return textwrap.fill(

@@ -1,4 +1,4 @@
-"""The table of a training: its last epoch, what it cost by local budget, and what that rests on."""
+"""The table of a training: its last epoch, its cost by local budget, and the assumptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from croupier.show.views.training import TrainingView
 
 
 def training_table(result: TrainingView) -> Table:
-    """Returns the last epoch of a training, and what it cost by local budget.
+    """Returns the last epoch of a training, and its cost by local budget.
 
     Raises:
         ValueError: the training has no epoch.
@@ -47,7 +47,7 @@ def training_table(result: TrainingView) -> Table:
 
 
 def training_assumptions(result: TrainingView) -> str:
-    """Returns what the epsilon of a training rests on, a line each; "" where there is none."""
+    """Returns the assumptions of a training's epsilon, a line each; "" without an epsilon."""
     certificate = result["certificate"]
     if certificate is None:
         return ""
@@ -56,7 +56,7 @@ def training_assumptions(result: TrainingView) -> str:
 
 
 def training_remark(result: TrainingView) -> str:
-    """Returns what to change where the noise of a training is longer than its gradients; "" where it is not."""
+    """Returns advice if the noise of a training is longer than its gradients; else ""."""
     noise, certificate = result["noise"], result["certificate"]
     if noise is None or noise["noise"] <= noise["signal"]:
         return ""

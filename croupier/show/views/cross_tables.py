@@ -23,7 +23,7 @@ class SumView(TypedDict):
 
 
 class RowDifferenceView(TypedDict):
-    """By how much a share within the first row is larger than within the second."""
+    """The difference of a share between the first row and the second."""
 
     rows: list[str]
     column: str

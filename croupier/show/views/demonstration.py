@@ -1,4 +1,4 @@
-"""A demonstration: its questions with the truth, and what they cost together."""
+"""A demonstration: its questions with the truth, and their total cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from croupier.show.views.published_results import ResultView
 
 
 class DemoQuestionView(ResultView):
-    """A question of a demonstration: its result, the truth by the file's values, and what the round took.
+    """A question of a demonstration: its result, the truth in the file, and the round's use of resources.
 
     "clamped" counts the values outside the range that count as its nearer end, "outside" those that were left out;
     "left_out" counts all rows that were.
@@ -29,7 +29,7 @@ class DemoQuestionView(ResultView):
 
 
 class TogetherView(TypedDict):
-    """What the rounds of a demonstration cost a person together, and what all rounds cost, as the ledger has it."""
+    """The total cost of a demonstration's rounds for a person, and the ledger's cost of all rounds."""
 
     group_by: str | None
     rounds: int

@@ -1,4 +1,4 @@
-"""Experiments of papers, their findings and what is plotted."""
+"""Experiments of papers, their findings and their plots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PanelView(TypedDict):
 
 
 class FindingsView(FigureView):
-    """An experiment that was run: its findings, its numbers and what is plotted."""
+    """A finished experiment: its findings, its numbers and its plot."""
 
     verdict: str
     reason: str

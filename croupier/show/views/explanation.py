@@ -8,7 +8,7 @@ from croupier.show.views.text import SectionView
 
 
 class PromiseView(TypedDict):
-    """A guarantee of an explanation, and how often a guess about a person's answer can be right."""
+    """A guarantee of an explanation, and the largest probability of a right guess of a person's answer."""
 
     about: str
     epsilon: float

@@ -1,4 +1,4 @@
-"""The ledger: what rounds have cost, and what remains of a limit."""
+"""The ledger: the cost of rounds, and the rest of a limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from croupier.protocol.certificate_views import StatementView
 
 
 class BudgetsToldView(TypedDict):
-    """What certificates tell of one person's budget: the sum of noised rounds, and how many rounds count exactly."""
+    """Certificates' information on one person's budget: the sum of noised rounds, and the number of exact ones."""
 
     epsilon: float
     delta: float
@@ -17,9 +17,9 @@ class BudgetsToldView(TypedDict):
 
 
 class LedgerView(TypedDict):
-    """How much of the most that a person may lose over all rounds remains; spent_epsilon is None where none is proved.
+    """The rest of the largest loss of a person over all rounds; spent_epsilon is None if there is no bound.
 
-    In a forecast, what "pending_rounds" may cost is taken from what remains: rounds that are open or being certified.
+    In a forecast, the rest is after "pending_rounds": rounds that are open or being certified.
     """
 
     total_epsilon: float
@@ -33,7 +33,7 @@ class LedgerView(TypedDict):
 
 
 class TierSpentView(TypedDict):
-    """The cost of all rounds for a tier; where epsilon is None, enough_delta would give one."""
+    """The cost of all rounds for a tier; if epsilon is None, enough_delta would give one."""
 
     tier: str
     rounds: int

@@ -38,7 +38,7 @@ class KeysView(TypedDict):
 
 
 class NoiseSpentView(TypedDict):
-    """What a hop's own ledger comes to, and its limit."""
+    """The total of a hop's own ledger, and its limit."""
 
     epsilon: float
     delta: float
@@ -87,7 +87,7 @@ class RoundView(TypedDict):
 
 
 class OverviewView(TypedDict):
-    """The services of a deployment, its newest rounds, newest first, and what its ledger has left of a limit."""
+    """The services of a deployment, its newest rounds, newest first, and the rest of its ledger's limit."""
 
     services: list[ServiceView]
     rounds: list[RoundView]

@@ -15,7 +15,7 @@ class MarginsView(TypedDict):
 
 
 class HalvingView(TypedDict):
-    """What it takes to halve both margins: more people, or larger budgets and their epsilon, where there are such."""
+    """Two ways to halve both margins: more people, or larger budgets and their epsilon, if possible."""
 
     num_users: int
     budgets: list[PlannedBudgetView] | None
@@ -39,7 +39,7 @@ class ErrorPlanView(TypedDict):
 
 
 class PlannedBudgetView(TypedDict):
-    """A budget of a plan, and how many people use it."""
+    """A budget of a plan, and the number of people who use it."""
 
     epsilon: float
     delta: float
@@ -47,7 +47,7 @@ class PlannedBudgetView(TypedDict):
 
 
 class MechanismCostView(TypedDict):
-    """What a randomizer for means would give with the same people."""
+    """The cost of a randomizer for means with the same people."""
 
     randomizer: str
     epsilon: float

@@ -14,7 +14,7 @@ from croupier.show.views.questions import QuestionView
 
 
 class ClampingView(TypedDict):
-    """The interval that reports are clamped to, and what this does to an estimate."""
+    """The interval to which reports are clamped, and the effect on an estimate."""
 
     low: float
     high: float
@@ -35,9 +35,8 @@ class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
     "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
-    can be used. "distribution" is beside a mean of numbers on ordered levels, "table" and
-    "sums" beside the shares of categories for which they were asked. "data_notes" are about the file of a demonstration
-    or simulation: which values were clamped or left out.
+    can be used. "distribution" is beside a mean of numbers on ordered levels, "table" and "sums" beside the shares of
+    categories on request. "data_notes" are about the file of a demonstration or simulation: clamped or omitted values.
     """
 
     round_id: RoundId
@@ -81,7 +80,7 @@ class NumberView(NamedTuple):
 
     @property
     def shown(self) -> float:
-        """The estimate where it is possible by itself, else the end of its range that is nearest."""
+        """The estimate if it is possible by itself, else the nearest end of its range."""
         return min(max(self.estimate, 0.0), 1.0) if self.is_share else self.projected
 
     @property

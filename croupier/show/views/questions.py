@@ -10,7 +10,7 @@ from croupier.show.views.ledger import LedgerView
 
 
 class BudgetView(TypedDict):
-    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it.
+    """A budget of a round's grid, and the largest probability of a right guess of its user's answer.
 
     See `show.promises`; "released_right_at_most" is for a released round, under the certificate's assumptions.
     """
@@ -46,7 +46,7 @@ class WordingView(TypedDict):
 
 
 class HopNoiseView(TypedDict):
-    """What the fake reports of one honest hop guarantee to anyone, and how many fakes a hop adds on average."""
+    """The guarantee of one honest hop's fake reports for anyone, and the mean number of fakes of a hop."""
 
     epsilon: float
     delta: float

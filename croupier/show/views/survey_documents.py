@@ -10,7 +10,7 @@ from croupier.show.views.questions import TermsView, WordingView
 
 
 class SurveyBudgetView(TypedDict):
-    """A budget of all answers together, the budgets of each answer, and how often a guess about them can be right."""
+    """A budget of all answers together, the budgets of each answer, and the largest probability of a right guess."""
 
     epsilon: float
     of_each: list[float]
@@ -18,7 +18,7 @@ class SurveyBudgetView(TypedDict):
 
 
 class OneHonestHopView(TypedDict):
-    """What all answers together show if one hop is honest."""
+    """The guarantee of all answers together if one hop is honest."""
 
     epsilon: float
     delta: float
@@ -48,7 +48,7 @@ class SurveyQuestionView(TypedDict):
 class SurveyResultsView(TypedDict):
     """The results of a survey; "together" is of a person who answered every question with the largest budget.
 
-    It is None where a question was refused or nothing is proved.
+    It is None if a question was refused or there is no bound.
     """
 
     survey_id: str
@@ -60,7 +60,7 @@ class SurveyResultsView(TypedDict):
 
 
 class InvitationsView(TypedDict):
-    """How many people are invited to a survey; "remind" are the labels of those who have not answered."""
+    """The number of people invited to a survey; "remind" are the labels of those who have not answered."""
 
     survey_id: str
     made: int

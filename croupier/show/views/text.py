@@ -1,4 +1,4 @@
-"""A text in sections: what tables, pages and terminals show."""
+"""A text in sections, for tables, pages and terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fleets of simulated clients did, and benchmarks of rounds."""
+"""The work of fleets of simulated clients, and benchmarks of rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from croupier.show.views.overview import CostView
 
 
 class FleetView(TypedDict):
-    """What a fleet of simulated clients did; the fields of `deploy.local.users.FleetReport`."""
+    """The work of a fleet of simulated clients; the fields of `deploy.local.users.FleetReport`."""
 
     codes: dict[str, int]
     answered_before: int
@@ -23,7 +23,7 @@ class FleetView(TypedDict):
 
 
 class FleetOutcomeView(FleetView):
-    """What a fleet did for the rows of a CSV file."""
+    """The work of a fleet for the rows of a CSV file."""
 
     round_id: RoundId
     rejected: int
@@ -56,7 +56,7 @@ class ThroughputRowView(TypedDict):
 
 
 class ConditionsView(TypedDict):
-    """What the rows of a benchmark must have in common."""
+    """The common conditions of a benchmark's rows."""
 
     hops: int
     cores: int | None

@@ -61,7 +61,7 @@ class TrainingSubjectView(TypedDict):
 
 
 class TrainingSettingView(TrainingSubjectView):
-    """What is trained; a checkpoint goes on only with the same setting."""
+    """The subject of a training; a checkpoint continues only with the same setting."""
 
     mode: str
     unit: str
@@ -81,7 +81,7 @@ class TrainingSettingView(TrainingSubjectView):
 
 
 class TrainingNoiseView(TypedDict):
-    """The length of a training's gradients beside the noise of their mean, and what would make both equally long."""
+    """The length of a training's gradients beside the noise of their mean, and changes that would make both equal."""
 
     signal: float
     noise: float
