@@ -1,4 +1,4 @@
-"""The accountant: what a shuffled release of locally randomised reports guarantees, proved at the actual n.
+"""The accountant: the guarantee of a shuffled release of locally randomised reports, proved at the actual n.
 
 A library first: `from croupier import certify` needs numpy and scipy, and neither gRPC nor storage. Names are listed in
 `__init__.pyi` and loaded when they are first used. The mathematics is in docs/accounting.md.

@@ -1,4 +1,4 @@
-"""Basic composition, without numpy: what a person is promised over several rounds whatever all other people do.
+"""Basic composition, without numpy: a person's guarantee over several rounds whatever all other people do.
 
 Epsilons and deltas add up, however each round was chosen by the results of earlier ones. A client adds them up itself,
 before a person consents to a study. Guarantees that rest on other people compose to less: `composed_certificates`.
@@ -41,7 +41,7 @@ def basic_composition(guarantees: Iterable[Guarantee], times: int = 1) -> Guaran
 
 
 def weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
-    """Returns what holds whichever of several CERTIFIED guarantees a person has: the largest epsilon and delta of all.
+    """Returns the guarantee of a person who has any of several CERTIFIED ones: the largest epsilon and delta of all.
 
     It rests on the assumptions of all of them.
 
@@ -63,11 +63,11 @@ def weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
 
 @dataclass(frozen=True)
 class WorstCases:
-    """What a person is promised whatever all other people do.
+    """A person's guarantees whatever all other people do.
 
     Attributes:
         no_honest_hop: if no hop is honest: the person's own noise, a local budget.
-        one_honest_hop: if one hop is honest, also by the person's own noise if that promises more; None without hop
+        one_honest_hop: if one hop is honest, also by the person's own noise if that gives less; None without hop
             noise.
     """
 
@@ -75,14 +75,14 @@ class WorstCases:
     one_honest_hop: Guarantee | None = None
 
     def __post_init__(self) -> None:
-        """Takes the own noise where it promises more than one honest hop."""
+        """Takes the own noise if its guarantee is stronger than that of one honest hop."""
         hop, alone = self.one_honest_hop, self.no_honest_hop
         if hop is not None and right_at_most(alone.epsilon, alone.delta) < right_at_most(hop.epsilon, hop.delta):
             object.__setattr__(self, "one_honest_hop", alone)
 
     @classmethod
     def of(cls, terms: RoundTerms, local_epsilon: float, waves: int = 1) -> WorstCases:
-        """Returns what several waves of a round promise together to a person who uses this budget in each of them.
+        """Returns the guarantees of several waves of a round together for a person with this budget in each of them.
 
         In a permanent study the own noise is drawn once, for an answer that stays the same; hop noise in every wave.
         """
@@ -97,7 +97,7 @@ class WorstCases:
 
 
 def all_together(rounds: Sequence[WorstCases]) -> WorstCases:
-    """Returns what all rounds promise together; one without hop noise counts with its own noise in both."""
+    """Returns the guarantees of all rounds together; one without hop noise counts with its own noise in both."""
     alone = basic_composition(cases.no_honest_hop for cases in rounds)
     if all(cases.one_honest_hop is None for cases in rounds):
         return WorstCases(alone)

@@ -152,9 +152,9 @@ def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms:
 
 
 def worst_cases(certificates: Iterable[Certificate]) -> WorstCases:
-    """Returns what all releases promise a person with the largest budgets whatever all other people do.
+    """Returns the guarantees of all releases for a person with the largest budgets whatever all other people do.
 
-    All waves of a series, in which the person sends one report, count once: each certificate is about all of them.
+    All waves of a series, in which the person sends one report, count once: each certificate covers all of them.
 
     Raises:
         ValueError: no certificate.

@@ -17,13 +17,13 @@ class Drawable:
         """Draws on matplotlib axes (None: new ones), and returns the axes.
 
         A certificate shows the local and the central epsilon of every tier; a curve shows delta against epsilon with
-        its attacks, as points where its deltas were given.
+        its attacks, as points if its deltas were given.
 
-        Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
+        Raises ImportError without matplotlib, which is in the extra `plots`. `axes.figure.savefig(path)` saves it.
         """
         return Drawable.drawing().plot(self, axes)
 
     def _repr_html_(self) -> str:
-        """Returns HTML for notebooks: a table, and what the numbers rest on; for a curve the plot as well."""
+        """Returns HTML for notebooks: a table, and the assumptions of the numbers; for a curve the plot as well."""
         html: str = Drawable.drawing().html(self)
         return html

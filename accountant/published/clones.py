@@ -28,7 +28,7 @@ from croupier.protocol.statements import state
 MAX_COUNTS = 1024
 """Clone counts are put into this many buckets, each charged at its smallest."""
 MAX_DISTINCT = 2048
-"""More distinct budgets than this are pooled before anything else is done with them."""
+"""More distinct budgets than this are pooled first."""
 POOL_WIDTH = 0.05
 """In local epsilon. A pool at its geometric mean loses at most width^2/8 of its clones."""
 MAX_SEEN = 4096

@@ -1,4 +1,4 @@
-"""The table: every published bound beside every other, with what it is worth for these budgets and this randomizer.
+"""The table: every published bound beside every other, with its grade for these budgets and this randomizer.
 
 The grade is that of the argument, not of the number: a bound whose conditions the deployment meets is CERTIFIED, one
 whose proof has a gap HEURISTIC. None of them opens a gate, since `certify` is below every CERTIFIED one.
@@ -181,7 +181,7 @@ def compare(
             pure.
         randomizer: what every client runs, or its name, as for `certify`.
         delta: the target, 0 < delta < 1.
-        attack: the best known lower bound on epsilon at this delta, if there is one: what lies below it is refuted.
+        attack: the best known lower bound on epsilon at this delta, if there is one, which refutes smaller epsilons.
         only: names of rows; None for all.
 
     All of them are about one round, in which every user is honest and nothing links a report to its budget.
@@ -204,7 +204,7 @@ def _compared(row: _Row, budgets: Budgets, randomizer: Randomizer, delta: float,
     except OutOfRangeError as error:
         why = state(Note.FORMULA_INVALID, why=str(error))
         return Comparison(row.name, None, grade, Status.OUT_OF_RANGE, row.reference, (why,))
-    # Attacks and bounds are both rounded: what differs by rounding alone refutes nothing.
+    # Attacks and bounds are both rounded: a difference within rounding refutes nothing.
     refuted = attack is not None and epsilon < attack * (1 - 1e-6)
     status = Status.NOT_CHECKED if attack is None else Status.REFUTED if refuted else Status.VALID
     return Comparison(row.name, epsilon, grade, status, row.reference, tuple(map(state, row.notes)))

@@ -1,7 +1,7 @@
-"""What every published bound needs: the error that names its validity range, and the inversion of a printed formula.
+"""The common part of published bounds: the error that names the validity range, and the inversion of a printed formula.
 
-A bound says nothing outside its range, so the checks live in one place and their messages have one form: the offending
-value, then "valid:" and the range. The formulas themselves are left to the other files.
+A bound says nothing outside its range, so the checks are in one place and their messages have one form: the offending
+value, then "valid:" and the range. The formulas themselves are in the other files.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def solve(delta_at: Callable[[float], float], delta: float, ceiling: float, firs
     Args:
         delta_at: epsilon >= 0 -> delta, its own rounding added.
         delta: the target.
-        ceiling: an epsilon known to be enough, the local budget: returned where nothing below it is.
-        first: where to look first.
+        ceiling: an epsilon known to be enough, the local budget: returned if no smaller one is found.
+        first: the first epsilon to try.
 
     Returns:
         An epsilon that is never too small.

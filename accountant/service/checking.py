@@ -1,4 +1,4 @@
-"""What the accountant's worker processes run: giving tickets, opening budgets, and checking the tickets of both lanes.
+"""The work of the accountant's worker processes: giving tickets, opening budgets, and checking tickets of both lanes.
 
 Pure functions in a room of their own, so that a worker imports the cryptography and nothing of a server.
 """
@@ -22,7 +22,7 @@ def _issuer(seed: bytes, lane: Lane) -> TicketIssuer:
 
 
 def evaluate_both(seeds: dict[Lane, bytes], granted: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Returns the evaluations of both lanes' blinded messages, which stand side by side in each request.
+    """Returns the evaluations of both lanes' blinded messages, which are side by side in each request.
 
     Args:
         seeds: of the ticket keys, by lane.
@@ -53,7 +53,7 @@ def open_budgets(
     manifest_hash: Digest,
     ciphertexts: list[bytes],
 ) -> list[tuple[int, bytes]]:
-    """Returns for each budget whether it has a valid ticket, and what the ticket is for."""
+    """Returns for each budget whether it has a valid ticket, and the message of the ticket."""
     issuer = TicketIssuer(seed, pb.LANE_PARAMETER)
     opened: list[tuple[int, bytes]] = []
     for status, plaintext in open_layer(suite, private_key, label, plain_size, ciphertexts):

@@ -1,4 +1,4 @@
-"""What the accountant's service says of rounds to come: a forecast of one, and the rest of the ledger's limit.
+"""The accountant's statements on future rounds: a forecast of one, and the rest of the ledger's limit.
 
 Both follow from signed terms, certificates and numbers of tickets and reports, so the operator and hop 1 may know them.
 """
@@ -47,7 +47,7 @@ class Outlook:
         peers: the other services.
         engine: knows the terms of rounds.
         desk: knows how many clients have tickets.
-        search: runs what takes long, on the cluster or in a thread.
+        search: runs long computations, on the cluster or in a thread.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Outlook:
         return [limit for limit in dict.fromkeys(limits) if limit is not None]
 
     async def forecast(self, request: rpc.ForecastRequest, context: Context) -> rpc.ForecastResponse:
-        """Says what a round would come to with a number of reports, whatever budgets of its grid people use.
+        """Returns the forecast of a round with a number of reports, for any of the grid's budgets.
 
-        The ledger is asked as if other rounds that are not certified yet were granted before this one; the rounds of a
-        survey, for example, reach their deadline together, and each alone would fit. Before this one opens, these are
-        all rounds that are open, each with its smallest batch. Once it is open, they are those that hop 1 is closing,
-        each with the batch that hop 1 has named: where two rounds do not fit together, hop 1 closes one and holds the
-        other.
+        The ledger is evaluated as if other rounds that are not certified yet were granted before this one; the rounds
+        of a survey, for example, reach their deadline together, and each alone would fit. Before this one opens, these
+        are all rounds that are open, each with its smallest batch. Once it is open, they are those that hop 1 is
+        closing, each with the batch that hop 1 has named: if two rounds do not fit together, hop 1 closes one and holds
+        the other.
 
         Raises:
             Refusal: NOT_YOUR_CALL (neither the operator nor hop 1), BAD_REQUEST (the number of reports or of rounds),
@@ -112,7 +112,7 @@ class Outlook:
             closing = await self._engine.terms(RoundId(closed.round_id))
             others.append((closing, closed.num_reports, await self._desk.num_tickets(closing)))
         limits, of_study = self.limits(terms), None
-        async with self._turn:  # or hop 1 would be told of two rounds at once that each of them fits
+        async with self._turn:  # else hop 1 could learn of two rounds at once that each of them fits
             account = Account()
             if limits:
                 account = await self._account_beside(terms, others, is_open=bool(request.round_id))
@@ -126,7 +126,7 @@ class Outlook:
         return response
 
     async def _keep_closing(self, round_id: RoundId, batch: tuple[int, int] | None) -> None:
-        """Keeps with how many reports and tickets hop 1 may close a round; None: it may not.
+        """Stores the numbers of reports and tickets with which hop 1 may close a round; None: it may not.
 
         It is durable, because a round may be under way between hops for hours, and the service may restart.
         """
@@ -155,7 +155,7 @@ class Outlook:
     ) -> Account:
         """Returns the ledger without a round, with the rounds that are granted before it.
 
-        others: the terms, reports and tickets of those that the caller names. limit: only rounds that it counts.
+        others: the terms, reports and tickets of the rounds that the caller names. limit: only rounds that it counts.
         """
         without = {terms.round_id, *(other.round_id for other, *_ in others)}
 
@@ -180,7 +180,7 @@ class Outlook:
         return replace(account, pending=tuple(pending), planned=tuple(planned))
 
     async def _cost(self, terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
-        """Returns what a round costs at most with this number of reports, and of tickets if there are more."""
+        """Returns the largest cost of a round with this number of reports, and of tickets if there are more."""
         # A planned round has keys that are drawn for each call.
         key = stated_terms_hash(terms.manifest), num_reports, num_tickets
         if key not in self._costs:

@@ -18,7 +18,7 @@ class Search:
         self._cluster = setup.cluster
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Returns what `work` returns; on a cluster it and its arguments are pickled."""
+        """Returns the result of `work`; on a cluster it and its arguments are pickled."""
         if self._cluster is None:
             return await asyncio.to_thread(work, *args)
         return (await self._cluster.run(work, *args))[0]

@@ -4,8 +4,8 @@
                                         └──▶ REFUSED   (release key destroyed in the same transaction)
     sequential:  CERTIFIED ──grant──▶ SEQUENTIAL ──asking ends: certify the answers──▶ RELEASED | REFUSED
 
-What a round's certificate says is made in `round_certificate`; here is when, and the release key, without which no
-report can be opened.
+`round_certificate` makes the contents of a round's certificate. This file handles the order of events, and the release
+key, without which no report can be opened.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     @property
     def num_waiting_submissions(self) -> int:
-        """How many requests for tickets are not answered yet."""
+        """The number of requests for tickets that are not answered yet."""
         return self.admission.num_pending
 
     # ------------------------------------------------------------- certify
@@ -187,7 +187,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         rejected: bytes,
         watch: Stopwatch,
     ) -> str:
-        """Refuses what the ledger cannot bear; else enters the round in the transaction that keeps its certificate.
+        """Refuses a round whose cost the ledger cannot bear; else enters it in the transaction of its certificate.
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
@@ -199,7 +199,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         elif series is not None and await self.store.run(StoreStep.COUNT_WAVES, lambda tx: _is_used_up(tx, terms)):
             withhold(certificate, [state(RefusalReason.SERIES_USED_UP, waves=series.waves)])
         elif certificate.granted:
-            # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
+            # A sequential round enters its largest possible cost, so that no later amendment can exceed the limit.
             refusals = [
                 await self.store.run(
                     StoreStep.ASK_LEDGER,
@@ -213,7 +213,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
-            if may_disclose:  # a refusal tells something of the budgets, too
+            if may_disclose:  # a refusal reveals information on the budgets, too
                 Ledger(tx.connection).disclose(terms.round_id)
                 if len(terms.budget_grid) == 1:
                     Ledger(tx.connection).tell_budgets(terms.round_id, 0.0, 0.0)
@@ -302,10 +302,10 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
-        """Returns the signed last certificate, which is durable; the ledger has what it says then.
+        """Returns the signed last certificate, which is durable; its cost is then in the ledger.
 
-        Where clients were skipped, what was entered with the grant stays: that they were absent for reasons that do not
-        depend on when they were asked is an assumption of the certificate, and the ledger does not build on it.
+        If clients were skipped, the entry of the grant stays: the certificate assumes that their absence does not
+        depend on the time of the request, and the ledger does not build on that assumption.
         """
         certificate, entries = await self.search.run(after_sequential, terms, first, report.num_answers)
         shown = entries
@@ -392,7 +392,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- Delivery
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
-        """See `LaneReceiver.deliver`; the round goes on when both lanes are here."""
+        """See `LaneReceiver.deliver`; the round continues when both lanes are here."""
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
             self.engine.wake(RoundId(request.round_id))
@@ -402,7 +402,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 def _is_used_up(tx: Transaction, terms: RoundTerms) -> bool:
     """Returns whether there are more rounds with a round's kept reports than its series was certified for.
 
-    Every round that was ever open counts, granted or not, and of a restored ledger those that were granted.
+    Every round that was ever open counts, granted or not; of a restored ledger those that were granted.
     """
     series = terms.permanent
     if series is None:
@@ -422,10 +422,10 @@ def check_series(tx: Transaction, terms: RoundTerms) -> None:
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:
-    """Until the round is certified, a sequential round also until its answers are.
+    """Says whether the round is not certified yet, or, in a sequential round, its answers are not.
 
-    The ledger has such a round as if there were no amplification (`reserved`), which a withdrawal does not change:
-    how many answers the analyzer has seen by then is not known.
+    The ledger has such a round without amplification (`reserved`), which a withdrawal does not change, because the
+    number of answers that the analyzer has seen by then is unknown.
     """
     is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
     return is_before_certificate(tx, row) or (

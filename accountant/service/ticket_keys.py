@@ -1,4 +1,4 @@
-"""The keys that the accountant makes for a round, and what they open."""
+"""The keys that the accountant makes for a round, and the layers that they open."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The accountant's tickets: given to admitted clients while a round is open, checked before it is certified.
 
 The roster is the same as hop 1's. A client's request is durable before it is answered: the same request again gets the
-same tickets, another one is refused. What is checked afterwards is every message of both lanes: the budgets, which are
-opened here, and of the reports their hashes, which the analyzer hands in while it cannot open them.
+same tickets, another one is refused. Afterwards every message of both lanes is checked: the budgets, which are opened
+here, and the hashes of the reports, which the analyzer hands in while it cannot open them.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class TicketDesk:
         return self._costs.get(round_id, (0.0, 0.0))
 
     def stop_round(self, round_id: RoundId) -> None:
-        """Deletes from memory what a round needs while tickets are given."""
+        """Deletes the data for giving a round's tickets from memory."""
         self._costs.pop(round_id, None)
         self._admission.stop_round(round_id)
 
     async def give(self, request: pb.GetTicketsRequest) -> pb.GetTicketsResponse:
-        """Gives admitted clients their tickets, one for each lane and round, without seeing what they are for.
+        """Gives admitted clients their tickets, one for each lane and round, without seeing the messages.
 
         Raises:
             Refusal: BAD_REQUEST (number of requests), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet),
@@ -100,7 +100,7 @@ class TicketDesk:
         return response
 
     async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
-        """Gives a hop tickets for its fake reports, without seeing what they are for; counted before they are given.
+        """Gives a hop tickets for its fake reports, without seeing the messages; counted before they are given.
 
         The same messages again are answered alike and counted once: a hop keeps its fakes and their blinds. In all a
         hop gets as many tickets as an honest hop can have fakes.
@@ -176,7 +176,7 @@ class TicketCheck:
         counts: Counter[float] = Counter()
         dropped = Counter({_REPEATED: 0})
         off_grid = 0
-        met: set[bytes] = set()  # status and record of what has a ticket, status and hash of the rest
+        met: set[bytes] = set()  # status and record of messages with a ticket, status and hash of the others
         async for records in self._opener.records(terms, pb.LANE_PARAMETER):
             for name, status, record in records:
                 identity = bytes([status]) + (record if status == OPENED else name)

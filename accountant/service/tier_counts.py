@@ -1,4 +1,4 @@
-"""The tier counts of a round with budget privacy: drawn once, and all that anything else learns of the budgets.
+"""The tier counts of a round with budget privacy: drawn once, and the only information on the budgets that leaves here.
 
 Statement and proof: docs/accounting.md, 7.2.
 """
