@@ -32,7 +32,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 Certify = Callable[..., Certificate]
 """`certify` with the terms of a round."""
 SEARCHES_DIFFER = 1 + 1e-6
-"""The factor of a forecast on the blanket bound, because two bounds at one delta have differed by 2e-9."""
+"""The factor of a forecast on the blanket bound: the searches of two bounds at one delta have differed by 2e-9."""
 SHARPER_SECONDS = 10.0
 """A time limit, because a round waits for its certificate; tiers that are not finished then keep the blanket bound."""
 

@@ -1,4 +1,4 @@
-"""Canaries: clients played by the operator, whose ciphertexts are searched behind every hop.
+"""Canaries: clients played by the operator, whose ciphertexts are searched for behind every hop.
 
 To the hops a canary is a client like any other, so a hop that drops or replaces some submissions meets one with the
 same chance as any other client. Each comes at a time of its own, over a connection of its own, and in a call of its
