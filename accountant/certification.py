@@ -112,7 +112,7 @@ def certify(
         numerical_slack=max(guarantee.slack for guarantee in guarantees),
         tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
         everyone_else_colludes=_local(release),
-        one_honest_hop=_one_honest_hop(answers, of_one_hop) if fakes else None,
+        one_honest_hop=_one_honest_hop(guarantees, of_one_hop) if fakes else None,
         comparison=published_bounds(release, reached, at, lower, everything=compare_all),
         lower_bound=lower,
         randomizer=release.randomizer.name,

@@ -26,7 +26,7 @@ _STEPS = 4
 """The most candidates that are tried from each start; each is the best for the budgets of the previous one."""
 
 _DEFAULT = SettledConditions()
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Candidate = TypeVar("Candidate", bound=Randomizer)
 
 

@@ -362,7 +362,7 @@ def _largest_certified(goal: Goal, search: PlanSearch, among: _Factors | _Users,
 
 def _answer(goal: Goal, budgets: Budgets, search: PlanSearch, certificate: Certificate, target: float | None) -> Plan:
     try:
-        error = standard_error(budgets, asked.randomizer, asked.fakes.variance)
+        error = standard_error(budgets, search.randomizer, search.fakes.variance)
     except ValueError:
         error = None
     levels = search.randomizer.k if isinstance(search.randomizer, LevelsMean) else None
@@ -371,8 +371,8 @@ def _answer(goal: Goal, budgets: Budgets, search: PlanSearch, certificate: Certi
 
 def _with_costs_of_a_mean(plan: Plan, search: PlanSearch) -> Plan:
     """Returns the plan with the costs of laplace and onebit, if it uses one of them, except in sequential order."""
-    other = other_for_a_mean(asked.randomizer)
-    if other is None or asked.settled.adaptive_order or asked.fakes:
+    other = other_for_a_mean(search.randomizer)
+    if other is None or search.settled.adaptive_order or search.fakes:
         return plan
     alike = certify(
         plan.budgets,

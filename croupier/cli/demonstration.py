@@ -78,7 +78,7 @@ class FileOptions:
 
 
 def demo(
-    asked: AskedFile,
+    asked: FileOptions,
     noise: HopNoiseOption,
     budgets: Annotated[
         str | None,
