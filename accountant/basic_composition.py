@@ -16,7 +16,7 @@ from croupier.accountant.numerics.decimals import as_decimal, decimal_above
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 
 
 def basic_composition(guarantees: Iterable[Guarantee], times: int = 1) -> Guarantee:
@@ -36,7 +36,7 @@ def basic_composition(guarantees: Iterable[Guarantee], times: int = 1) -> Guaran
         decimal_above(times * sum((as_decimal(value) for value in values), Fraction()))
         for values in zip(*((each.epsilon, each.delta) for each in several), strict=True)
     )
-    method = (*whole.method, state(Method.BASIC_COMPOSITION, rounds=rounds))
+    method = (*whole.method, Statement.of(Method.BASIC_COMPOSITION, rounds=rounds))
     return replace(whole, epsilon=epsilon, delta=min(1.0, delta), method=method)
 
 
@@ -86,13 +86,15 @@ class WorstCases:
 
         In a permanent study the own noise is drawn once, for an answer that stays the same; hop noise in every wave.
         """
-        assumed = state(Assumption.EVERYONE_ELSE_DISHONEST)
-        local = Guarantee(local_epsilon, terms.local_delta, Grade.CERTIFIED, (state(Method.LOCAL_BUDGET),), (assumed,))
+        assumed = Statement.of(Assumption.EVERYONE_ELSE_DISHONEST)
+        local = Guarantee(
+            local_epsilon, terms.local_delta, Grade.CERTIFIED, (Statement.of(Method.LOCAL_BUDGET),), (assumed,)
+        )
         alone, fakes = basic_composition([local], waves if terms.permanent is None else 1), terms.fakes
         if fakes is None:
             return cls(alone)
         noise, assumed = fakes.noise, fakes.noise.assumption(fakes.hops)
-        hop = Guarantee(noise.epsilon, noise.delta, Grade.CERTIFIED, (state(Method.HOP_NOISE),), (assumed,))
+        hop = Guarantee(noise.epsilon, noise.delta, Grade.CERTIFIED, (Statement.of(Method.HOP_NOISE),), (assumed,))
         return cls(alone, basic_composition([hop], waves))
 
 

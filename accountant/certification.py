@@ -42,7 +42,7 @@ from croupier.accountant.release import Release, RoundConditions, SettledConditi
 from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.codes import Assumption, Method, Step
 from croupier.protocol.permanent import PermanentSeries
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 
 def certify(
@@ -166,7 +166,7 @@ def _local(release: Release) -> Guarantee:
     """Returns the guarantee of the largest local budget, which holds even if nobody else is honest."""
     budgets, randomizer, rounds = release.budgets, release.randomizer, release.rounds
     largest = float(budgets.local_epsilon[-1])  # as declared, also where a table shows less
-    method = LOCAL if rounds == 1 else (*LOCAL, state(Method.BASIC_COMPOSITION, rounds=rounds))
+    method = LOCAL if rounds == 1 else (*LOCAL, Statement.of(Method.BASIC_COMPOSITION, rounds=rounds))
     return Guarantee(
         epsilon=times(max(largest, randomizer.effective_epsilon(largest)), rounds),
         delta=min(1.0, times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
@@ -178,7 +178,7 @@ def _local(release: Release) -> Guarantee:
 
 def _of_unit(method: Proof, randomizer: Randomizer) -> Proof:
     """Returns the method, with the protected unit if it is smaller than a user's data."""
-    return method if randomizer.unit == "user" else (*method, state(Method.ONE_RECORD))
+    return method if randomizer.unit == "user" else (*method, Statement.of(Method.ONE_RECORD))
 
 
 def _one_honest_hop(guarantees: Sequence[GroupGuarantee], assumptions: tuple[Statement[Assumption], ...]) -> Guarantee:

@@ -28,7 +28,7 @@ from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 Node = tuple[float, float]
 DRAWN = 4
@@ -137,7 +137,7 @@ class CertifiedProfile(Drawable):
         if can_be_repeated(self.points[0].certificate):
             return sum(smallest, ())
         least, most = self.points[-1].certificate.delta, self.points[0].certificate.delta
-        return (*sum(smallest, ()), state(Note.CURVE_RANGE, least=least, most=most))
+        return (*sum(smallest, ()), Statement.of(Note.CURVE_RANGE, least=least, most=most))
 
     def _chord(self, epsilon: float) -> float:
         return min(1.0, self._chords.above(epsilon))

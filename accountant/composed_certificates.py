@@ -30,7 +30,7 @@ from croupier.protocol.codes import Assumption, Method, Note, Step
 from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ def _too_small(delta: float, enough: float, fixed_terms: bool = False) -> ValueE
 
 def _larger(delta: float, certified: Collection[float]) -> tuple[Statement[Note], ...]:
     """Returns the note on releases that are composed with certificates at these larger deltas."""
-    return (state(Note.LARGER_DELTA, delta=delta, certified=max(certified)),) if certified else ()
+    return (Statement.of(Note.LARGER_DELTA, delta=delta, certified=max(certified)),) if certified else ()
 
 
 def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms: bool) -> Guarantee | None:
@@ -140,15 +140,15 @@ def _composed(certificates: Sequence[Certificate], delta: float, *, fixed_terms:
     assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
     if fixed_terms:
         totals.extend(_of_fixed_terms(certificates, [part for _, part in rounds], delta))
-        assumptions[state(Assumption.FIXED_TERMS)] = None
+        assumptions[Statement.of(Assumption.FIXED_TERMS)] = None
     else:
-        assumptions[state(Assumption.TOTAL_BEFOREHAND)] = None
+        assumptions[Statement.of(Assumption.TOTAL_BEFOREHAND)] = None
     if not totals:
         return None
     epsilon, way, at = min(totals)
     methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)
-    return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
+    return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, Statement.of(way, rounds=together)), tuple(assumptions))
 
 
 def worst_cases(certificates: Iterable[Certificate]) -> WorstCases:
@@ -187,7 +187,7 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
         for c in several
     )
     notes = tuple(note for note in worst.notes if note.code is not Note.TIERS_NOT_AMPLIFIED)
-    disjoint = state(Assumption.DISJOINT_GROUPS, groups=groups or len(several))
+    disjoint = Statement.of(Assumption.DISJOINT_GROUPS, groups=groups or len(several))
     return replace(worst, assumptions=(*worst.assumptions, disjoint), notes=notes)
 
 
@@ -240,10 +240,10 @@ def compose_releases(releases: Sequence[ComposedRelease], *, delta: float) -> Gu
         raise _too_small(delta, delta_for_basic([*costs.elements()]))
     methods = dict.fromkeys(statement for release in releases for statement in release.guarantee.method)
     assumed = dict.fromkeys(statement for release in releases for statement in release.guarantee.assumptions)
-    assumed[state(Assumption.TOTAL_BEFOREHAND)] = None
+    assumed[Statement.of(Assumption.TOTAL_BEFOREHAND)] = None
     notes = dict.fromkeys(note for release in releases for note in release.guarantee.notes)
     larger = [release.guarantee.delta for release in releases if release.guarantee.delta > delta]
-    way = state(Method.PRIVACY_FILTER, rounds=total)
+    way = Statement.of(Method.PRIVACY_FILTER, rounds=total)
     return Guarantee(
         admitted, delta, Grade.CERTIFIED, (*methods, way), tuple(assumed), (*notes, *_larger(delta, larger))
     )

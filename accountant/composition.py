@@ -23,7 +23,7 @@ from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_epsilon, outside
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 LEAST_DELTA = 1e-12
 """Below it the library's tails are not reliable; rounds are then composed by basic composition."""
@@ -100,7 +100,7 @@ class PairProfile:
 
     epsilon: float
     lost: float
-    method: ClassVar[Proof] = (state(Method.WHOLE_RELEASE),)
+    method: ClassVar[Proof] = (Statement.of(Method.WHOLE_RELEASE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """Returns lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
@@ -115,7 +115,7 @@ class PairProfile:
 
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
-        return (state(Step.ANY_RELEASE, epsilon=self.epsilon, delta=self.lost),)
+        return (Statement.of(Step.ANY_RELEASE, epsilon=self.epsilon, delta=self.lost),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +202,7 @@ class ComposedProfile:
         """The methods of the rounds, and composition."""
         methods = dict.fromkeys(statement for part in self.rounds for statement in part.profile.method)
         total = sum(part.count for part in self.rounds)
-        return (*methods, state(Method.COMPOSED_LOSSES, rounds=total))
+        return (*methods, Statement.of(Method.COMPOSED_LOSSES, rounds=total))
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -216,7 +216,7 @@ class ComposedProfile:
 
     def explain(self) -> tuple[Statement[Step], ...]:
         """Returns the steps of every round, and the composition."""
-        composed = state(
+        composed = Statement.of(
             Step.ROUNDS_COMPOSED,
             rounds=sum(part.count for part in self.rounds),
             points=self._composed.size,

@@ -9,7 +9,7 @@ from croupier.accountant.guarantees import Comparison, Grade, LowerBound
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.release import Release
 from croupier.protocol.codes import Note
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 
 
 def attack_on_shuffle(release: Release, delta: float | None) -> LowerBound | None:
@@ -82,7 +82,7 @@ def _in_this_deployment(row: Comparison, release: Release) -> Comparison:
     separate = release.conditions.linkage == "separate"
     if row.grade is not Grade.CERTIFIED or (release.colluding == 0 and separate):
         return row
-    missing = state(Note.IGNORES_SHOWN_BUDGETS)
+    missing = Statement.of(Note.IGNORES_SHOWN_BUDGETS)
     if separate:
-        missing = state(Note.IGNORES_DISHONEST, dishonest=release.colluding)
+        missing = Statement.of(Note.IGNORES_DISHONEST, dishonest=release.colluding)
     return replace(row, grade=Grade.HEURISTIC, notes=(*row.notes, missing))

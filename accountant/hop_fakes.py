@@ -17,7 +17,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.protocol.codes import Step
 from croupier.protocol.fake_law import MIN_EPSILON, FakeLaw
 from croupier.protocol.hop_noise import HopNoise, RoundFakes
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 AnyHopNoise = HopNoise | tuple[float, float] | None
 """Hop noise, or its epsilon and delta; None for a round without it."""
@@ -74,7 +74,7 @@ class HopFakes:
     @property
     def hides_losses(self) -> Statement[Step]:
         """The step with the number of further clients whom the bounds of the shuffle count as dishonest."""
-        return state(Step.FAKES_HIDE_LOSSES, hops=self.hops, fakes=self.most)
+        return Statement.of(Step.FAKES_HIDE_LOSSES, hops=self.hops, fakes=self.most)
 
     @property
     def halved(self) -> HopNoise | None:

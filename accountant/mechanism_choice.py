@@ -14,7 +14,7 @@ from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.onebit import OneBitMean
 from croupier.protocol.codes import Step
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 REMARKS = frozenset({Step.ONEBIT_IS_BETTER, Step.LAPLACE_IS_BETTER})
 """The remarks on the mechanism, among the steps of a certificate."""
@@ -78,7 +78,7 @@ def remark(own: MeanCost, other: MeanCost) -> tuple[Statement[Step], ...]:
         return ()
     is_laplace = isinstance(other.randomizer, LaplaceMechanism)
     return (
-        state(
+        Statement.of(
             Step.LAPLACE_IS_BETTER if is_laplace else Step.ONEBIT_IS_BETTER,
             times=own.product / other.product,
             own_epsilon=own.epsilon,

@@ -11,7 +11,7 @@ import numpy as np
 from croupier.accountant.numerics.chords import Chords
 from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 Profile = tuple[tuple[float, float], ...]
 """Points (epsilon, delta) of a certified profile: epsilon increases, delta does not increase."""
@@ -27,7 +27,7 @@ class RecordedProfile:
     """
 
     profiles: Sequence[Sequence[tuple[float, float]]]
-    method: Proof = (state(Method.STORED_PROFILE),)
+    method: Proof = (Statement.of(Method.STORED_PROFILE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """Returns the chord's delta: the last point's delta beyond it, and 1 before the first point."""
@@ -44,7 +44,7 @@ class RecordedProfile:
 
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
-        return (state(Step.STORED_TIERS, tiers=len(self.profiles)),)
+        return (Statement.of(Step.STORED_TIERS, tiers=len(self.profiles)),)
 
 
 def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:

@@ -21,7 +21,7 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.recorded_profile import Profile, RecordedProfile
 from croupier.accountant.round_cost import RoundCost
 from croupier.protocol.codes import Assumption, Method, RefusalReason
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 from croupier.protocol.studies import is_round_of_study
 
 ANY_TIER = "any tier"
@@ -195,21 +195,23 @@ def refusal_of(
         "remaining": remaining,
     }
     if before is None or after is None:
-        return state(RefusalReason.STUDY_UNBOUNDED if limit.study_id else RefusalReason.LEDGER_UNBOUNDED, **about)
+        return Statement.of(
+            RefusalReason.STUDY_UNBOUNDED if limit.study_id else RefusalReason.LEDGER_UNBOUNDED, **about
+        )
     exceeded = RefusalReason.STUDY_EXCEEDED if limit.study_id else RefusalReason.LEDGER_EXCEEDED
     excess = difference(after.epsilon, limit.epsilon)
-    return state(exceeded, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
+    return Statement.of(exceeded, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
 
 
 def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
     """Returns the total of one client in all rounds, in each of them in its worst tier. None: there is no bound."""
     if not rounds:
-        return Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
-    kept = (state(Assumption.ANSWERS_UNCHANGED),) if any(map(series_of, rounds)) else ()
+        return Guarantee(0.0, 0.0, Grade.CERTIFIED, (Statement.of(Method.NO_ROUND),))
+    kept = (Statement.of(Assumption.ANSWERS_UNCHANGED),) if any(map(series_of, rounds)) else ()
     rounds = once_each_series(rounds)
     epsilon = smallest_admitting_epsilon([_cost(entries) for entries in rounds], delta)
-    assumed = () if fixed_terms else (state(Assumption.TOTAL_BEFOREHAND),)
-    method = (state(Method.PRIVACY_FILTER, rounds=len(rounds)),)
+    assumed = () if fixed_terms else (Statement.of(Assumption.TOTAL_BEFOREHAND),)
+    method = (Statement.of(Method.PRIVACY_FILTER, rounds=len(rounds)),)
     guarantees = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, method, assumed)]
     if fixed_terms:
         guarantees.extend(_of_fixed_terms(rounds, delta))
@@ -224,11 +226,11 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
     rounded up, which may be above delta by its last digit.
     """
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
-    guarantees, assumed = [], (state(Assumption.FIXED_TERMS),)
+    guarantees, assumed = [], (Statement.of(Assumption.FIXED_TERMS),)
     lost = sum_above(d for _, d in worst)
     if lost <= delta or sum(as_decimal(d) for _, d in worst) <= as_decimal(delta):
         total = sum_above(e for e, _ in worst)
-        method = state(Method.BASIC_COMPOSITION, rounds=len(rounds))
+        method = Statement.of(Method.BASIC_COMPOSITION, rounds=len(rounds))
         guarantees.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, (method,), assumed))
     if delta >= LEAST_DELTA:
         # Many rounds may be alike.
@@ -242,6 +244,6 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
         curve = ComposedProfile(parts, delta)
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling * part.count for part in parts))
         if inverse.reached is not None:
-            method = state(Method.COMPOSED_LOSSES, rounds=len(rounds))
+            method = Statement.of(Method.COMPOSED_LOSSES, rounds=len(rounds))
             guarantees.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, (method,), assumed))
     return guarantees

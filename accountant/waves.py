@@ -18,7 +18,7 @@ from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.fake_law import FakeLaw
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 _RELATIVE_ERROR = 64 * UNIT
 """At least the relative error of a product of a dozen floats and of `expm1` and `log1p`."""
@@ -53,7 +53,7 @@ class WavesProfile(Curve):
     @property
     def method(self) -> Proof:
         """See `PrivacyProfile`."""
-        return (state(Method.HOP_NOISE), state(Method.COMPOSED_LOSSES, rounds=self.waves))
+        return (Statement.of(Method.HOP_NOISE), Statement.of(Method.COMPOSED_LOSSES, rounds=self.waves))
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -76,5 +76,7 @@ class WavesProfile(Curve):
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
         law = self.law
-        fakes = state(Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=self.total_variation)
+        fakes = Statement.of(
+            Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=self.total_variation
+        )
         return (fakes, *self._reports.explain()[-1:])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from croupier.analyzer.estimates import Fakes, Noised
 from croupier.protocol.codes import Note
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 M = TypeVar("M")
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ def tiers_of_reports(
     budgets = int(total) if noised is None else noised.num_users
     if not num_reports or not budgets:
         raise ValueError(f"{num_reports} reports and {budgets} budgets; at least one of each is needed")
-    notes = () if num_reports == budgets else (state(Note.TIERS_SCALED, reports=num_reports, budgets=budgets),)
+    notes = () if num_reports == budgets else (Statement.of(Note.TIERS_SCALED, reports=num_reports, budgets=budgets),)
     if num_reports == total:
         return users, notes
     return [(epsilon, count * (num_reports / total)) for epsilon, count in users], notes

@@ -27,7 +27,7 @@ from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.interval import IntervalMechanism
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
 Reports = npt.NDArray[np.int64]
@@ -41,8 +41,8 @@ def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Not
     if not outside:
         return ()
     if len(values) == 1:
-        return (state(Note.OUTSIDE_RANGE, low=least, high=most),)
-    return (state(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
+        return (Statement.of(Note.OUTSIDE_RANGE, low=least, high=most),)
+    return (Statement.of(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
 
 
 def project_on_simplex(shares: Floats) -> Floats:
@@ -118,7 +118,7 @@ class ScalarEstimator(Estimator[Scalar]):
             return tuple(zip(*((least + width * end).tolist() for end in ends), strict=True))
 
         if self.weighs_by_budget and len(epsilons) > 1:
-            notes = (*notes, state(Note.DEPENDENT_BUDGETS))
+            notes = (*notes, Statement.of(Note.DEPENDENT_BUDGETS))
         of_participants = intervals(laws.participants)
         return Estimate(
             values=tuple(values.tolist()),

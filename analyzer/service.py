@@ -30,7 +30,7 @@ from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import UNOPENED, ticket_item
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -254,7 +254,7 @@ def _answer(
     num_reports = len(reports) - (0 if fakes is None else fakes.total)
     publication.num_reports = max(0, num_reports)
     if num_reports < needed:
-        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=publication.num_reports, least=needed)
+        note = Statement.of(Note.TOO_FEW_TO_ESTIMATE, reports=publication.num_reports, least=needed)
         publication.notes.extend(messages_of([note]))
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]

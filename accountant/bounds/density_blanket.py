@@ -24,7 +24,7 @@ from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAto
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 MASS_ERROR = 4e-12
 """A bound on the relative error of the masses and densities in a `LossPair` (docs/numerics.md, section 3.2)."""
@@ -135,7 +135,7 @@ class BlanketProfile(Curve):
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
         outside = max(pair.tail0 + pair.extra for pair in self.cells.pairs)
-        return (*self.description, state(Step.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
+        return (*self.description, Statement.of(Step.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
 
 
 def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:
@@ -255,7 +255,7 @@ def best_blanket(
     steps: tuple[Statement[Step], ...] = (description,)
     if (omega > 0).any():
         gamma = np.exp(np.minimum(weights(others.mean), 0.0))
-        steps = (description, state(Step.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
+        steps = (description, Statement.of(Step.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
         law = others.blanket_count(weights, tail)
     else:
         law = blanket_count(np.zeros(0), np.zeros(0, np.int64))

@@ -22,7 +22,7 @@ from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 MAX_WORK = 2_500_000
 """Limit on splits times the length of their laws. Beyond it time would grow, and another bound is almost as small."""
@@ -102,7 +102,7 @@ class ExactBinaryProfile(Curve):
 
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
-        return (state(Step.SPLITS_ENUMERATED, splits=math.prod(int(c) + 1 for c in self.count)),)
+        return (Statement.of(Step.SPLITS_ENUMERATED, splits=math.prod(int(c) + 1 for c in self.count)),)
 
 
 def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:

@@ -24,7 +24,7 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 MAX_TIERS = 64
 """More budgets of hosts than this are rounded up into this many groups: time grows with them, and 64 lose 0.01 %."""
@@ -180,9 +180,9 @@ class ExchangeBinaryProfile(ExchangeProfile):
         """See `PrivacyProfile`."""
         hosts = self.hosts
         return (
-            state(Step.HOSTS, users=int(hosts.count.sum()), tiers=hosts.count.size),
-            state(Step.HOST_VARIANCE, variance=hosts.variance),
-            state(Step.CLOCKS, horizon=self.horizon),
+            Statement.of(Step.HOSTS, users=int(hosts.count.sum()), tiers=hosts.count.size),
+            Statement.of(Step.HOST_VARIANCE, variance=hosts.variance),
+            Statement.of(Step.CLOCKS, horizon=self.horizon),
         )
 
     def _alone(self, epsilon: float) -> Bounded:
@@ -215,7 +215,7 @@ def exchange_binary_profile(
     """
     epsilons, count = others.once(_rounded_up, _rounded_up)
     if epsilons.size == 0:
-        return NoAmplification(state(Step.NO_OTHERS))
+        return NoAmplification(Statement.of(Step.NO_OTHERS))
     hosts = _Hosts(epsilons, count.astype(np.float64), *bit_probabilities(epsilons))
     return ExchangeBinaryProfile(victim.local_epsilon, horizon(delta, hosts.most_time), hosts)
 

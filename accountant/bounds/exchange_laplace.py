@@ -25,7 +25,7 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 MAX_LOCAL_EPSILON = 30.0
 """Above this likelihood ratios leave the range in which they are evaluated, and there is no amplification either."""
@@ -82,8 +82,8 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
         return (
-            state(Step.HOSTS, users=int(self.count.sum()), tiers=self.count.size),
-            state(Step.CLOCKS, horizon=self.horizon),
+            Statement.of(Step.HOSTS, users=int(self.count.sum()), tiers=self.count.size),
+            Statement.of(Step.CLOCKS, horizon=self.horizon),
         )
 
     def _alone(self, epsilon: float) -> Bounded:
@@ -128,18 +128,18 @@ def exchange_laplace_profile(
     """
     if victim.local_epsilon > MAX_LOCAL_EPSILON:
         return NoAmplification(
-            state(Step.EXCHANGE_BUDGET_LARGE, local_epsilon=victim.local_epsilon, most=MAX_LOCAL_EPSILON)
+            Statement.of(Step.EXCHANGE_BUDGET_LARGE, local_epsilon=victim.local_epsilon, most=MAX_LOCAL_EPSILON)
         )
     order = np.argsort(others.local_epsilon, kind="stable")
     crowd = Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
     if victim.span is None:
         profile = crowd.hosts(victim.local_epsilon, victim.local_epsilon, delta)
-        return profile or NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
+        return profile or NoAmplification(Statement.of(Step.EXCHANGE_NO_SMALL_BUDGETS))
     low, high = sorted(epsilon for epsilon, _ in victim.span)
     leader = crowd.hosts(high, max(low, high * (1 - FIRST_PART)), delta)
     if leader is None:
-        return NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
-    covered = state(Step.BUDGETS_COVERED, least=low, most=high)
+        return NoAmplification(Statement.of(Step.EXCHANGE_NO_SMALL_BUDGETS))
+    covered = Statement.of(Step.BUDGETS_COVERED, least=low, most=high)
 
     def part(least: float, most: float) -> ExchangeLaplaceProfile | None:
         return crowd.hosts(most, least, delta)

@@ -20,7 +20,7 @@ from croupier.accountant.numerics.inversion import Inverse
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class ExchangeLatticeProfile(Curve):
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
         added, chance = self.log_ratio, self.shown
-        line = state(Step.ON_LATTICE, lattice=self.steps, added=added, shown=self.most_shown, chance=chance)
+        line = Statement.of(Step.ON_LATTICE, lattice=self.steps, added=added, shown=self.most_shown, chance=chance)
         return (*self.continuous.explain(), line)
 
 

@@ -19,7 +19,7 @@ from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.fake_law import FakeLaw
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 _RELATIVE_ERROR = 64 * UNIT
 """At least the relative error of a product of a dozen floats and of `exp`, `expm1` and `log1p`."""
@@ -101,7 +101,7 @@ class HopNoiseProfile(Curve):
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
         law, variation = self.law, self.total_variation
-        return (state(Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=variation),)
+        return (Statement.of(Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=variation),)
 
     def _of_counts(self, epsilon: float) -> float:
         """Returns x with ln(1 + t (e^x - 1)) = epsilon, rounded down."""

@@ -20,7 +20,7 @@ from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_delta, check_epsilon
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 Computed = TypeVar("Computed")
 
@@ -116,7 +116,7 @@ class Curve(ABC):
     @property
     def method(self) -> Proof:
         """See `PrivacyProfile`."""
-        return (state(self.proved_by),)
+        return (Statement.of(self.proved_by),)
 
     @abstractmethod
     def delta(self, epsilon: float) -> Bounded:
@@ -218,7 +218,7 @@ class CountProfile(Curve):
 
 def blanket_messages(law: CountLaw) -> Statement[Step]:
     """Returns the step that states a law of the blanket count."""
-    return state(
+    return Statement.of(
         Step.BLANKET_MESSAGES,
         mean=law.mean,
         counts=law.counts.size,

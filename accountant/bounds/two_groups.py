@@ -29,7 +29,7 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 KNOTS = 24
 """Knots of the chords. A third of them, as in curves of many points, makes epsilon up to 3 % larger; the time is in
@@ -66,7 +66,7 @@ class TwoGroupProfile(Curve):
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
         return (
-            state(
+            Statement.of(
                 Step.TWO_GROUPS,
                 share=self.split.share.max(),
                 distance=self.split.outside[-1],

@@ -17,7 +17,7 @@ from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, V
 from croupier.accountant.numerics.binomial import Floats
 from croupier.protocol.codes import PARAMETERS, Assumption, Step
 from croupier.protocol.mechanisms import MECHANISMS
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 SHORT = {"dimension": "d"}
 """Parameters that `Randomizer.name` abbreviates."""
@@ -63,7 +63,7 @@ class Randomizer(ABC):
         for runs in MECHANISMS[self.kind].runs if self.kind in MECHANISMS else ():
             code = Assumption(runs.code)
             if set(PARAMETERS.get(code, ())) == set(self.parameters):
-                return state(code, **self.parameters)
+                return Statement.of(code, **self.parameters)
         raise ValueError(f"no sentence of {self.kind} names {sorted(self.parameters)}; its class must have a statement")
 
     @property
@@ -164,7 +164,7 @@ class Randomizer(ABC):
 
         As `profile`, and slower. It does not hold where an answer may depend on earlier answers.
         """
-        return NoAmplification(state(Step.NO_EXCHANGE_BOUND, randomizer=self.name))
+        return NoAmplification(Statement.of(Step.NO_EXCHANGE_BOUND, randomizer=self.name))
 
 
 def uneven(gain: Floats, count: Floats) -> float:

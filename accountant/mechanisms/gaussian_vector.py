@@ -14,7 +14,7 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.ranges import check_count
 from croupier.protocol.calibration import unit_delta, unit_sigma
 from croupier.protocol.codes import Assumption, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class RecordGaussian(Randomizer):
     def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
         """See `Randomizer.local_assumptions`."""
         return (
-            state(Assumption.RECORD_LEVEL),
-            state(Assumption.PERSON_UNPROTECTED),
+            Statement.of(Assumption.RECORD_LEVEL),
+            Statement.of(Assumption.PERSON_UNPROTECTED),
             self.statement,
-            state(Assumption.RECORDS_PUBLIC),
-            state(Assumption.TIERS_VISIBLE),
-            state(Assumption.BUDGETS_PUBLIC),
+            Statement.of(Assumption.RECORDS_PUBLIC),
+            Statement.of(Assumption.TIERS_VISIBLE),
+            Statement.of(Assumption.BUDGETS_PUBLIC),
         )
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
@@ -69,7 +69,7 @@ class RecordGaussian(Randomizer):
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """Never a profile: the reason why the local budget is not amplified."""
-        return NoAmplification(state(Step.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
+        return NoAmplification(Statement.of(Step.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
 
     @classmethod
     def of(cls, mechanism: Any) -> Self:

@@ -23,7 +23,7 @@ from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import Assumption, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 TABLE_ROUNDING = 16 * UNIT
 """What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
@@ -89,7 +89,7 @@ class TableMechanism(Randomizer):
     @property
     def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`; with the label."""
-        return state(Assumption.RUNS_TABLE, label=self.label)
+        return Statement.of(Assumption.RUNS_TABLE, label=self.label)
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.profile`; the worst of all pairs of inputs."""
@@ -103,7 +103,7 @@ class TableMechanism(Randomizer):
         cells = self._cells(victim.local_epsilon)
         bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return best_blanket(cells, cells, bins, tail, state(Step.TABLE_BLANKET, label=self.label))
+        return best_blanket(cells, cells, bins, tail, Statement.of(Step.TABLE_BLANKET, label=self.label))
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""

@@ -23,7 +23,7 @@ from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.published.validity import largest_budget, need, need_delta, need_users, solve
 from croupier.protocol.codes import Step
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 
 MAX_COUNTS = 1024
 """Clone counts are put into this many buckets, each charged at its smallest."""
@@ -110,7 +110,9 @@ def bit_clones(local: float, law: CountLaw, delta: float) -> float:
         value, error = binary_delta(local, epsilon, law.counts)
         return float(law.mass @ value), float(law.mass @ error)
 
-    profile = CountProfile(law, mean, 4 * math.tanh(local / 2) ** 2, state(Step.NO_BLANKET, randomizer="clones"), local)
+    profile = CountProfile(
+        law, mean, 4 * math.tanh(local / 2) ** 2, Statement.of(Step.NO_BLANKET, randomizer="clones"), local
+    )
     return smallest_epsilon(profile, delta, local).epsilon
 
 

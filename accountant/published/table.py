@@ -23,7 +23,7 @@ from croupier.accountant.published.personalised import echo, gspa_asymptotic, gs
 from croupier.accountant.published.validity import OutOfRangeError, need
 from croupier.accountant.ranges import check_target_delta
 from croupier.protocol.codes import Note
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 
 _Bound = Callable[[Budgets, Randomizer, float], float]
 _Judgement = Callable[[Budgets, Randomizer], Grade]
@@ -202,9 +202,9 @@ def _compared(row: _Row, budgets: Budgets, randomizer: Randomizer, delta: float,
     try:
         epsilon = row.epsilon(budgets, randomizer, delta)
     except OutOfRangeError as error:
-        why = state(Note.FORMULA_INVALID, why=str(error))
+        why = Statement.of(Note.FORMULA_INVALID, why=str(error))
         return Comparison(row.name, None, grade, Status.OUT_OF_RANGE, row.reference, (why,))
     # Attacks and bounds are both rounded: a difference within rounding refutes nothing.
     refuted = attack is not None and epsilon < attack * (1 - 1e-6)
     status = Status.NOT_CHECKED if attack is None else Status.REFUTED if refuted else Status.VALID
-    return Comparison(row.name, epsilon, grade, status, row.reference, tuple(map(state, row.notes)))
+    return Comparison(row.name, epsilon, grade, status, row.reference, tuple(map(Statement.of, row.notes)))

@@ -14,7 +14,7 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 
 
 class OutOfRangeError(ValueError):
@@ -60,7 +60,7 @@ class _Formula:
 
     function: Callable[[float], float]
     first: float
-    method: Proof = (state(Method.PUBLISHED),)
+    method: Proof = (Statement.of(Method.PUBLISHED),)
 
     def delta(self, epsilon: float) -> Bounded:
         value = self.function(epsilon)

@@ -15,7 +15,7 @@ from croupier.accountant.spending import BudgetsTold, Entry, Limit, refusal_of, 
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
-from croupier.protocol.statements import Statement, messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
@@ -65,7 +65,7 @@ class Account:
             refusals = [refusal for limit in limits if (refusal := refusal_of(others, entries, limit)) is not None]
             shown = self.shown + len(self.pending) + len(self.planned)
             used_up = [limit.max_rounds for limit in limits if 0 < limit.max_rounds <= shown]
-            refusals += [state(RefusalReason.ROUNDS_SHOWN, rounds=most) for most in used_up]
+            refusals += [Statement.of(RefusalReason.ROUNDS_SHOWN, rounds=most) for most in used_up]
             left = [
                 max(0.0, difference(limit.epsilon, reached))
                 for limit in limits

@@ -14,7 +14,7 @@ from croupier.accountant.rounds.round_entries import limit_of, study_limit_of
 from croupier.accountant.spending import Limit
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
+from croupier.protocol.statements import SCHEMA, Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 
@@ -25,12 +25,14 @@ def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limi
 
     limits_now: the deployment's limits that are not in the round's manifest.
     """
-    now = [state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=limit.epsilon, delta=limit.delta) for limit in limits_now]
-    reasons = [state(RefusalReason.LIMITS_NOT_MET), *_limits(terms), *now]
+    now = [
+        Statement.of(RefusalReason.LEDGER_LIMIT_NOW, epsilon=limit.epsilon, delta=limit.delta) for limit in limits_now
+    ]
+    reasons = [Statement.of(RefusalReason.LIMITS_NOT_MET), *_limits(terms), *now]
     reports_lost, budgets_lost = message.num_tickets - message.num_reports, message.unknown_budgets
     if reports_lost or budgets_lost:
         lost = {"tickets": message.num_tickets, "reports": reports_lost, "budgets": budgets_lost}
-        reasons.append(state(RefusalReason.MESSAGES_LOST, **lost))
+        reasons.append(Statement.of(RefusalReason.MESSAGES_LOST, **lost))
     withhold(message, reasons)
 
 
@@ -39,18 +41,18 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
     manifest, limit = terms.manifest, limit_of(terms)
     reasons = []
     if randomizer_of(terms.question.mechanism).spends_local_delta:
-        reasons.append(state(RefusalReason.DELTA_LIMIT, most=manifest.delta))
+        reasons.append(Statement.of(RefusalReason.DELTA_LIMIT, most=manifest.delta))
     smallest, *others = sorted(set(terms.epsilon_max_of.values()))
     if others:
-        reasons.append(state(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))
+        reasons.append(Statement.of(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))
     else:
-        reasons.append(state(RefusalReason.EPSILON_LIMIT, most=smallest))
+        reasons.append(Statement.of(RefusalReason.EPSILON_LIMIT, most=smallest))
     if limit is not None:
         may_end = terms.question.sequential is not None
         ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
-        reasons.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
+        reasons.append(Statement.of(ledger, epsilon=limit.epsilon, delta=limit.delta))
     if (of_study := study_limit_of(terms)) is not None:
-        reasons.append(state(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
+        reasons.append(Statement.of(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
     return reasons
 
 

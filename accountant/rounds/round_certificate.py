@@ -18,7 +18,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane
-from croupier.protocol.statements import SCHEMA, Statement, state
+from croupier.protocol.statements import SCHEMA, Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _MAX_REJECTED = 100_000
@@ -71,14 +71,14 @@ def certify_round(
     least = manifest.min_batch_size
     refusals: list[Statement[RefusalReason]] = []
     if num_reports < least:
-        refusals.append(state(RefusalReason.TOO_FEW_REPORTS, reports=num_reports, least=least))
+        refusals.append(Statement.of(RefusalReason.TOO_FEW_REPORTS, reports=num_reports, least=least))
     if num_budgets < least:
-        refusals.append(state(RefusalReason.TOO_FEW_BUDGETS, budgets=num_budgets, least=least))
+        refusals.append(Statement.of(RefusalReason.TOO_FEW_BUDGETS, budgets=num_budgets, least=least))
     if len(reports.rejected) > _MAX_REJECTED:
         rejected = len(reports.rejected)
-        refusals.append(state(RefusalReason.TOO_MANY_WITHOUT_TICKET, reports=rejected, most=_MAX_REJECTED))
+        refusals.append(Statement.of(RefusalReason.TOO_MANY_WITHOUT_TICKET, reports=rejected, most=_MAX_REJECTED))
     if not budgets.on_grid:  # all honest clients' budgets are on the grid
-        refusals.append(state(RefusalReason.NO_BUDGET_ON_GRID))
+        refusals.append(Statement.of(RefusalReason.NO_BUDGET_ON_GRID))
     if refusals:  # before anything is computed from the budgets
         withhold(message, refusals)
         return message, []

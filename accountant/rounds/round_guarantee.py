@@ -25,7 +25,7 @@ from croupier.accountant.rounds.round_entries import entries_of, keeps_profiles
 from croupier.accountant.spending import Entry
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
+from croupier.protocol.statements import SCHEMA, Statement, messages_of
 from croupier.protocol.tier_counts import EXACT
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -78,9 +78,9 @@ def certify_into(
     del message.assumptions[:]
     message.assumptions.extend(messages_of(_assumptions(terms, message, assumptions)))
     if certificate.grade is not Grade.CERTIFIED:
-        _add_refusal(message, state(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
+        _add_refusal(message, Statement.of(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
     if not central_delta <= manifest.delta:
-        _add_refusal(message, state(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=manifest.delta))
+        _add_refusal(message, Statement.of(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=manifest.delta))
     if as_forecast:
         _raise_slightly(message, terms.budget_grid[-1])
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
@@ -99,9 +99,11 @@ def certify_into(
         epsilon, local_epsilon, limit = max(over)
         parameters = {"epsilon": epsilon, "most": limit, "excess": difference(epsilon, limit)}
         if len(set(terms.epsilon_max_of.values())) > 1:
-            _add_refusal(message, state(RefusalReason.BUDGET_ABOVE_LIMIT, local_epsilon=local_epsilon, **parameters))
+            _add_refusal(
+                message, Statement.of(RefusalReason.BUDGET_ABOVE_LIMIT, local_epsilon=local_epsilon, **parameters)
+            )
         else:
-            _add_refusal(message, state(RefusalReason.EPSILON_ABOVE_LIMIT, **parameters))
+            _add_refusal(message, Statement.of(RefusalReason.EPSILON_ABOVE_LIMIT, **parameters))
     return entries
 
 
@@ -208,29 +210,29 @@ def _assumptions(
 ) -> list[Statement[Assumption]]:
     """Returns the assumptions of a batch's certificate, with those of the round."""
     assumptions = list(of_batch)
-    order, uniform = terms.question.sequential, state(Assumption.UNIFORM_ORDER)
+    order, uniform = terms.question.sequential, Statement.of(Assumption.UNIFORM_ORDER)
     if order is not None and uniform in assumptions:
         assumptions.remove(uniform)
         clients = message.num_reports
-        answered = state(
+        answered = Statement.of(
             Assumption.CLIENTS_WILL_ANSWER, least=min(clients, terms.manifest.min_batch_size), clients=clients
         )
         if message.HasField("num_answers"):
-            answered = state(Assumption.CLIENTS_ANSWERED, answered=message.num_answers, clients=clients)
+            answered = Statement.of(Assumption.CLIENTS_ANSWERED, answered=message.num_answers, clients=clients)
         assumptions += [
-            state(Assumption.HONEST_FIRST_SHUFFLER),
+            Statement.of(Assumption.HONEST_FIRST_SHUFFLER),
             answered,
-            state(Assumption.INDEPENDENT_ABSENCE),
-            state(Assumption.UNWATCHED),
-            state(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
+            Statement.of(Assumption.INDEPENDENT_ABSENCE),
+            Statement.of(Assumption.UNWATCHED),
+            Statement.of(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
         ]
     if _rests_on_shuffle(assumptions):
         assumptions += [
-            state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
-            state(Assumption.HONEST_ACCOUNTANT),
+            Statement.of(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
+            Statement.of(Assumption.HONEST_ACCOUNTANT),
         ]
     if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
-        assumptions.append(state(Assumption.FIXED_TERMS))
+        assumptions.append(Statement.of(Assumption.FIXED_TERMS))
     return assumptions
 
 

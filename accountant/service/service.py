@@ -34,7 +34,7 @@ from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Digest, RoundId
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -195,9 +195,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         full = [limit for limit in limits if not await self._may_disclose(terms, limit)]
         may_disclose = not full
         if full:
-            withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
+            withhold(certificate, [Statement.of(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
         elif series is not None and await self.store.run(StoreStep.COUNT_WAVES, lambda tx: _is_used_up(tx, terms)):
-            withhold(certificate, [state(RefusalReason.SERIES_USED_UP, waves=series.waves)])
+            withhold(certificate, [Statement.of(RefusalReason.SERIES_USED_UP, waves=series.waves)])
         elif certificate.granted:
             # A sequential round enters its largest possible cost, so that no later amendment can exceed the limit.
             refusals = [

@@ -13,7 +13,7 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.fake_law import FakeLaw, StatedNoise, law_of
 from croupier.protocol.mechanisms import KINDS_WITH_FAKES
 from croupier.protocol.mechanisms.base import Mechanism
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 
 MAX_MEAN_FAKES = 1_000_000
@@ -45,7 +45,7 @@ class HopNoise(StatedNoise):
 
     def assumption(self, hops: int) -> Statement[Assumption]:
         """Returns what the guarantee of the fakes rests on, beside the client's own device."""
-        return state(Assumption.ONE_HONEST_HOP, hops=hops, epsilon=self.epsilon, delta=self.delta)
+        return Statement.of(Assumption.ONE_HONEST_HOP, hops=hops, epsilon=self.epsilon, delta=self.delta)
 
 
 @dataclass(frozen=True)

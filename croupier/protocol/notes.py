@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from croupier.protocol.codes import Note
-from croupier.protocol.statements import MOST, Statement, state
+from croupier.protocol.statements import MOST, Statement
 
 _ROUNDING = 1e-12
 """A sum of budgets may be this much above or below their product, relatively."""
@@ -41,7 +41,7 @@ def large_delta_notes(delta: float, people: int) -> tuple[Statement[Note], ...]:
     """Returns a note on a delta of one in the number of people, or more; nothing for a smaller one."""
     if Fraction(delta) * people < 1:
         return ()
-    return (state(Note.LARGE_DELTA, delta=delta, people=min(people, MOST)),)
+    return (Statement.of(Note.LARGE_DELTA, delta=delta, people=min(people, MOST)),)
 
 
 def certificate_notes(certificate: _Certificate) -> tuple[Statement[Note], ...]:
@@ -54,5 +54,5 @@ def certificate_notes(certificate: _Certificate) -> tuple[Statement[Note], ...]:
     ]
     notes = large_delta_notes(certificate.delta, certificate.num_users)
     if local:
-        notes = (*notes, state(Note.TIERS_NOT_AMPLIFIED, tiers=len(local), of=len(tiers)))
+        notes = (*notes, Statement.of(Note.TIERS_NOT_AMPLIFIED, tiers=len(local), of=len(tiers)))
     return notes

@@ -32,7 +32,7 @@ _KINDS: dict[type, tuple[str, JsonObject]] = {
 
 @dataclass(frozen=True)
 class Statement(Generic[C_co]):
-    """A code and its parameters, sorted by name; `state` makes one."""
+    """A code and its parameters, sorted by name."""
 
     code: C_co
     parameters: tuple[tuple[str, int | float | str], ...] = ()
@@ -49,6 +49,11 @@ class Statement(Generic[C_co]):
             if not fits or (isinstance(value, float) and not math.isfinite(value)):
                 raise ValueError(f"{name} of {self.code} is {value!r:.60}; it must be {_KINDS[declared[name]][0]}")
 
+    @staticmethod
+    def of(code: C, **parameters: Any) -> Statement[C]:
+        """Returns a statement. Numbers may be of any numeric type, such as numpy's, that has the value exactly."""
+        return _made(code, parameters)
+
     def __getitem__(self, name: str) -> Any:
         """The value of a parameter."""
         return dict(self.parameters)[name]
@@ -56,11 +61,6 @@ class Statement(Generic[C_co]):
     def __str__(self) -> str:
         """The sentence, in the words of the field."""
         return texts.sentence(self.code, dict(self.parameters))
-
-
-def state(code: C, **parameters: Any) -> Statement[C]:
-    """Returns a statement. Numbers may be of any numeric type, such as numpy's, that has the value exactly."""
-    return _made(code, parameters)
 
 
 def _made(code: C, parameters: Mapping[str, Any]) -> Statement[C]:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from croupier.protocol.certificate_views import BudgetPrivacyView
 from croupier.protocol.codes import Assumption
 from croupier.protocol.fake_law import FakeLaw, StatedNoise, law_of
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 
 LEAST_PEOPLE = 4
@@ -78,9 +78,9 @@ class TierCounts:
     def assumption(self) -> Statement[Assumption]:
         """What a certificate assumes about budgets."""
         if self.privacy is None:
-            return state(Assumption.BUDGETS_PUBLIC)
+            return Statement.of(Assumption.BUDGETS_PUBLIC)
         epsilon, delta = self.privacy.epsilon, self.privacy.delta
-        return state(Assumption.BUDGETS_NOISED, epsilon=epsilon, delta=delta, most=self.most_uncounted)
+        return Statement.of(Assumption.BUDGETS_NOISED, epsilon=epsilon, delta=delta, most=self.most_uncounted)
 
     def certified(self, budgets: Sequence[tuple[float, int]], grid: Sequence[float]) -> Sequence[tuple[float, int]]:
         """Returns the budgets that are certified in place of those that were counted, (local epsilon, users)."""

@@ -16,7 +16,7 @@ from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId
-from croupier.protocol.statements import state, written_json
+from croupier.protocol.statements import Statement, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.promises import promises_of
@@ -193,7 +193,7 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
 
 def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> SpentView:
     """Returns the total cost of all rounds, by tier; if epsilon is None, enough_delta would give one."""
-    assumed = (state(Assumption.FIXED_TERMS),)
+    assumed = (Statement.of(Assumption.FIXED_TERMS),)
     spent: list[TierSpentView] = [
         {
             "tier": tier.tier,

@@ -27,7 +27,7 @@ from croupier.accountant.published import OutOfRangeError, gspa_mu
 from croupier.accountant.recorded_profile import Profile, RecordedProfile, profile_of
 from croupier.protocol.calibration import unit_epsilon, unit_sigma
 from croupier.protocol.codes import Assumption, Method
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 from croupier.protocol.tier_counts import counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.training.config import FITTED_FEATURES
@@ -66,16 +66,16 @@ class Conditions:
     def assumptions(self) -> tuple[Statement[Assumption], ...]:
         """About the data, the model and the mode."""
         assumptions = [
-            state(Assumption.FEATURES_FROM_USERS)
+            Statement.of(Assumption.FEATURES_FROM_USERS)
             if self.features in FITTED_FEATURES
-            else state(Assumption.FEATURES_WITHOUT_USERS, features=self.features),
-            state(Assumption.CHOSEN_ON_USERS if self.chosen_on_users else Assumption.CHOSEN_WITHOUT_USERS),
-            state(Assumption.MEASURED_ON_OTHERS),
+            else Statement.of(Assumption.FEATURES_WITHOUT_USERS, features=self.features),
+            Statement.of(Assumption.CHOSEN_ON_USERS if self.chosen_on_users else Assumption.CHOSEN_WITHOUT_USERS),
+            Statement.of(Assumption.MEASURED_ON_OTHERS),
         ]
         if self.model_file:
-            assumptions.append(state(Assumption.MODEL_FILE_BLIND))
+            assumptions.append(Statement.of(Assumption.MODEL_FILE_BLIND))
         if self.simulated:
-            assumptions.append(state(Assumption.SIMULATED))
+            assumptions.append(Statement.of(Assumption.SIMULATED))
         return tuple(assumptions)
 
 
@@ -192,7 +192,7 @@ class UserSpending(TrainingCost):
             epsilon=max(epsilon for _, epsilon in tiers),
             delta=self.delta,
             grade=self.conditions.grade,
-            method=(state(Method.TRAINING_HEMISPHERE, dimension=self._randomizer.dimension),),
+            method=(Statement.of(Method.TRAINING_HEMISPHERE, dimension=self._randomizer.dimension),),
             tiers=tiers,
             everyone_else_colludes=sum_as_decimals([locals_[-1]] * (len(epochs) + unreleased)),
             assumptions=self._assumptions(max(batch.dishonest for batch in batches)),
@@ -201,20 +201,20 @@ class UserSpending(TrainingCost):
 
     def _assumptions(self, dishonest: int) -> tuple[Statement[Assumption], ...]:
         return (
-            state(Assumption.REPLACE_ONE),
+            Statement.of(Assumption.REPLACE_ONE),
             self._randomizer.statement,
-            state(self.conditions.order),
+            Statement.of(self.conditions.order),
             *(
-                (state(Assumption.INDEPENDENT_ABSENCE), state(Assumption.UNWATCHED))
+                (Statement.of(Assumption.INDEPENDENT_ABSENCE), Statement.of(Assumption.UNWATCHED))
                 if self.conditions.sequential
                 else ()
             ),
-            state(Assumption.STEP_DISHONEST_USERS, dishonest=dishonest),
-            state(Assumption.DIFFERENT_USERS),
-            state(Assumption.HONEST_ACCOUNTANT),
-            state(Assumption.ONE_ANSWER_AN_EPOCH),
-            state(Assumption.FIXED_TERMS),
-            state(Assumption.BUDGETS_PUBLIC),
+            Statement.of(Assumption.STEP_DISHONEST_USERS, dishonest=dishonest),
+            Statement.of(Assumption.DIFFERENT_USERS),
+            Statement.of(Assumption.HONEST_ACCOUNTANT),
+            Statement.of(Assumption.ONE_ANSWER_AN_EPOCH),
+            Statement.of(Assumption.FIXED_TERMS),
+            Statement.of(Assumption.BUDGETS_PUBLIC),
             *self.conditions.assumptions(),
         )
 
@@ -313,14 +313,14 @@ class SiloSpending(TrainingCost):
             epsilon=headline,
             delta=self.delta,
             grade=self.conditions.grade,
-            method=(state(Method.TRAINING_GAUSSIAN),),
+            method=(Statement.of(Method.TRAINING_GAUSSIAN),),
             tiers=tiers,
             everyone_else_colludes=headline,
             assumptions=(
-                state(Assumption.RECORD_LEVEL),
-                state(Assumption.CLIPPED_GRADIENTS),
-                state(Assumption.ONE_ANSWER_AN_EPOCH),
-                state(Assumption.NO_ONE_ELSE_TRUSTED),
+                Statement.of(Assumption.RECORD_LEVEL),
+                Statement.of(Assumption.CLIPPED_GRADIENTS),
+                Statement.of(Assumption.ONE_ANSWER_AN_EPOCH),
+                Statement.of(Assumption.NO_ONE_ELSE_TRUSTED),
                 *self.conditions.assumptions(),
             ),
             asymptotic=gaussian_epsilon(self._gspa * root, self.delta),

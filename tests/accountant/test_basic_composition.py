@@ -13,18 +13,20 @@ from croupier.accountant.composed_certificates import compose, worst_cases
 from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.permanent import PermanentSeries
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 
 
 def local(epsilon: float, delta: float = 0.0, grade: Grade = Grade.CERTIFIED) -> Guarantee:
-    return Guarantee(epsilon, delta, grade, (state(Method.LOCAL_BUDGET),), (state(Assumption.EVERYONE_ELSE_DISHONEST),))
+    return Guarantee(
+        epsilon, delta, grade, (Statement.of(Method.LOCAL_BUDGET),), (Statement.of(Assumption.EVERYONE_ELSE_DISHONEST),)
+    )
 
 
 def test_budgets_add_up_as_decimals_with_their_grade_and_assumptions() -> None:
     three = basic_composition([local(0.1, 1e-5)] * 3)
     assert (three.epsilon, three.delta, three.grade) == (0.3, 3e-5, Grade.CERTIFIED)
     assert basic_composition([local(0.1, 1e-5)], times=3) == three
-    assert three.method == (state(Method.LOCAL_BUDGET), state(Method.BASIC_COMPOSITION, rounds=3))
+    assert three.method == (Statement.of(Method.LOCAL_BUDGET), Statement.of(Method.BASIC_COMPOSITION, rounds=3))
     assert three.assumptions == local(1.0).assumptions
     assert basic_composition([local(0.1)]) == local(0.1)
     assert basic_composition([local(1.0, 0.5)] * 3).delta == 1.0
@@ -40,7 +42,7 @@ def test_whichever_guarantee_a_person_has_the_largest_epsilon_and_delta_hold() -
 
 
 def test_a_round_without_hop_noise_counts_with_its_own_noise_if_one_hop_is_honest() -> None:
-    hop = Guarantee(0.2, 1e-6, Grade.CERTIFIED, (state(Method.HOP_NOISE),))
+    hop = Guarantee(0.2, 1e-6, Grade.CERTIFIED, (Statement.of(Method.HOP_NOISE),))
     both = all_together([WorstCases(local(1.0), hop), WorstCases(local(0.5))])
     assert both.no_honest_hop.epsilon == 1.5
     assert both.one_honest_hop is not None

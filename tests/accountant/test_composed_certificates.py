@@ -25,7 +25,7 @@ from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import joined, state
+from croupier.protocol.statements import Statement, joined
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import count_law
 
@@ -241,6 +241,6 @@ def test_disjoint_groups_cost_what_the_worst_one_costs() -> None:
     together = of_disjoint_groups([small, large])
     assert (together.epsilon, together.delta) == (small.epsilon, 1e-6)
     assert set(small.assumptions) < set(together.assumptions)
-    assert together.assumptions[-1] == state(Assumption.DISJOINT_GROUPS, groups=2)
+    assert together.assumptions[-1] == Statement.of(Assumption.DISJOINT_GROUPS, groups=2)
     with pytest.raises(ValueError, match="empty"):
         of_disjoint_groups([])

@@ -17,7 +17,7 @@ from croupier.accountant.composition import ComposedProfile, Round, profile_node
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import count_law
 from tests.support.statements import parameters
@@ -26,7 +26,7 @@ from tests.support.statements import parameters
 class GaussianProfile:
     """mu-GDP, whose composition is known: T rounds are sqrt(T) mu."""
 
-    method: Proof = (state(Method.PUBLISHED),)
+    method: Proof = (Statement.of(Method.PUBLISHED),)
 
     def __init__(self, mu: float) -> None:
         self.mu = mu

@@ -31,7 +31,7 @@ from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import messages_of, state, to_prose, written_json
+from croupier.protocol.statements import Statement, messages_of, to_prose, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
@@ -270,7 +270,7 @@ def of_a_round(*, grouped: bool = False, **more: Any) -> RoundCertificateView:
     assert certificate.lower_bound is not None
     message = certificate.to_message()
     message.assumptions.extend(
-        messages_of([state(Assumption.GENUINE_ROSTER, dishonest=3), state(Assumption.HONEST_ACCOUNTANT)])
+        messages_of([Statement.of(Assumption.GENUINE_ROSTER, dishonest=3), Statement.of(Assumption.HONEST_ACCOUNTANT)])
     )
     message.everyone_else_colludes_epsilon = 2.0
     for tier in message.tiers:
@@ -332,7 +332,7 @@ def test_what_is_no_certificate_is_refused() -> None:
             explain({name: value for name, value in of_a_round().items() if name != key})
     with pytest.raises(ValueError, match="grade is"):
         explain({**certificate, "grade": "HEURISTIC"})
-    reasons = written_json([state(RefusalReason.TOO_FEW_BUDGETS, budgets=3, least=7)])
+    reasons = written_json([Statement.of(RefusalReason.TOO_FEW_BUDGETS, budgets=3, least=7)])
     with pytest.raises(ValueError, match=naming(7)):
         explain({**of_a_round(), "granted": False, "refusals": reasons})
 

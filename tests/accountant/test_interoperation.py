@@ -10,7 +10,7 @@ import pytest
 from opendp import combinators, domains, measurements, metrics, mod
 
 import croupier
-from croupier.protocol.statements import state, written_json
+from croupier.protocol.statements import Statement, written_json
 from tests.support.messages import naming
 
 mod.enable_features("contrib")
@@ -110,7 +110,7 @@ def test_what_a_notebook_shows_is_rounded_to_its_sound_side_and_escaped() -> Non
     assert shown
     central = float(html.split("<td>100</td><td>")[1].split("<")[0])
     assert certificate.epsilon <= central <= certificate.epsilon * 1.0001
-    table = state(croupier.Assumption.RUNS_TABLE, label="<script>alert(1)</script>")
+    table = Statement.of(croupier.Assumption.RUNS_TABLE, label="<script>alert(1)</script>")
     document = certificate.to_json() | {"assumptions": written_json([table])}
     shown_again = croupier.Certificate.from_json(document)._repr_html_()
     assert "<script>" not in shown_again

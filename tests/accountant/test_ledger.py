@@ -30,7 +30,7 @@ from croupier.accountant.spending import ANY_TIER, Entry, Limit, total_of_rounds
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.names import Digest, RoundId
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from tests.support.messages import naming
 from tests.support.statements import codes
 
@@ -91,11 +91,11 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
         assert spending.rounds == 3
         assert spending.guarantee is not None
         assert entry.epsilon < spending.guarantee.epsilon < 3 * entry.epsilon
-        assert spending.guarantee.method == (state(Method.PRIVACY_FILTER, rounds=3),)
+        assert spending.guarantee.method == (Statement.of(Method.PRIVACY_FILTER, rounds=3),)
         assert codes(spending.guarantee.assumptions) == [Assumption.TOTAL_BEFOREHAND]
         composed = fixed[spending.tier].guarantee
         assert composed is not None
-        assert composed.method == (state(Method.COMPOSED_LOSSES, rounds=3),)
+        assert composed.method == (Statement.of(Method.COMPOSED_LOSSES, rounds=3),)
         assert codes(composed.assumptions) == [Assumption.FIXED_TERMS]
         direct = next(t.epsilon for t in whole.tiers if t.local_epsilon == entry.local_epsilon)
         assert direct * (1 - 1e-3) <= composed.epsilon <= direct * 1.1

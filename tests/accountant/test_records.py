@@ -10,7 +10,7 @@ from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from tests.support.statements import codes, parameters
 
 
@@ -34,7 +34,10 @@ def test_gaussian_means_of_records_are_certified_for_one_record(dimension: int) 
     three = certify(Budgets.from_tiers([(0.5, 20, 1e-6)]), randomizer, delta=3e-6, rounds=3)
     assert (three.epsilon, three.delta) == (1.5, 3e-6)
     assert codes(three.method) == [Method.LOCAL_BUDGET, Method.BASIC_COMPOSITION, Method.ONE_RECORD]
-    assert three.assumptions[-2:] == (state(Assumption.FRESH_NOISE, rounds=3), state(Assumption.FIXED_TERMS))
+    assert three.assumptions[-2:] == (
+        Statement.of(Assumption.FRESH_NOISE, rounds=3),
+        Statement.of(Assumption.FIXED_TERMS),
+    )
 
 
 def test_the_noise_of_means_of_records_falls_with_their_number() -> None:

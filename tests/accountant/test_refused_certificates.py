@@ -24,7 +24,7 @@ from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.statements import parameters
@@ -87,32 +87,32 @@ def test_too_few_budgets_are_refused_before_anything_is_computed(monkeypatch: py
 
     monkeypatch.setattr(round_certificate, "certify_into", never)
     few = refused({2.0: 18}, off_grid=1, epsilon_max=4.0)
-    assert refusals_of(few) == (state(RefusalReason.TOO_FEW_BUDGETS, budgets=19, least=20),)
+    assert refusals_of(few) == (Statement.of(RefusalReason.TOO_FEW_BUDGETS, budgets=19, least=20),)
     assert few.unknown_budgets == 41
     both = refused({2.0: 1}, reports=19)
     assert refusals_of(both) == (
-        state(RefusalReason.TOO_FEW_REPORTS, reports=19, least=20),
-        state(RefusalReason.TOO_FEW_BUDGETS, budgets=1, least=20),
+        Statement.of(RefusalReason.TOO_FEW_REPORTS, reports=19, least=20),
+        Statement.of(RefusalReason.TOO_FEW_BUDGETS, budgets=1, least=20),
     )
-    assert refusals_of(refused({}, off_grid=20)) == (state(RefusalReason.NO_BUDGET_ON_GRID),)
+    assert refusals_of(refused({}, off_grid=20)) == (Statement.of(RefusalReason.NO_BUDGET_ON_GRID),)
 
 
 def test_a_refusal_names_every_limit_of_the_round_and_no_other() -> None:
-    unmet = state(RefusalReason.LIMITS_NOT_MET)
+    unmet = Statement.of(RefusalReason.LIMITS_NOT_MET)
     alone = refusals_of(refused({1.0: 60}))
-    assert alone == (unmet, state(RefusalReason.EPSILON_LIMIT, most=0.01))
+    assert alone == (unmet, Statement.of(RefusalReason.EPSILON_LIMIT, most=0.01))
     limit = pb.PrivacyLimit(total_epsilon=1.0, total_delta=1e-3)
     several = refused({1.0: 60}, dishonest=4, privacy_limit=limit, reports=55, tickets=61)
     assert refusals_of(several) == (
         unmet,
-        state(RefusalReason.EPSILON_LIMIT, most=0.01),
-        state(RefusalReason.LEDGER_LIMIT, epsilon=1.0, delta=1e-3),
-        state(RefusalReason.MESSAGES_LOST, tickets=61, reports=6, budgets=1),
+        Statement.of(RefusalReason.EPSILON_LIMIT, most=0.01),
+        Statement.of(RefusalReason.LEDGER_LIMIT, epsilon=1.0, delta=1e-3),
+        Statement.of(RefusalReason.MESSAGES_LOST, tickets=61, reports=6, budgets=1),
     )
     noise = refusals_of(refused({1.0: 60}, Gaussian(0.0, 1.0, local_delta=1e-5), delta=1e-8))
     assert noise[1:] == (
-        state(RefusalReason.DELTA_LIMIT, most=1e-8),
-        state(RefusalReason.EPSILON_LIMIT, most=0.01),
+        Statement.of(RefusalReason.DELTA_LIMIT, most=1e-8),
+        Statement.of(RefusalReason.EPSILON_LIMIT, most=0.01),
     )
 
 

@@ -27,7 +27,7 @@ from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.messages import naming
@@ -150,7 +150,7 @@ def test_histogram_by_hand() -> None:
 def test_reports_and_budgets_that_differ_in_number_are_noted() -> None:
     result = estimate(BIT, np.array([1] * 6 + [0] * 4, dtype=np.int64), ((math.log(3), 20),))
     assert result.values == pytest.approx((0.7,))
-    assert result.notes[0] == state(Note.TIERS_SCALED, reports=10, budgets=20)
+    assert result.notes[0] == Statement.of(Note.TIERS_SCALED, reports=10, budgets=20)
 
 
 def test_an_impossible_share_is_said_to_be_one() -> None:
@@ -160,12 +160,12 @@ def test_an_impossible_share_is_said_to_be_one() -> None:
     assert result.values[0] > 1
     assert result.projected == (1.0,)
     assert 0 <= result.confidence_intervals[0][0] < result.confidence_intervals[0][1] == 1
-    assert result.notes == (state(Note.OUTSIDE_RANGE, low=0, high=1),)
+    assert result.notes == (Statement.of(Note.OUTSIDE_RANGE, low=0, high=1),)
     mean = estimate(MEAN, 1 - reports, ((1.0, 10),))
     assert mean.values[0] < -2
     assert mean.projected == (-2.0,)
     letters = estimate(LETTER, np.array([0] * 5 + [1] * 2 + [2], dtype=np.int64), ((math.log(5), 8),))
-    assert letters.notes == (state(Note.SOME_OUTSIDE_RANGE, outside=1, estimates=4, low=0, high=1),)
+    assert letters.notes == (Statement.of(Note.SOME_OUTSIDE_RANGE, outside=1, estimates=4, low=0, high=1),)
     assert all(0 <= low <= high <= 1 for low, high in letters.confidence_intervals)
     possible = estimate(BIT, np.array([1] * 500 + [0] * 500, dtype=np.int64), ((1.0, 1000),))
     assert possible.notes == ()

@@ -20,7 +20,7 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from croupier.protocol.tier_counts import BudgetPrivacy
 from tests.support.statements import codes
 
@@ -134,7 +134,7 @@ def test_counts_are_estimated_and_scaled_to_the_reports() -> None:
     assert sum(count for _, count in scaled) == pytest.approx(300)
     assert notes == ()
     _, notes = tiers_of_reports(counted_users, 290, noised)
-    assert notes == (state(Note.TIERS_SCALED, reports=290, budgets=300),)
+    assert notes == (Statement.of(Note.TIERS_SCALED, reports=290, budgets=300),)
 
 
 def test_what_is_certain_whatever_the_counts_stays_at_most() -> None:

@@ -25,7 +25,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.setup import ServiceSetup
@@ -176,7 +176,7 @@ async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> 
             assert (await later.finish(promised))[1].granted
             _, certificate = await later.finish(before)
         assert not certificate.granted
-        assert state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=0.25, delta=3e-4) in refusals_of(certificate)
+        assert Statement.of(RefusalReason.LEDGER_LIMIT_NOW, epsilon=0.25, delta=3e-4) in refusals_of(certificate)
 
 
 class LosesAnswers(cheaters.CheatingShuffler):

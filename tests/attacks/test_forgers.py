@@ -18,7 +18,7 @@ from croupier.protocol.identity import key_pair_of, sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane
 from croupier.protocol.onion import BudgetRecord, Onion
-from croupier.protocol.statements import Statement, state
+from croupier.protocol.statements import Statement
 from croupier.protocol.tickets import TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -89,8 +89,8 @@ async def test_forgers_get_no_certificate_below_the_truth(tmp_path: Path, hops: 
 @pytest.mark.parametrize(
     ("cheat", "why"),
     [
-        (cheaters.ReplacesBudgets, state(RefusalReason.NO_BUDGET_ON_GRID)),
-        (cheaters.ReplacesReports, state(RefusalReason.TOO_FEW_REPORTS, reports=1, least=20)),
+        (cheaters.ReplacesBudgets, Statement.of(RefusalReason.NO_BUDGET_ON_GRID)),
+        (cheaters.ReplacesReports, Statement.of(RefusalReason.TOO_FEW_REPORTS, reports=1, least=20)),
     ],
 )
 async def test_a_last_hop_that_forges_everything_has_the_round_refused(

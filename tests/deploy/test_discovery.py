@@ -30,7 +30,7 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.noise import truncated_laplace
@@ -172,10 +172,10 @@ def test_a_small_discovery_finds_what_many_hold() -> None:
     assert 0 < result.guarantee.epsilon < 6.0 * 5
     assert result.guarantee.delta == 1e-6
     assert result.levels[0].categories == 27
-    assert result.guarantee.assumptions[-1] == state(Assumption.TOTAL_BEFOREHAND)
+    assert result.guarantee.assumptions[-1] == Statement.of(Assumption.TOTAL_BEFOREHAND)
     alone = croupier.discover(texts, DiscoverySettings(ENGLISH, longest=4, groups=True), local_epsilon=6.0)
     assert 0 < alone.guarantee.epsilon <= 6.0
-    assert alone.guarantee.assumptions[-1] == state(Assumption.DISJOINT_GROUPS, groups=5)
+    assert alone.guarantee.assumptions[-1] == Statement.of(Assumption.DISJOINT_GROUPS, groups=5)
 
 
 def test_one_honest_hop_guarantees_the_waves_together() -> None:
@@ -380,7 +380,7 @@ def test_what_all_waves_may_cost_follows_from_nothing_that_people_answer(monkeyp
     found = [croupier.discover([text] * 300, settings, local_epsilon=5.0) for text in ("x", "ab", "cc")]
     assert {len(result.levels) for result in found} != {3}  # another number of waves
     (epsilon,) = {result.guarantee.epsilon for result in found}
-    assert state(Assumption.TOTAL_BEFOREHAND) in found[0].guarantee.assumptions
+    assert Statement.of(Assumption.TOTAL_BEFOREHAND) in found[0].guarantee.assumptions
     assert dict(found[0].guarantee.method[-1].parameters)["rounds"] == 3
     asked = [level.categories for result in found for level in result.levels]
     dearest = max(croupier.certify({5.0: 300}, f"krr(k={k})", delta=1e-6 / 13, attack=False).epsilon for k in asked)

@@ -38,7 +38,7 @@ from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.certificate_tables import assumptions_line, certificate_table, steps_table
 from croupier.show.explanation import explain, profile_around
@@ -60,7 +60,7 @@ def both(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], Any]) -> tuple[An
     before = decide()
     with monkeypatch.context() as changed:
         reword(changed)
-        assert str(state(Note.DEPENDENT_BUDGETS)) == str(Refusal(Code.NOT_READY)) == "x"
+        assert str(Statement.of(Note.DEPENDENT_BUDGETS)) == str(Refusal(Code.NOT_READY)) == "x"
         return before, decide()
 
 
@@ -226,7 +226,7 @@ def test_the_cost_of_a_training_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = [state(Note.DEPENDENT_BUDGETS), state(Note.TIERS_SCALED, reports=3, budgets=4)]
+    notes = [Statement.of(Note.DEPENDENT_BUDGETS), Statement.of(Note.TIERS_SCALED, reports=3, budgets=4)]
     publication = pb.Publication(notes=messages_of(notes))
     publication.values.add(estimate=0.5)
 

@@ -26,7 +26,7 @@ from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement, joined, messages_of, state, written_json
+from croupier.protocol.statements import Statement, joined, messages_of, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.certificate_tables import certificate_table, counted
 from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
@@ -37,7 +37,7 @@ from croupier.show.published import publication_json
 from tests.support.messages import naming
 from tests.support.statements import codes
 
-NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
+NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, (Statement.of(Method.NO_ROUND),))
 
 
 def demo(*questions: Any, **more: Any) -> Any:
@@ -55,9 +55,9 @@ def shown(certificate: Any) -> str:
     ("added", "expected"),
     [
         ([], "one shuffler's order secret, at most 3"),
-        ([state(Assumption.HONEST_FIRST_SHUFFLER)], "an honest first shuffler, at most 3"),
-        ([state(Assumption.GENUINE_ROSTER, dishonest=3)], "a genuine roster, at most 3"),
-        ([state(Assumption.HONEST_ACCOUNTANT)], "an honest accountant, at most 3"),
+        ([Statement.of(Assumption.HONEST_FIRST_SHUFFLER)], "an honest first shuffler, at most 3"),
+        ([Statement.of(Assumption.GENUINE_ROSTER, dishonest=3)], "a genuine roster, at most 3"),
+        ([Statement.of(Assumption.HONEST_ACCOUNTANT)], "an honest accountant, at most 3"),
     ],
 )
 def test_the_headline_says_which_parties_must_be_honest(added: list[Statement[Assumption]], expected: str) -> None:
@@ -258,7 +258,7 @@ def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
     verbose = text_of(privacy_cost_table(demo(question), verbose=True))
     assert ("GSPA" in plain_table, "1,234" in plain_table) == (False, False)
     assert ("GSPA Thm 2 says (no guarantee)" in verbose, "1,234" in verbose) == (True, True)
-    notes = [state(Note.DEPENDENT_BUDGETS), state(Note.TIERS_SCALED, reports=3, budgets=4)]
+    notes = [Statement.of(Note.DEPENDENT_BUDGETS), Statement.of(Note.TIERS_SCALED, reports=3, budgets=4)]
     publication = pb.Publication(notes=messages_of(notes))
     publication.values.add(estimate=0.5)
     document = published_at_random(

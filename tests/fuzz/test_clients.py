@@ -34,7 +34,7 @@ from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
@@ -189,7 +189,7 @@ def test_results(world: World, seed: int, grade: str) -> None:
     accountant, analyzer = world.signers["accountant"], world.signers["analyzer"]
     named: dict[str, Any] = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
     certificate = pb.Certificate(
-        schema=1, granted=True, grade=grade, method=messages_of([state(Method.WORST_CASE)]), **named
+        schema=1, granted=True, grade=grade, method=messages_of([Statement.of(Method.WORST_CASE)]), **named
     )
     signed = accountant.signed(Kind.CERTIFICATE, world.hostile(seed, pb.Certificate.DESCRIPTOR, certificate))
     result = pb.Publication(values=[pb.EstimatedValue()] * (seed % 3), certificate=signed, **named)

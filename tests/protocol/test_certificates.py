@@ -19,7 +19,7 @@ from croupier.cli import app
 from croupier.protocol import certificates
 from croupier.protocol.certificates import certificate_json, json_schema, read_certificate, round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from tests.support import BIT
@@ -264,4 +264,4 @@ async def test_results_of_rounds_are_as_the_schema_says(tmp_path: Path) -> None:
             if granted:
                 again = Certificate.from_json(stated_in)
                 assert Assumption.HONEST_ACCOUNTANT in codes(again.assumptions)
-                assert again.everyone_else_colludes.assumptions == (state(Assumption.EVERYONE_ELSE_DISHONEST),)
+                assert again.everyone_else_colludes.assumptions == (Statement.of(Assumption.EVERYONE_ELSE_DISHONEST),)

@@ -16,7 +16,7 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.levels import Levels
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, SUITE, make_kit
 from tests.support.messages import naming
@@ -47,7 +47,7 @@ def published(terms: RoundTerms, estimate: float, num_values: int = 1, label: st
         confidence_level=0.95,
         num_reports=30,
         drops=[pb.Drop(reason="malformed", count=1)],
-        notes=messages_of([state(Note.DEPENDENT_BUDGETS)]),
+        notes=messages_of([Statement.of(Note.DEPENDENT_BUDGETS)]),
         vector_standard_error=estimate,
         clamping=pb.Clamping(high=1.0, num_clamped=int(estimate > 0)),
     )

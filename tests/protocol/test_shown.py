@@ -13,7 +13,7 @@ import pytest
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.shown import check_shown, sanitize_for_display
-from croupier.protocol.statements import messages_of, state
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from tests.support.messages import naming
@@ -57,7 +57,7 @@ def test_the_words_of_a_service_do_not_move_the_cursor() -> None:
 
 def test_nor_do_those_of_a_result() -> None:
     value = pb.EstimatedValue(label=HIDES)
-    table = messages_of([state(Assumption.RUNS_TABLE, label=HIDES)])
+    table = messages_of([Statement.of(Assumption.RUNS_TABLE, label=HIDES)])
     certificate = pb.Certificate(schema=1, round_id=HIDES, assumptions=table, randomizer=HIDES)
     publication = pb.Publication(values=[value, value], drops=[pb.Drop(reason=HIDES, count=1)])
     shown = publication_json(publication, certificate)

@@ -13,15 +13,7 @@ from croupier.protocol import texts
 from croupier.protocol.codes import PARAMETERS, RUNS, Assumption, Code, Method, Note, RefusalReason, Step, runs_by_code
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.statements import (
-    Statement,
-    messages_of,
-    read_json,
-    read_messages,
-    state,
-    to_prose,
-    written_json,
-)
+from croupier.protocol.statements import Statement, messages_of, read_json, read_messages, to_prose, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.statements import statements
 
@@ -33,7 +25,7 @@ EXAMPLES: dict[type, list[Any]] = {int: [3, 41_000], float: [0.25, 0.375], str: 
 def example(code: Code, changed: str = "") -> Statement[Code]:
     """A statement with this code; its parameter of this name has another value."""
     values = {name: EXAMPLES[kind][name == changed] for name, kind in PARAMETERS.get(code, {}).items()}
-    return state(code, **values)
+    return Statement.of(code, **values)
 
 
 def test_every_code_has_one_text_and_no_text_is_left_over() -> None:
@@ -64,20 +56,20 @@ def test_every_text_names_all_its_parameters(code: Code) -> None:
 
 @pytest.mark.parametrize("code", Assumption, ids=str)
 def test_every_assumption_has_a_plain_sentence_too(code: Assumption) -> None:
-    statement = state(code, **dict(example(code).parameters))
+    statement = Statement.of(code, **dict(example(code).parameters))
     sentence = to_prose(statement)
     assert sentence.endswith(".")
     assert "{" not in sentence
     assert sentence != str(statement)
     if "dishonest" in PARAMETERS.get(code, {}) and code is not Assumption.STEP_DISHONEST_USERS:
-        assert "none" in to_prose(state(code, dishonest=0)).lower()
-        assert "41,000" in to_prose(state(code, dishonest=41_000))
+        assert "none" in to_prose(Statement.of(code, dishonest=0)).lower()
+        assert "41,000" in to_prose(Statement.of(code, dishonest=41_000))
 
 
 def test_numbers_in_sentences_are_rounded_to_their_sound_side() -> None:
-    above = state(RefusalReason.DELTA_ABOVE_LIMIT, delta=1.00001e-6, most=1.99999e-6)
+    above = Statement.of(RefusalReason.DELTA_ABOVE_LIMIT, delta=1.00001e-6, most=1.99999e-6)
     assert "certified delta is 1.01e-06; it must be at most 1.99e-06" in str(above)
-    lost = state(RefusalReason.MESSAGES_LOST, tickets=12_345, reports=1, budgets=0)
+    lost = Statement.of(RefusalReason.MESSAGES_LOST, tickets=12_345, reports=1, budgets=0)
     assert "of 12,345 clients" in str(lost)
 
 
@@ -92,11 +84,11 @@ def test_both_forms_are_read_back_without_loss(statement: Statement[Any]) -> Non
 
 
 def test_no_sentence_is_read() -> None:
-    (written,) = written_json([state(Assumption.DISHONEST_CLIENTS, dishonest=7)])
+    (written,) = written_json([Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7)])
     for changed in ({**written, "text": "at most 0 are dishonest"}, {**written, "text": 3}):
-        assert read_json(Assumption, [changed]) == (state(Assumption.DISHONEST_CLIENTS, dishonest=7),)
+        assert read_json(Assumption, [changed]) == (Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7),)
     without = {name: value for name, value in written.items() if name != "text"}
-    assert read_json(Assumption, [without]) == (state(Assumption.DISHONEST_CLIENTS, dishonest=7),)
+    assert read_json(Assumption, [without]) == (Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7),)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +113,7 @@ def test_what_is_not_a_statement_is_refused(given_code: Any, parameters: Any, ma
 
 
 def test_a_message_has_the_parameters_of_its_code_in_order() -> None:
-    (message,) = messages_of([state(Assumption.CLIENTS_ANSWERED, answered=3, clients=4)])
+    (message,) = messages_of([Statement.of(Assumption.CLIENTS_ANSWERED, answered=3, clients=4)])
     assert [parameter.name for parameter in message.parameters] == ["answered", "clients"]
     swapped = pb.Statement(code=message.code, parameters=[*message.parameters][::-1])
     number = pb.Statement(code="dishonest-clients", parameters=[pb.Parameter(name="dishonest", number=1.0)])

@@ -19,7 +19,7 @@ from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.codes import Method, Step
-from croupier.protocol.statements import state
+from croupier.protocol.statements import Statement
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import VECTORS, count_law
@@ -206,7 +206,11 @@ def test_the_two_ends_are_the_worst_pair_of_values(noise: AdditiveNoise, epsilon
     cells = interval_cells(noise, rate, rate, reach, 0.02)
     rates = np.array([rate, 0.6 * rate])
     curve = best_blanket(
-        cells, cells, RateBins.of(rates, np.array([150, 150]), 0), 1e-15, state(Step.NO_BLANKET, randomizer="none")
+        cells,
+        cells,
+        RateBins.of(rates, np.array([150, 150]), 0),
+        1e-15,
+        Statement.of(Step.NO_BLANKET, randomizer="none"),
     )
     ends = curve.delta(epsilon).value
     for values in [(0.0, 0.5), (0.25, 0.75), (0.0, 0.9), (0.9, 0.0), (1.0, 0.0), (0.5, 0.0), (0.4, 1.0), (0.6, 0.55)]:
@@ -256,7 +260,7 @@ class Falling:
 
 
 def span_of(least: float, most: float) -> SpanProfile:
-    step = state(Step.RATES_COVERED, least=least, most=most)
+    step = Statement.of(Step.RATES_COVERED, least=least, most=most)
     part: Any = lambda low, high: Falling(low)  # noqa: E731
     leader: Any = Falling(most * 0.99)
     return SpanProfile(leader, least, most, 0.01, part, step, are_budgets=False)
