@@ -40,7 +40,7 @@ from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import is_number, outside
 from croupier.accountant.release import Release, RoundConditions, SettledConditions, check_order
 from croupier.accountant.victims import groups_of_victims
-from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.codes import Assumption, Method, ProofStep
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.statements import Statement
 
@@ -97,7 +97,7 @@ def certify(
     of_shuffle = assumptions_of_shuffle(release) if False in rests_on_one_hop else ()
     of_one_hop = assumptions_of_one_hop(release, fakes) if fakes else ()
     lower = _attack(release, at, rests_on_one_hop) if attack else None
-    remarks: tuple[Statement[Step], ...] = ()
+    remarks: tuple[Statement[ProofStep], ...] = ()
     if attack and seconds is None:
         remarks = _remarks(release, worst.tier.epsilon)
     tiers = _as_counted(release, [guarantee.tier for guarantee in guarantees])
@@ -198,7 +198,7 @@ def _attack(release: Release, delta: float | None, rests_on_one_hop: set[bool]) 
     return None
 
 
-def _remarks(release: Release, epsilon: float) -> tuple[Statement[Step], ...]:
+def _remarks(release: Release, epsilon: float) -> tuple[Statement[ProofStep], ...]:
     """Returns a remark if the other one of laplace and onebit is much better for a mean.
 
     epsilon: the certified one.

@@ -26,7 +26,7 @@ from croupier.accountant.privacy_filter import BASIC_SHARE, delta_for_basic, las
 from croupier.accountant.ranges import check_target_delta, is_number, outside
 from croupier.accountant.recertification import at_other
 from croupier.accountant.round_cost import RoundCost, curve_points
-from croupier.protocol.codes import Assumption, Method, Note, Step
+from croupier.protocol.codes import Assumption, Method, Note, ProofStep
 from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
@@ -52,7 +52,7 @@ class _WorstProfile:
         """Returns the largest guess."""
         return max(curve.guess(delta) for curve in self.curves)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns the steps of every curve."""
         return tuple(line for curve in self.curves for line in curve.explain())
 

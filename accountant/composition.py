@@ -21,7 +21,7 @@ from croupier.accountant.numerics.fourier import STAGE
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_epsilon, outside
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement
 
@@ -113,9 +113,9 @@ class PairProfile:
         """Returns its epsilon."""
         return self.epsilon
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
-        return (Statement.of(Step.ANY_RELEASE, epsilon=self.epsilon, delta=self.lost),)
+        return (Statement.of(ProofStep.ANY_RELEASE, epsilon=self.epsilon, delta=self.lost),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,10 +214,10 @@ class ComposedProfile:
         """Returns the root of the sum of squares, which is right for Gaussian rounds."""
         return math.sqrt(sum(part.count * part.profile.guess(delta) ** 2 for part in self.rounds))
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns the steps of every round, and the composition."""
         composed = Statement.of(
-            Step.ROUNDS_COMPOSED,
+            ProofStep.ROUNDS_COMPOSED,
             rounds=sum(part.count for part in self.rounds),
             points=self._composed.size,
             infinity=self._composed._infinity_mass,

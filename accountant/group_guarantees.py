@@ -23,7 +23,7 @@ from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.victims import Group
 from croupier.accountant.waves import WavesProfile
-from croupier.protocol.codes import NOT_AMPLIFIED, Method, Step
+from croupier.protocol.codes import NOT_AMPLIFIED, Method, ProofStep
 from croupier.protocol.statements import Statement
 
 LOCAL: Proof = (Statement.of(Method.LOCAL_BUDGET),)
@@ -64,7 +64,7 @@ class _RoundGuarantee:
     delta: float
     slack: float
     method: Proof
-    steps: tuple[Statement[Step], ...]
+    steps: tuple[Statement[ProofStep], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ def _report_kept(
     A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
     """
     attained = _local(victim, delta, epsilon or 0.0, randomizer.spends_local_delta)
-    attained = replace(attained, steps=(Statement.of(Step.REPORTS_KEPT, waves=policy.waves),))
+    attained = replace(attained, steps=(Statement.of(ProofStep.REPORTS_KEPT, waves=policy.waves),))
     return _over_rounds(group, victim, attained, None, delta, epsilon, 1)
 
 
@@ -154,7 +154,7 @@ def _one_honest_hop(
         curve = WavesProfile(fakes.law, variation, waves, per_round or max(_LEAST_ASKED, waves * fakes.law.delta))
     better = _better(curve, attained, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
-        attained = replace(attained, steps=(Statement.of(Step.NO_LESS, bound=curve.kind.value),))
+        attained = replace(attained, steps=(Statement.of(ProofStep.NO_LESS, bound=curve.kind.value),))
     else:
         attained = replace(better, steps=(*better.steps, _found_step(curve.kind, better, delta, started)))
     return _over_rounds(group, victim, attained, curve, delta, epsilon, rounds)
@@ -179,9 +179,9 @@ def _shuffled(
     at = _share(epsilon or 0.0, rounds)
     attained = _local(victim, per_round, at, randomizer.spends_local_delta)
     curves: list[Curve] = []
-    tried: list[Statement[Step]] = []
+    tried: list[Statement[ProofStep]] = []
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
-        attained = replace(attained, steps=(Statement.of(Step.NO_OTHERS),))
+        attained = replace(attained, steps=(Statement.of(ProofStep.NO_OTHERS),))
     else:
         # Bits have closed forms; for noise with many budgets every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
@@ -193,7 +193,7 @@ def _shuffled(
             started = time.perf_counter()
             least = good_enough_epsilon if slow and kind is BoundKind.EXCHANGE else 0.0
             if kind is BoundKind.EXCHANGE and (attained.delta if per_round is None else attained.epsilon) <= least:
-                tried.append(Statement.of(Step.NOTHING_TO_GAIN, bound=kind.value))
+                tried.append(Statement.of(ProofStep.NOTHING_TO_GAIN, bound=kind.value))
                 continue
             aim = per_round or (None if about is None else _target(about))
             curve = make(_target(attained.delta) if aim is None and kind is BoundKind.EXCHANGE else aim)
@@ -207,12 +207,12 @@ def _shuffled(
             if better is not None or kind is BoundKind.BLANKET:
                 curves.append(curve)
             if better is None:
-                tried.append(Statement.of(Step.NO_LESS, bound=kind.value))
+                tried.append(Statement.of(ProofStep.NO_LESS, bound=kind.value))
             else:
                 attained = better
                 tried.append(_found_step(kind, attained, delta, started))
         if attained.method == LOCAL and not any(step.code in NOT_AMPLIFIED for step in tried):
-            tried.append(Statement.of(Step.LOCAL_IS_LEAST))
+            tried.append(Statement.of(ProofStep.LOCAL_IS_LEAST))
         attained = replace(attained, steps=(*attained.steps, *tried))
     return _over_rounds(
         group,
@@ -244,12 +244,12 @@ def _bounds(group: Group, randomizer: Randomizer, policy: BoundPolicy) -> Iterat
     if policy.blanket_only:
         yield (
             BoundKind.EXCHANGE,
-            lambda delta: NoAmplification(Statement.of(Step.NOT_ASKED_FOR, bound=BoundKind.EXCHANGE.value)),
+            lambda delta: NoAmplification(Statement.of(ProofStep.NOT_ASKED_FOR, bound=BoundKind.EXCHANGE.value)),
         )
     elif late():
         yield (
             BoundKind.EXCHANGE,
-            lambda delta: NoAmplification(Statement.of(Step.TIME_OVER, bound=BoundKind.EXCHANGE.value)),
+            lambda delta: NoAmplification(Statement.of(ProofStep.TIME_OVER, bound=BoundKind.EXCHANGE.value)),
         )
     else:
         yield BoundKind.EXCHANGE, lambda delta: randomizer.exchange_profile(victim, others, delta)
@@ -337,7 +337,7 @@ def _better(
         return None
     value, slack = inverse.reached.value, inverse.reached.slack
     line = Statement.of(
-        Step.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations
+        ProofStep.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations
     )
     return _RoundGuarantee(inverse.epsilon, delta, slack, curve.method, (*attained.steps, *curve.explain(), line))
 
@@ -347,11 +347,13 @@ def _target(delta: float) -> float:
     return min(max(delta, 1e-250), 0.5)
 
 
-def _found_step(bound: BoundKind, attained: _RoundGuarantee, delta: float | None, started: float) -> Statement[Step]:
+def _found_step(
+    bound: BoundKind, attained: _RoundGuarantee, delta: float | None, started: float
+) -> Statement[ProofStep]:
     seconds = time.perf_counter() - started
     if delta is None:
-        return Statement.of(Step.FOUND_DELTA, bound=bound.value, delta=attained.delta, seconds=seconds)
-    return Statement.of(Step.FOUND_EPSILON, bound=bound.value, epsilon=attained.epsilon, seconds=seconds)
+        return Statement.of(ProofStep.FOUND_DELTA, bound=bound.value, delta=attained.delta, seconds=seconds)
+    return Statement.of(ProofStep.FOUND_EPSILON, bound=bound.value, epsilon=attained.epsilon, seconds=seconds)
 
 
 def _basic(attained: _RoundGuarantee, rounds: int) -> _RoundGuarantee:
@@ -392,9 +394,9 @@ def _composed(
 
     target = basic.delta if delta is None else delta
     if rounds > MAX_COMPOSED_ROUNDS:
-        return replace(basic, steps=(*basic.steps, Statement.of(Step.ROUNDS_ONLY_ADDED, most=MAX_COMPOSED_ROUNDS)))
+        return replace(basic, steps=(*basic.steps, Statement.of(ProofStep.ROUNDS_ONLY_ADDED, most=MAX_COMPOSED_ROUNDS)))
     if not LEAST_DELTA <= target < 1:
-        return replace(basic, steps=(*basic.steps, Statement.of(Step.DELTAS_ONLY_ADDED, least=LEAST_DELTA)))
+        return replace(basic, steps=(*basic.steps, Statement.of(ProofStep.DELTAS_ONLY_ADDED, least=LEAST_DELTA)))
     together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
@@ -407,7 +409,7 @@ def _composed(
     if inverse.reached is None:
         return basic
     reached = inverse.reached.value
-    line = Statement.of(Step.REACHED_OVER_ROUNDS, epsilon=inverse.epsilon, delta=reached, rounds=rounds)
+    line = Statement.of(ProofStep.REACHED_OVER_ROUNDS, epsilon=inverse.epsilon, delta=reached, rounds=rounds)
     return _RoundGuarantee(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 

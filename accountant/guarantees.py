@@ -13,7 +13,7 @@ from enum import StrEnum
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
 from croupier.protocol.certificate_views import GuaranteeView
-from croupier.protocol.codes import Assumption, Code, Method, Note, Step
+from croupier.protocol.codes import Assumption, Code, Method, Note, ProofStep
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement, joined, written_json
 
@@ -109,7 +109,7 @@ class TierCertificate:
     delta: float
     grouped: bool = field(default=False, kw_only=True)
     privacy_profile: PrivacyProfile | None = field(default=None, repr=False, compare=False, kw_only=True)
-    steps: tuple[Statement[Step], ...] = field(default=(), repr=False, compare=False, kw_only=True)
+    steps: tuple[Statement[ProofStep], ...] = field(default=(), repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.fake_law import MIN_EPSILON, FakeLaw
 from croupier.protocol.hop_noise import HopNoise, RoundFakes
 from croupier.protocol.statements import Statement
@@ -72,9 +72,9 @@ class HopFakes:
         return self.hops * self.law.variance * self.randomizer.fakes_weight
 
     @property
-    def hides_losses(self) -> Statement[Step]:
+    def hides_losses(self) -> Statement[ProofStep]:
         """The step with the number of further clients whom the bounds of the shuffle count as dishonest."""
-        return Statement.of(Step.FAKES_HIDE_LOSSES, hops=self.hops, fakes=self.most)
+        return Statement.of(ProofStep.FAKES_HIDE_LOSSES, hops=self.hops, fakes=self.most)
 
     @property
     def halved(self) -> HopNoise | None:

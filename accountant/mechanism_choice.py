@@ -12,11 +12,11 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.onebit import OneBitMean
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement
 
-REMARKS = frozenset({Step.ONEBIT_IS_BETTER, Step.LAPLACE_IS_BETTER})
+REMARKS = frozenset({ProofStep.ONEBIT_IS_BETTER, ProofStep.LAPLACE_IS_BETTER})
 """The remarks on the mechanism, among the steps of a certificate."""
 MUCH = 1.2
 """The ratio of the products of epsilon and error that makes a remark: people notice a fifth."""
@@ -72,14 +72,14 @@ def worth_trying(budgets: Budgets, randomizer: Randomizer, other: Randomizer) ->
     return budgets.num_tiers <= MOST_TIERS and standard_error(budgets, other) < standard_error(budgets, randomizer)
 
 
-def remark(own: MeanCost, other: MeanCost) -> tuple[Statement[Step], ...]:
+def remark(own: MeanCost, other: MeanCost) -> tuple[Statement[ProofStep], ...]:
     """Returns a step of a certificate, or none if the other mechanism is not much better."""
     if not own.product > MUCH * other.product > 0:
         return ()
     is_laplace = isinstance(other.randomizer, LaplaceMechanism)
     return (
         Statement.of(
-            Step.LAPLACE_IS_BETTER if is_laplace else Step.ONEBIT_IS_BETTER,
+            ProofStep.LAPLACE_IS_BETTER if is_laplace else ProofStep.ONEBIT_IS_BETTER,
             times=own.product / other.product,
             own_epsilon=own.epsilon,
             own_error=own.standard_error,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from croupier.accountant.ranges import check_delta
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 Proof = tuple[Statement[Method], ...]
@@ -42,6 +42,6 @@ class PrivacyProfile(Protocol):
         """Returns roughly the epsilon with this delta; any number is sound, a good one is fast."""
         ...
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns one statement for each step: blanket, count of blanket messages, mass lost, errors."""
         ...

@@ -10,7 +10,7 @@ import numpy as np
 
 from croupier.accountant.numerics.chords import Chords
 from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 Profile = tuple[tuple[float, float], ...]
@@ -42,9 +42,9 @@ class RecordedProfile:
         first = [next((e for e, d in profile if d <= delta), profile[-1][0]) for profile in self.profiles]
         return max(first)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
-        return (Statement.of(Step.STORED_TIERS, tiers=len(self.profiles)),)
+        return (Statement.of(ProofStep.STORED_TIERS, tiers=len(self.profiles)),)
 
 
 def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:

@@ -16,7 +16,7 @@ from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.statements import Statement
 
@@ -73,10 +73,10 @@ class WavesProfile(Curve):
         losses = math.sqrt(self.waves) * wave.largest_loss * math.sqrt(2 * max(1.0, -math.log(delta)))
         return math.log1p(self.total_variation * math.expm1(min(losses, 700.0)))
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         law = self.law
         fakes = Statement.of(
-            Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=self.total_variation
+            ProofStep.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=self.total_variation
         )
         return (fakes, *self._reports.explain()[-1:])

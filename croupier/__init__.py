@@ -54,7 +54,7 @@ _ELSEWHERE = {
     "SimulatedQuestion": "croupier.deploy.local.simulation",
     "Simulation": "croupier.deploy.local.simulation",
     "Statement": "croupier.protocol.statements",
-    "Step": "croupier.protocol.codes",
+    "ProofStep": "croupier.protocol.codes",
     "TicketError": "croupier.protocol.errors",
     "UnreachableError": "croupier.protocol.errors",
     "connect": "croupier.client.sync_client",

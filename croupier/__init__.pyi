@@ -8,8 +8,8 @@ from croupier.deploy.local.simulation import simulate as simulate
 from croupier.protocol.codes import Assumption as Assumption
 from croupier.protocol.codes import Method as Method
 from croupier.protocol.codes import Note as Note
+from croupier.protocol.codes import ProofStep as ProofStep
 from croupier.protocol.codes import RefusalReason as RefusalReason
-from croupier.protocol.codes import Step as Step
 from croupier.protocol.errors import Code as Code
 from croupier.protocol.errors import CroupierError as CroupierError
 from croupier.protocol.errors import LimitError as LimitError

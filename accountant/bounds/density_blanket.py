@@ -23,7 +23,7 @@ from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 MASS_ERROR = 4e-12
@@ -100,7 +100,7 @@ class BlanketProfile(Curve):
     cells: Cells
     omega: Floats
     law: CountLaw
-    description: tuple[Statement[Step], ...]
+    description: tuple[Statement[ProofStep], ...]
     parameters: Floats
     """The result of the search for omega."""
     points: float = POINTS_PER_DEVIATION
@@ -132,10 +132,10 @@ class BlanketProfile(Curve):
         worst = max(_divergence(pair, self.omega) for pair in self.cells.pairs)
         return gaussian_epsilon(math.sqrt(max(worst, 1e-300) / (self.law.mean + 1)), delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         outside = max(pair.tail0 + pair.extra for pair in self.cells.pairs)
-        return (*self.description, Statement.of(Step.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
+        return (*self.description, Statement.of(ProofStep.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
 
 
 def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:
@@ -227,7 +227,7 @@ def best_blanket(
     coarse: Cells,
     others: RateBins,
     tail: float,
-    description: Statement[Step],
+    description: Statement[ProofStep],
     start: Floats | None = None,
 ) -> BlanketProfile:
     """Returns the profile of the best omega found: a floor of the others' densities, cut at a multiple of |p0 - p1|.
@@ -252,10 +252,10 @@ def best_blanket(
     def weights(rates: Floats) -> Floats:
         return _log_weights(cells.log_floor(rates), omega)
 
-    steps: tuple[Statement[Step], ...] = (description,)
+    steps: tuple[Statement[ProofStep], ...] = (description,)
     if (omega > 0).any():
         gamma = np.exp(np.minimum(weights(others.mean), 0.0))
-        steps = (description, Statement.of(Step.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
+        steps = (description, Statement.of(ProofStep.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
         law = others.blanket_count(weights, tail)
     else:
         law = blanket_count(np.zeros(0), np.zeros(0, np.int64))

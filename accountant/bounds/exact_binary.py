@@ -21,7 +21,7 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 MAX_WORK = 2_500_000
@@ -100,9 +100,9 @@ class ExactBinaryProfile(Curve):
         variance = float(self.count @ (keep * flip)) + 0.25
         return gaussian_epsilon(max(1e-9, math.tanh(self.local_epsilon / 2) / math.sqrt(variance)), delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
-        return (Statement.of(Step.SPLITS_ENUMERATED, splits=math.prod(int(c) + 1 for c in self.count)),)
+        return (Statement.of(ProofStep.SPLITS_ENUMERATED, splits=math.prod(int(c) + 1 for c in self.count)),)
 
 
 def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:

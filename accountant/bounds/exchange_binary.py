@@ -23,7 +23,7 @@ from croupier.accountant.numerics.count_law import without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 MAX_TIERS = 64
@@ -176,13 +176,13 @@ class ExchangeBinaryProfile(ExchangeProfile):
         """The Gaussian limit: mu^2 = tanh^2(v/2) / (sum of p q)."""
         return gaussian_epsilon(math.tanh(self.local_epsilon / 2) / math.sqrt(self.hosts.variance), delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         hosts = self.hosts
         return (
-            Statement.of(Step.HOSTS, users=int(hosts.count.sum()), tiers=hosts.count.size),
-            Statement.of(Step.HOST_VARIANCE, variance=hosts.variance),
-            Statement.of(Step.CLOCKS, horizon=self.horizon),
+            Statement.of(ProofStep.HOSTS, users=int(hosts.count.sum()), tiers=hosts.count.size),
+            Statement.of(ProofStep.HOST_VARIANCE, variance=hosts.variance),
+            Statement.of(ProofStep.CLOCKS, horizon=self.horizon),
         )
 
     def _alone(self, epsilon: float) -> Bounded:
@@ -215,7 +215,7 @@ def exchange_binary_profile(
     """
     epsilons, count = others.once(_rounded_up, _rounded_up)
     if epsilons.size == 0:
-        return NoAmplification(Statement.of(Step.NO_OTHERS))
+        return NoAmplification(Statement.of(ProofStep.NO_OTHERS))
     hosts = _Hosts(epsilons, count.astype(np.float64), *bit_probabilities(epsilons))
     return ExchangeBinaryProfile(victim.local_epsilon, horizon(delta, hosts.most_time), hosts)
 

@@ -24,7 +24,7 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 MAX_LOCAL_EPSILON = 30.0
@@ -79,11 +79,11 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         tried = [gamma_of(self.rates, self.kept, m) for m in PLATEAUS]
         return min(tried, key=lambda gamma: float(self.count @ (share**2 / gamma)))
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         return (
-            Statement.of(Step.HOSTS, users=int(self.count.sum()), tiers=self.count.size),
-            Statement.of(Step.CLOCKS, horizon=self.horizon),
+            Statement.of(ProofStep.HOSTS, users=int(self.count.sum()), tiers=self.count.size),
+            Statement.of(ProofStep.CLOCKS, horizon=self.horizon),
         )
 
     def _alone(self, epsilon: float) -> Bounded:
@@ -128,18 +128,18 @@ def exchange_laplace_profile(
     """
     if victim.local_epsilon > MAX_LOCAL_EPSILON:
         return NoAmplification(
-            Statement.of(Step.EXCHANGE_BUDGET_LARGE, local_epsilon=victim.local_epsilon, most=MAX_LOCAL_EPSILON)
+            Statement.of(ProofStep.EXCHANGE_BUDGET_LARGE, local_epsilon=victim.local_epsilon, most=MAX_LOCAL_EPSILON)
         )
     order = np.argsort(others.local_epsilon, kind="stable")
     crowd = Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
     if victim.span is None:
         profile = crowd.hosts(victim.local_epsilon, victim.local_epsilon, delta)
-        return profile or NoAmplification(Statement.of(Step.EXCHANGE_NO_SMALL_BUDGETS))
+        return profile or NoAmplification(Statement.of(ProofStep.EXCHANGE_NO_SMALL_BUDGETS))
     low, high = sorted(epsilon for epsilon, _ in victim.span)
     leader = crowd.hosts(high, max(low, high * (1 - FIRST_PART)), delta)
     if leader is None:
-        return NoAmplification(Statement.of(Step.EXCHANGE_NO_SMALL_BUDGETS))
-    covered = Statement.of(Step.BUDGETS_COVERED, least=low, most=high)
+        return NoAmplification(Statement.of(ProofStep.EXCHANGE_NO_SMALL_BUDGETS))
+    covered = Statement.of(ProofStep.BUDGETS_COVERED, least=low, most=high)
 
     def part(least: float, most: float) -> ExchangeLaplaceProfile | None:
         return crowd.hosts(most, least, delta)

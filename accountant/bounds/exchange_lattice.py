@@ -19,7 +19,7 @@ from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.inversion import Inverse
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 
@@ -85,10 +85,10 @@ class ExchangeLatticeProfile(Curve):
         target = (delta - self.shown) * math.exp(-self.log_ratio)
         return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self.log_ratio
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         added, chance = self.log_ratio, self.shown
-        line = Statement.of(Step.ON_LATTICE, lattice=self.steps, added=added, shown=self.most_shown, chance=chance)
+        line = Statement.of(ProofStep.ON_LATTICE, lattice=self.steps, added=added, shown=self.most_shown, chance=chance)
         return (*self.continuous.explain(), line)
 
 

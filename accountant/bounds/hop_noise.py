@@ -17,7 +17,7 @@ from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.inversion import Inverse
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon, check_target_delta
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.statements import Statement
 
@@ -98,10 +98,10 @@ class HopNoiseProfile(Curve):
             epsilon, step = max(epsilon * (1 + step), math.nextafter(epsilon, math.inf), UNDERFLOW), step * 4
         return Inverse(ceiling, None, evaluations)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         law, variation = self.law, self.total_variation
-        return (Statement.of(Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=variation),)
+        return (Statement.of(ProofStep.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=variation),)
 
     def _of_counts(self, epsilon: float) -> float:
         """Returns x with ln(1 + t (e^x - 1)) = epsilon, rounded down."""

@@ -18,7 +18,7 @@ from croupier.accountant.numerics.chords import Chords
 from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_epsilon
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 POINTS = 24
@@ -60,7 +60,7 @@ class ChordProfile(Curve):
         """Returns the guess of the slow curve."""
         return self.slow.guess(delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns the steps of the slow curve."""
         return self.slow.explain()
 
@@ -108,7 +108,7 @@ class PointwiseMinimum(Curve):
         """Returns the guess of the first curve."""
         return self.curves[0].guess(delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns the steps of all curves, the first one's last."""
         return tuple(line for curve in reversed(self.curves) for line in curve.explain())
 

@@ -19,7 +19,7 @@ from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_delta, check_epsilon
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 Computed = TypeVar("Computed")
@@ -99,7 +99,7 @@ class Curve(ABC):
         return kinds.get(self.method[0].code, BoundKind.BLANKET)
 
     @property
-    def no_bound(self) -> Statement[Step] | None:
+    def no_bound(self) -> Statement[ProofStep] | None:
         """The reason why the curve bounds nothing; None if it is a bound."""
         return None
 
@@ -127,7 +127,7 @@ class Curve(ABC):
         """See `PrivacyProfile`."""
 
     @abstractmethod
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
@@ -147,10 +147,10 @@ class NoAmplification(Curve):
     """The curve where shuffling adds nothing to the local budget: it bounds delta by 1 and says why."""
 
     proved_by: ClassVar[Method] = Method.LOCAL_BUDGET
-    reason: Statement[Step]
+    reason: Statement[ProofStep]
 
     @property
-    def no_bound(self) -> Statement[Step]:
+    def no_bound(self) -> Statement[ProofStep]:
         """See `Curve`."""
         return self.reason
 
@@ -163,7 +163,7 @@ class NoAmplification(Curve):
         """Returns infinity: no epsilon is enough."""
         return math.inf
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns the reason."""
         return (self.reason,)
 
@@ -187,7 +187,7 @@ class CountProfile(Curve):
     averaged: Callable[[float], tuple[float, float]]
     divergence: float
     """The integral of (p0 - p1)^2 / omega, for the first guess."""
-    description: Statement[Step]
+    description: Statement[ProofStep]
     local_epsilon: float
     """The local budget; delta is 0 from there on, because the randomizers with a closed form are pure."""
 
@@ -211,15 +211,15 @@ class CountProfile(Curve):
         mu = math.sqrt(self.divergence / (self.law.mean + 1))
         return gaussian_epsilon(mu, delta) if mu > 0 else 0.0
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         return (self.description, blanket_messages(self.law))
 
 
-def blanket_messages(law: CountLaw) -> Statement[Step]:
+def blanket_messages(law: CountLaw) -> Statement[ProofStep]:
     """Returns the step that states a law of the blanket count."""
     return Statement.of(
-        Step.BLANKET_MESSAGES,
+        ProofStep.BLANKET_MESSAGES,
         mean=law.mean,
         counts=law.counts.size,
         first=law.counts[0],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from croupier.accountant.bounds.profile import Curve
 from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 WIDENING = 1.6
@@ -28,7 +28,7 @@ class SpanProfile(Curve):
     """The relative width of the first part."""
     part: Callable[[float, float], Curve | None]
     """Returns a bound for all victims between two rates, or None."""
-    covered: Statement[Step]
+    covered: Statement[ProofStep]
     """The span, as a step of the explanation."""
     are_budgets: bool
     """Whether rates are local epsilons, which make delta 0 from there on."""
@@ -82,6 +82,6 @@ class SpanProfile(Curve):
         """Returns the leader's guess."""
         return self.leader.guess(delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """Returns the leader's steps and the span."""
         return (*self.leader.explain(), self.covered)

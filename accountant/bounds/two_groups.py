@@ -28,7 +28,7 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 KNOTS = 24
@@ -63,11 +63,11 @@ class TwoGroupProfile(Curve):
     knots: int = KNOTS
     """The number of knots of the chords."""
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
         return (
             Statement.of(
-                Step.TWO_GROUPS,
+                ProofStep.TWO_GROUPS,
                 share=self.split.share.max(),
                 distance=self.split.outside[-1],
                 core_users=self.core.count.sum(),

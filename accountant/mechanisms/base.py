@@ -15,7 +15,7 @@ import numpy as np
 from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import Floats
-from croupier.protocol.codes import PARAMETERS, Assumption, Step
+from croupier.protocol.codes import PARAMETERS, Assumption, ProofStep
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.statements import Statement
 
@@ -164,7 +164,7 @@ class Randomizer(ABC):
 
         As `profile`, and slower. It does not hold where an answer may depend on earlier answers.
         """
-        return NoAmplification(Statement.of(Step.NO_EXCHANGE_BOUND, randomizer=self.name))
+        return NoAmplification(Statement.of(ProofStep.NO_EXCHANGE_BOUND, randomizer=self.name))
 
 
 def uneven(gain: Floats, count: Floats) -> float:

@@ -18,7 +18,7 @@ from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, V
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
 from croupier.accountant.numerics.count_law import CountLaw
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 LEAST_BLANKET = 30.0
@@ -70,7 +70,7 @@ class BitBlanket(ClosedFormRandomizer):
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
         if self.count_law(others, delta).mean < LEAST_BLANKET:
-            return NoAmplification(Statement.of(Step.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
+            return NoAmplification(Statement.of(ProofStep.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
         return exchange_binary_profile(victim, others, delta)
 
 

@@ -14,7 +14,7 @@ from croupier.accountant.bounds.profile import CountProfile, Curve, Others, Vict
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 DEFAULT_TAIL = 1e-30
@@ -55,10 +55,10 @@ class ClosedFormRandomizer(Randomizer):
         averaged = self.averaged(victim.local_epsilon, law, tail)
         divergence = self.divergence(victim.local_epsilon)
         ends = np.array([others.local_epsilon.max(initial=0.0), others.local_epsilon.min(initial=math.inf)])
-        blanket = Statement.of(Step.NO_BLANKET, randomizer=self.name)
+        blanket = Statement.of(ProofStep.NO_BLANKET, randomizer=self.name)
         if others.count.size:
             least, most = self.gamma(ends)
-            blanket = Statement.of(Step.UNIFORM_BLANKET, randomizer=self.name, least=least, most=most)
+            blanket = Statement.of(ProofStep.UNIFORM_BLANKET, randomizer=self.name, least=least, most=most)
         return CountProfile(law, averaged, divergence, blanket, victim.local_epsilon)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:

@@ -17,7 +17,7 @@ from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
 from croupier.protocol.calibration import gaussian_sigma_steps
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 
@@ -60,7 +60,7 @@ class GaussianMechanism(NoisyValue):
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `NoisyValue.profile`; in more than one dimension a report is never amplified."""
         if self.dimension > 1:
-            return NoAmplification(Statement.of(Step.LENGTH_SHOWS_SIGMA, dimension=self.dimension))
+            return NoAmplification(Statement.of(ProofStep.LENGTH_SHOWS_SIGMA, dimension=self.dimension))
         return super().profile(victim, others, delta)
 
     def attacks(self, population: Population, target: Target) -> Attacks:

@@ -13,7 +13,7 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.ranges import check_count
 from croupier.protocol.calibration import unit_delta, unit_sigma
-from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.codes import Assumption, ProofStep
 from croupier.protocol.statements import Statement
 
 
@@ -69,7 +69,7 @@ class RecordGaussian(Randomizer):
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """Never a profile: the reason why the local budget is not amplified."""
-        return NoAmplification(Statement.of(Step.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
+        return NoAmplification(Statement.of(ProofStep.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
 
     @classmethod
     def of(cls, mechanism: Any) -> Self:

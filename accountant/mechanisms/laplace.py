@@ -19,7 +19,7 @@ from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, V
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.numerics.binomial import UNIT, Floats
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 LEAST_BLANKET = 30.0
@@ -49,7 +49,7 @@ class LaplaceMechanism(NoisyValue):
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.exchange_profile`."""
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
-            return NoAmplification(Statement.of(Step.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
+            return NoAmplification(Statement.of(ProofStep.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
         if self.lattice is None:
             return _exchange(victim, others, delta)
         return on_lattice(

@@ -18,7 +18,7 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION
 from croupier.accountant.ranges import check_count
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 DEFAULT_DELTA = 1e-9
@@ -78,7 +78,7 @@ class NoisyValue(Randomizer):
         most = most if self.lattice is None else min(most, MAX_STEPS / self.lattice)
         if reach > most:
             return NoAmplification(
-                Statement.of(Step.NOISE_REACHES_FAR, reach=min(reach, sys.float_info.max), most=most)
+                Statement.of(ProofStep.NOISE_REACHES_FAR, reach=min(reach, sys.float_info.max), most=most)
             )
         leader = self._single(victim, rate, others, delta)
         if least >= rate:
@@ -92,7 +92,10 @@ class NoisyValue(Randomizer):
             return self._best(cells, coarse, reach, others, delta, leader.parameters, SPAN_POINTS)
 
         first = part(max(least, rate * (1 - FIRST_PART)), rate)
-        covered, geometric = Statement.of(Step.RATES_COVERED, least=least, most=rate), self.noise.falls_geometrically
+        covered, geometric = (
+            Statement.of(ProofStep.RATES_COVERED, least=least, most=rate),
+            self.noise.falls_geometrically,
+        )
         return SpanProfile(first, least, rate, FIRST_PART, part, covered, are_budgets=geometric)
 
     def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
@@ -124,7 +127,7 @@ class NoisyValue(Randomizer):
         start: Floats | None = None,
         points: float = POINTS_PER_DEVIATION,
     ) -> BlanketProfile:
-        blanket = Statement.of(Step.DENSITY_BLANKET, randomizer=self.name, reach=reach)
+        blanket = Statement.of(ProofStep.DENSITY_BLANKET, randomizer=self.name, reach=reach)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
         return replace(
             best_blanket(cells, coarse, others.once(self, self._rate_bins), tail, blanket, start), points=points

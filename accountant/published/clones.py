@@ -22,7 +22,7 @@ from croupier.accountant.numerics.count_law import CountLaw, blanket_count
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.published.validity import largest_budget, need, need_delta, need_users, solve
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 MAX_COUNTS = 1024
@@ -111,7 +111,7 @@ def bit_clones(local: float, law: CountLaw, delta: float) -> float:
         return float(law.mass @ value), float(law.mass @ error)
 
     profile = CountProfile(
-        law, mean, 4 * math.tanh(local / 2) ** 2, Statement.of(Step.NO_BLANKET, randomizer="clones"), local
+        law, mean, 4 * math.tanh(local / 2) ** 2, Statement.of(ProofStep.NO_BLANKET, randomizer="clones"), local
     )
     return smallest_epsilon(profile, delta, local).epsilon
 

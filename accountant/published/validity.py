@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 
@@ -70,7 +70,7 @@ class _Formula:
     def guess(self, delta: float) -> float:
         return self.first
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         return ()
 
 

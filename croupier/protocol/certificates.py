@@ -24,7 +24,7 @@ from croupier.protocol.certificate_views import (
     PartView,
     RoundCertificateView,
 )
-from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
+from croupier.protocol.codes import Assumption, Method, Note, ProofStep, RefusalReason
 from croupier.protocol.names import RoundId
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.statements import (
@@ -220,7 +220,9 @@ _Assumptions = Annotated[
 ]
 _Methods = Annotated[tuple[Statement[Method], ...], PlainValidator(partial(read_json, Method)), _list_of("Method")]
 _Notes = Annotated[tuple[Statement[Note], ...], PlainValidator(partial(read_json, Note)), _list_of("Note")]
-_Steps = Annotated[tuple[Statement[Step], ...], PlainValidator(partial(read_json, Step)), _list_of("Step")]
+_Steps = Annotated[
+    tuple[Statement[ProofStep], ...], PlainValidator(partial(read_json, ProofStep)), _list_of("ProofStep")
+]
 _Reasons = Annotated[
     tuple[Statement[RefusalReason], ...], PlainValidator(partial(read_json, RefusalReason)), _list_of("RefusalReason")
 ]
@@ -437,7 +439,7 @@ def json_schema() -> JsonObject:
         [(_Certificate, "validation"), (_RoundCertificate, "validation")], ref_template="#/$defs/{model}"
     )
     definitions = {name.removeprefix("_"): definition for name, definition in schema["$defs"].items()}
-    definitions |= {codes.__name__: schema_of(codes) for codes in (Assumption, Method, Note, RefusalReason, Step)}
+    definitions |= {codes.__name__: schema_of(codes) for codes in (Assumption, Method, Note, RefusalReason, ProofStep)}
     text = json.dumps(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",

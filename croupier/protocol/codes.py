@@ -107,7 +107,7 @@ class Method(StrEnum):
     TRAINING_GAUSSIAN = "training-gaussian"
 
 
-class Step(StrEnum):
+class ProofStep(StrEnum):
     """One step on the way to a number, or why a bound was of no use."""
 
     NO_OTHERS = "no-others"
@@ -156,12 +156,12 @@ class Step(StrEnum):
 
 NOT_AMPLIFIED = frozenset(
     {
-        Step.NO_OTHERS,
-        Step.REPORTS_KEPT,
-        Step.LENGTH_SHOWS_SIGMA,
-        Step.LENGTH_SHOWS_RECORD_SIGMA,
-        Step.NOISE_REACHES_FAR,
-        Step.LOCAL_IS_LEAST,
+        ProofStep.NO_OTHERS,
+        ProofStep.REPORTS_KEPT,
+        ProofStep.LENGTH_SHOWS_SIGMA,
+        ProofStep.LENGTH_SHOWS_RECORD_SIGMA,
+        ProofStep.NOISE_REACHES_FAR,
+        ProofStep.LOCAL_IS_LEAST,
     }
 )
 """The steps that say why a certificate is the local budget."""
@@ -219,7 +219,7 @@ class RefusalReason(StrEnum):
     SERIES_USED_UP = "series-used-up"
 
 
-Code = Assumption | Method | Step | Note | RefusalReason
+Code = Assumption | Method | ProofStep | Note | RefusalReason
 
 Types = dict[str, type[int] | type[float] | type[str]]
 
@@ -254,32 +254,32 @@ PARAMETERS: dict[Code, Types] = {
     Method.COMPOSED_LOSSES: {"rounds": int},
     Method.PRIVACY_FILTER: {"rounds": int},
     Method.TRAINING_HEMISPHERE: {"dimension": int},
-    Step.LENGTH_SHOWS_SIGMA: {"dimension": int},
-    Step.LENGTH_SHOWS_RECORD_SIGMA: {"dimension": int},
-    Step.NOISE_REACHES_FAR: {"reach": float, "most": float},
-    Step.REPORTS_KEPT: {"waves": int},
-    Step.NO_EXCHANGE_BOUND: {"randomizer": str},
-    Step.EXCHANGE_NEEDS_BLANKET: {"least": float},
-    Step.EXCHANGE_BUDGET_LARGE: {"local_epsilon": float, "most": float},
-    Step.NOT_ASKED_FOR: {"bound": str},
-    Step.TIME_OVER: {"bound": str},
-    Step.NOTHING_TO_GAIN: {"bound": str},
-    Step.NO_LESS: {"bound": str},
-    Step.FOUND_EPSILON: {"bound": str, "epsilon": float, "seconds": float},
-    Step.FOUND_DELTA: {"bound": str, "delta": float, "seconds": float},
-    Step.REACHED: {"epsilon": float, "delta": float, "slack": float, "evaluations": int},
-    Step.REACHED_OVER_ROUNDS: {"epsilon": float, "delta": float, "rounds": int},
-    Step.ROUNDS_ONLY_ADDED: {"most": int},
-    Step.DELTAS_ONLY_ADDED: {"least": float},
-    Step.ROUNDS_COMPOSED: {"rounds": int, "points": int, "infinity": float, "rounding": float},
-    Step.SPLITS_ENUMERATED: {"splits": int},
-    Step.UNIFORM_BLANKET: {"randomizer": str, "least": float, "most": float},
-    Step.NO_BLANKET: {"randomizer": str},
-    Step.DENSITY_BLANKET: {"randomizer": str, "reach": float},
-    Step.TABLE_BLANKET: {"label": str},
-    Step.BLANKET_WEIGHTS: {"least": float, "most": float},
-    Step.BLANKET_MISSED: {"mass": float},
-    Step.BLANKET_MESSAGES: {
+    ProofStep.LENGTH_SHOWS_SIGMA: {"dimension": int},
+    ProofStep.LENGTH_SHOWS_RECORD_SIGMA: {"dimension": int},
+    ProofStep.NOISE_REACHES_FAR: {"reach": float, "most": float},
+    ProofStep.REPORTS_KEPT: {"waves": int},
+    ProofStep.NO_EXCHANGE_BOUND: {"randomizer": str},
+    ProofStep.EXCHANGE_NEEDS_BLANKET: {"least": float},
+    ProofStep.EXCHANGE_BUDGET_LARGE: {"local_epsilon": float, "most": float},
+    ProofStep.NOT_ASKED_FOR: {"bound": str},
+    ProofStep.TIME_OVER: {"bound": str},
+    ProofStep.NOTHING_TO_GAIN: {"bound": str},
+    ProofStep.NO_LESS: {"bound": str},
+    ProofStep.FOUND_EPSILON: {"bound": str, "epsilon": float, "seconds": float},
+    ProofStep.FOUND_DELTA: {"bound": str, "delta": float, "seconds": float},
+    ProofStep.REACHED: {"epsilon": float, "delta": float, "slack": float, "evaluations": int},
+    ProofStep.REACHED_OVER_ROUNDS: {"epsilon": float, "delta": float, "rounds": int},
+    ProofStep.ROUNDS_ONLY_ADDED: {"most": int},
+    ProofStep.DELTAS_ONLY_ADDED: {"least": float},
+    ProofStep.ROUNDS_COMPOSED: {"rounds": int, "points": int, "infinity": float, "rounding": float},
+    ProofStep.SPLITS_ENUMERATED: {"splits": int},
+    ProofStep.UNIFORM_BLANKET: {"randomizer": str, "least": float, "most": float},
+    ProofStep.NO_BLANKET: {"randomizer": str},
+    ProofStep.DENSITY_BLANKET: {"randomizer": str, "reach": float},
+    ProofStep.TABLE_BLANKET: {"label": str},
+    ProofStep.BLANKET_WEIGHTS: {"least": float, "most": float},
+    ProofStep.BLANKET_MISSED: {"mass": float},
+    ProofStep.BLANKET_MESSAGES: {
         "mean": float,
         "counts": int,
         "first": int,
@@ -287,17 +287,21 @@ PARAMETERS: dict[Code, Types] = {
         "lost": float,
         "relative_error": float,
     },
-    Step.RATES_COVERED: {"least": float, "most": float},
-    Step.BUDGETS_COVERED: {"least": float, "most": float},
-    Step.HOSTS: {"users": int, "tiers": int},
-    Step.HOST_VARIANCE: {"variance": float},
-    Step.CLOCKS: {"horizon": float},
-    Step.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
-    Step.ONEBIT_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
-    Step.LAPLACE_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
-    Step.FAKES_HIDE_LOSSES: {"hops": int, "fakes": int},
-    Step.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
-    Step.TWO_GROUPS: {
+    ProofStep.RATES_COVERED: {"least": float, "most": float},
+    ProofStep.BUDGETS_COVERED: {"least": float, "most": float},
+    ProofStep.HOSTS: {"users": int, "tiers": int},
+    ProofStep.HOST_VARIANCE: {"variance": float},
+    ProofStep.CLOCKS: {"horizon": float},
+    ProofStep.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
+    ProofStep.ONEBIT_IS_BETTER: dict.fromkeys(
+        ("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float
+    ),
+    ProofStep.LAPLACE_IS_BETTER: dict.fromkeys(
+        ("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float
+    ),
+    ProofStep.FAKES_HIDE_LOSSES: {"hops": int, "fakes": int},
+    ProofStep.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
+    ProofStep.TWO_GROUPS: {
         "share": float,
         "distance": float,
         "core_users": int,
@@ -305,8 +309,8 @@ PARAMETERS: dict[Code, Types] = {
         "other_users": int,
         "other_epsilon": float,
     },
-    Step.ANY_RELEASE: {"epsilon": float, "delta": float},
-    Step.STORED_TIERS: {"tiers": int},
+    ProofStep.ANY_RELEASE: {"epsilon": float, "delta": float},
+    ProofStep.STORED_TIERS: {"tiers": int},
     Note.TIERS_SCALED: {"reports": int, "budgets": int},
     Note.OUTSIDE_RANGE: {"low": float, "high": float},
     Note.SOME_OUTSIDE_RANGE: {"outside": int, "estimates": int, "low": float, "high": float},

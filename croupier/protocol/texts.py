@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.protocol.codes import RUNS, Assumption, Code, Method, Note, RefusalReason, Step
+from croupier.protocol.codes import RUNS, Assumption, Code, Method, Note, ProofStep, RefusalReason
 from croupier.protocol.mechanisms.base import ANSWERS
 from croupier.protocol.rounding import round_down, round_up
 
@@ -153,93 +153,93 @@ TEXTS: dict[Code, str] = {
     Method.TRAINING_GAUSSIAN: (
         "local Gaussian mechanism, composed exactly; no amplification is proved in high dimension"
     ),
-    Step.NO_OTHERS: "no other honest client: the local budget is certified",
-    Step.LOCAL_IS_LEAST: "no amplification: no bound gives less than the local budget",
-    Step.REPORTS_KEPT: (
+    ProofStep.NO_OTHERS: "no other honest client: the local budget is certified",
+    ProofStep.LOCAL_IS_LEAST: "no amplification: no bound gives less than the local budget",
+    ProofStep.REPORTS_KEPT: (
         "no amplification: reports are drawn once for {waves} waves, and who takes part in which can single one "
         "report out"
     ),
-    Step.LENGTH_SHOWS_SIGMA: (
+    ProofStep.LENGTH_SHOWS_SIGMA: (
         "no amplification: in {dimension} dimensions the length of a report shows its own sigma, and the ratio of the "
         "densities is exponentially small; the certificate is the local budget"
     ),
-    Step.LENGTH_SHOWS_RECORD_SIGMA: (
+    ProofStep.LENGTH_SHOWS_RECORD_SIGMA: (
         "no amplification: the length of a report in {dimension} dimensions shows its own sigma; the certificate is "
         "the local budget of one record"
     ),
-    Step.NOISE_REACHES_FAR: (
+    ProofStep.NOISE_REACHES_FAR: (
         "no amplification: the noise reaches over {reach:.3g} times the interval, which is above {most:.3g}"
     ),
-    Step.NO_EXCHANGE_BOUND: "exchange bound: none is proved for {randomizer}",
-    Step.EXCHANGE_NEEDS_BLANKET: "exchange bound: of use only with at least {least:g} possible blanket users",
-    Step.EXCHANGE_BUDGET_LARGE: "exchange bound: local epsilon {local_epsilon:g} is above {most:g}",
-    Step.EXCHANGE_NO_SMALL_BUDGETS: "exchange bound: no other honest client has a budget as small as the victim's",
-    Step.NOT_ASKED_FOR: "{bound}: not asked for",
-    Step.TIME_OVER: "{bound}: the time is over",
-    Step.NOTHING_TO_GAIN: "{bound}: nothing to gain",
-    Step.NO_LESS: "{bound}: no less",
-    Step.FOUND_EPSILON: "{bound}: epsilon {epsilon:up6} in {seconds:.3f} s",
-    Step.FOUND_DELTA: "{bound}: delta {delta:up6} in {seconds:.3f} s",
-    Step.REACHED: (
+    ProofStep.NO_EXCHANGE_BOUND: "exchange bound: none is proved for {randomizer}",
+    ProofStep.EXCHANGE_NEEDS_BLANKET: "exchange bound: of use only with at least {least:g} possible blanket users",
+    ProofStep.EXCHANGE_BUDGET_LARGE: "exchange bound: local epsilon {local_epsilon:g} is above {most:g}",
+    ProofStep.EXCHANGE_NO_SMALL_BUDGETS: "exchange bound: no other honest client has a budget as small as the victim's",
+    ProofStep.NOT_ASKED_FOR: "{bound}: not asked for",
+    ProofStep.TIME_OVER: "{bound}: the time is over",
+    ProofStep.NOTHING_TO_GAIN: "{bound}: nothing to gain",
+    ProofStep.NO_LESS: "{bound}: no less",
+    ProofStep.FOUND_EPSILON: "{bound}: epsilon {epsilon:up6} in {seconds:.3f} s",
+    ProofStep.FOUND_DELTA: "{bound}: delta {delta:up6} in {seconds:.3f} s",
+    ProofStep.REACHED: (
         "epsilon {epsilon:up9} reaches delta {delta:up9}, of which {slack:up3} is slack, after {evaluations} "
         "evaluations"
     ),
-    Step.REACHED_OVER_ROUNDS: "epsilon {epsilon:up9} reaches delta {delta:up9} over {rounds} rounds",
-    Step.ROUNDS_ONLY_ADDED: "more than {most} rounds: basic composition only",
-    Step.DELTAS_ONLY_ADDED: "delta below {least:g}: basic composition only",
-    Step.ROUNDS_COMPOSED: (
+    ProofStep.REACHED_OVER_ROUNDS: "epsilon {epsilon:up9} reaches delta {delta:up9} over {rounds} rounds",
+    ProofStep.ROUNDS_ONLY_ADDED: "more than {most} rounds: basic composition only",
+    ProofStep.DELTAS_ONLY_ADDED: "delta below {least:g}: basic composition only",
+    ProofStep.ROUNDS_COMPOSED: (
         "{rounds} rounds composed: loss distribution of {points} points, mass at infinity {infinity:.3g}, added for "
         "rounding {rounding:.3g}"
     ),
-    Step.SPLITS_ENUMERATED: (
+    ProofStep.SPLITS_ENUMERATED: (
         "exact: the divergence of the number of ones, for all {splits} splits of the others' bits"
     ),
-    Step.UNIFORM_BLANKET: (
+    ProofStep.UNIFORM_BLANKET: (
         "blanket of {randomizer}: uniform, each user's weight gamma at its own budget, {least:.6g} to {most:.6g}"
     ),
-    Step.NO_BLANKET: "blanket of {randomizer}: no other user",
-    Step.DENSITY_BLANKET: (
+    ProofStep.NO_BLANKET: "blanket of {randomizer}: no other user",
+    ProofStep.DENSITY_BLANKET: (
         "blanket of {randomizer}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
     ),
-    Step.TABLE_BLANKET: "blanket of {label}: the others' least masses",
-    Step.BLANKET_WEIGHTS: "weights gamma {least:.6g} to {most:.6g}",
-    Step.BLANKET_MISSED: "victim's mass where omega is 0, added to delta: {mass:.3g}",
-    Step.BLANKET_MESSAGES: (
+    ProofStep.TABLE_BLANKET: "blanket of {label}: the others' least masses",
+    ProofStep.BLANKET_WEIGHTS: "weights gamma {least:.6g} to {most:.6g}",
+    ProofStep.BLANKET_MISSED: "victim's mass where omega is 0, added to delta: {mass:.3g}",
+    ProofStep.BLANKET_MESSAGES: (
         "blanket messages: {mean:.6g} on average, {counts} counts kept from {first} to {last}; mass cut and added to "
         "delta {lost:.3g}; relative error {relative_error:.3g}"
     ),
-    Step.RATES_COVERED: "all victims of rates {least:.6g} to {most:.6g} are covered",
-    Step.BUDGETS_COVERED: "all victims with budgets from {least:.6g} to {most:.6g} are covered",
-    Step.HOSTS: "hosts: {users} users in {tiers} tiers, each with all of its own randomness",
-    Step.HOST_VARIANCE: "variance of the hosts' reports {variance:.6g}",
-    Step.CLOCKS: "the hosts' clocks run until {horizon:.6g}; e^-{horizon:.6g} of the local delta is added",
-    Step.ON_LATTICE: (
+    ProofStep.RATES_COVERED: "all victims of rates {least:.6g} to {most:.6g} are covered",
+    ProofStep.BUDGETS_COVERED: "all victims with budgets from {least:.6g} to {most:.6g} are covered",
+    ProofStep.HOSTS: "hosts: {users} users in {tiers} tiers, each with all of its own randomness",
+    ProofStep.HOST_VARIANCE: "variance of the hosts' reports {variance:.6g}",
+    ProofStep.CLOCKS: "the hosts' clocks run until {horizon:.6g}; e^-{horizon:.6g} of the local delta is added",
+    ProofStep.ON_LATTICE: (
         "on a lattice of {lattice} steps: {added:.3g} is added to epsilon; at most {shown} users show their value, but "
         "for a chance of {chance:.3g}, which is added to delta"
     ),
-    Step.ONEBIT_IS_BETTER: (
+    ProofStep.ONEBIT_IS_BETTER: (
         "for a mean, onebit is {times:.3g} times better by epsilon times error, if budgets do not depend on answers: "
         "epsilon {other_epsilon:up6} and standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
     ),
-    Step.LAPLACE_IS_BETTER: (
+    ProofStep.LAPLACE_IS_BETTER: (
         "for a mean, laplace is {times:.3g} times better by epsilon times error: epsilon {other_epsilon:up6} and "
         "standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
     ),
-    Step.FAKES_HIDE_LOSSES: (
+    ProofStep.FAKES_HIDE_LOSSES: (
         "the bounds of the shuffle count {fakes} more clients as dishonest: behind the fakes of {hops} hops as many "
         "lost reports can be hidden"
     ),
-    Step.FAKE_REPORTS: (
+    ProofStep.FAKE_REPORTS: (
         "each hop adds {fakes} fake reports on average; counts that only one of two reports can give have probability "
         "{unhidden:up6}; reports of two values differ with probability {variation:up6}"
     ),
-    Step.TWO_GROUPS: (
+    ProofStep.TWO_GROUPS: (
         "up to {share:.6g} of the victim's noise within {distance:.6g} of its values is hidden among {core_users} "
         "users with budgets up to {core_epsilon:.6g}, the rest is hidden among {other_users} users with budgets up to "
         "{other_epsilon:.6g}"
     ),
-    Step.ANY_RELEASE: "any release of epsilon {epsilon:up6} and delta {delta:up6}",
-    Step.STORED_TIERS: "stored profile of {tiers} tiers",
+    ProofStep.ANY_RELEASE: "any release of epsilon {epsilon:up6} and delta {delta:up6}",
+    ProofStep.STORED_TIERS: "stored profile of {tiers} tiers",
     Note.TIERS_SCALED: (
         "{reports} reports arrived beside {budgets} budgets; the tier counts are scaled to the reports"
     ),

@@ -16,7 +16,7 @@ from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
 from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import count_law
@@ -37,7 +37,7 @@ class GaussianProfile:
     def guess(self, delta: float) -> float:
         return gaussian_epsilon(self.mu, delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         return ()
 
 

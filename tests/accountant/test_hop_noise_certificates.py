@@ -18,7 +18,7 @@ from croupier import (
     Budgets,
     Certificate,
     Method,
-    Step,
+    ProofStep,
     TableMechanism,
     certify,
     compose,
@@ -140,7 +140,7 @@ def test_the_bounds_of_the_shuffle_count_fakes_as_dishonest() -> None:
         certificate = certify(crowd, "rr", delta=DELTA, hop_noise=NOISE, hops=hops, dishonest=50)
         assert certificate.epsilon == certify(crowd, "rr", delta=DELTA, dishonest=50 + hops * 218).epsilon
         assert certificate.dishonest == 50
-        (step,) = [step for step in certificate.tiers[0].steps if step.code is Step.FAKES_HIDE_LOSSES]
+        (step,) = [step for step in certificate.tiers[0].steps if step.code is ProofStep.FAKES_HIDE_LOSSES]
         assert dict(step.parameters)["fakes"] == hops * 218
 
 

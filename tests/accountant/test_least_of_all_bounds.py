@@ -26,7 +26,7 @@ from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.planner import plan
 from croupier.accountant.ranges import BOUNDS, LINKAGES, Bounds, check_linkage
 from croupier.accountant.recorded_profile import profile_of
-from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.codes import Assumption, Method, ProofStep
 from croupier.protocol.statements import Statement
 from croupier.training.privacy import Batch, Conditions, UserSpending
 from tests.support.drawn import drawn
@@ -37,7 +37,7 @@ MIXED = Budgets.from_tiers([(0.5, 9000), (2.0, 1000)])
 BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=3), KaryRandomizedResponse(2)]
 
 
-def steps_of(certificate: Certificate) -> list[Statement[Step]]:
+def steps_of(certificate: Certificate) -> list[Statement[ProofStep]]:
     return [step for tier in certificate.tiers for step in tier.steps]
 
 
@@ -47,7 +47,7 @@ def test_bits_and_half_spheres_are_certified_well_below_the_blanket(randomizer: 
     assert certificate.lower_bound is None or certificate.lower_bound.epsilon <= certificate.epsilon
     assert 0.056874 <= certificate.epsilon <= 0.0570
     assert codes(certificate.method) == [Method.EXCHANGE]
-    reached = {step["bound"]: step["epsilon"] for step in steps_of(certificate) if step.code is Step.FOUND_EPSILON}
+    reached = {step["bound"]: step["epsilon"] for step in steps_of(certificate) if step.code is ProofStep.FOUND_EPSILON}
     assert reached["blanket"] == pytest.approx(0.0645, abs=5e-4)
     assert reached["exchange"] == certificate.epsilon
     back = certify(MIXED, randomizer, epsilon=certificate.epsilon, attack=False)
@@ -56,7 +56,9 @@ def test_bits_and_half_spheres_are_certified_well_below_the_blanket(randomizer: 
 
 def test_beside_a_worst_case_both_other_bounds_are_tried() -> None:
     certificate = certify({1.0: 300}, "rr", delta=1e-6)
-    tried = [step["bound"] for step in steps_of(certificate) if step.code in (Step.FOUND_EPSILON, Step.NO_LESS)]
+    tried = [
+        step["bound"] for step in steps_of(certificate) if step.code in (ProofStep.FOUND_EPSILON, ProofStep.NO_LESS)
+    ]
     assert tried == ["worst case", "blanket", "exchange"]
     assert codes(certificate.method) == [Method.WORST_CASE]
 
@@ -135,7 +137,7 @@ def test_a_training_in_sequence_keeps_the_blanket() -> None:
 def test_when_the_time_is_over_the_blanket_stays() -> None:
     certificate = certify(MIXED, "rr", delta=1e-6, attack=False, seconds=0.0)
     assert certificate.epsilon == certify(MIXED, "rr", delta=1e-6, attack=False, bounds="blanket").epsilon
-    assert Step.TIME_OVER in codes(steps_of(certificate))
+    assert ProofStep.TIME_OVER in codes(steps_of(certificate))
 
 
 def test_many_different_budgets() -> None:

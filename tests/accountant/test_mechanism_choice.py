@@ -6,11 +6,11 @@ import pytest
 
 import croupier
 from croupier.accountant.mechanism_choice import REMARKS
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
 
-def remarks(budgets: list[tuple[float, int]], randomizer: str) -> list[Statement[Step]]:
+def remarks(budgets: list[tuple[float, int]], randomizer: str) -> list[Statement[ProofStep]]:
     certificate = croupier.certify(budgets, randomizer, delta=1e-6)
     return [step for tier in certificate.tiers for step in tier.steps if step.code in REMARKS]
 
@@ -18,15 +18,15 @@ def remarks(budgets: list[tuple[float, int]], randomizer: str) -> list[Statement
 @pytest.mark.parametrize(
     ("budgets", "randomizer", "better"),
     [
-        ([(0.1, 9_000), (3.0, 1_000)], "laplace", (Step.ONEBIT_IS_BETTER, 10)),
-        ([(3.0, 10_000)], "onebit", (Step.LAPLACE_IS_BETTER, 1.4)),
+        ([(0.1, 9_000), (3.0, 1_000)], "laplace", (ProofStep.ONEBIT_IS_BETTER, 10)),
+        ([(3.0, 10_000)], "onebit", (ProofStep.LAPLACE_IS_BETTER, 1.4)),
         ([(3.0, 10_000)], "laplace", None),
         ([(0.5, 10_000)], "onebit", None),
         ([(1.0, 10_000)], "rr", None),
     ],
 )
 def test_a_certificate_remarks_on_a_much_better_mechanism(
-    budgets: list[tuple[float, int]], randomizer: str, better: tuple[Step, float] | None
+    budgets: list[tuple[float, int]], randomizer: str, better: tuple[ProofStep, float] | None
 ) -> None:
     remarked = remarks(budgets, randomizer)
     if better is None:

@@ -28,7 +28,7 @@ from croupier.accountant.privacy_filter import (
     smallest_admitting_epsilon,
 )
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
-from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.codes import Assumption, Method, ProofStep
 from croupier.protocol.statements import Statement
 from tests.support.drawn import drawn
 from tests.support.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
@@ -146,7 +146,7 @@ class Gaussian:
     def guess(self, delta: float) -> float:
         return gaussian_epsilon(self.mu, delta)
 
-    def explain(self) -> tuple[Statement[Step], ...]:
+    def explain(self) -> tuple[Statement[ProofStep], ...]:
         return ()
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
 from croupier.cli import app
 from croupier.client.thresholds import MAX_LOCAL_EPSILON
-from croupier.protocol.codes import Assumption, Method, Note, Step
+from croupier.protocol.codes import Assumption, Method, Note, ProofStep
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.show.explanation import explain
 from research.bench.certificates import TIMED_CASES, time_case
@@ -150,7 +150,7 @@ def test_every_randomizer_that_an_error_names_is_in_the_help(budgets: Path) -> N
 def test_explain_lists_the_steps(budgets: Path) -> None:
     tiers = answer("certify", budgets, "--delta", "1e-6", "--randomizer", "laplace", "--explain")["tiers"]
     steps = codes(step for tier in tiers for step in tier["steps"])
-    for code in (Step.BLANKET_WEIGHTS, Step.BLANKET_MESSAGES, Step.BLANKET_MISSED, Step.REACHED):
+    for code in (ProofStep.BLANKET_WEIGHTS, ProofStep.BLANKET_MESSAGES, ProofStep.BLANKET_MISSED, ProofStep.REACHED):
         assert code in steps
     assert "this number" in run("certify", budgets, "--delta", "1e-6", "--explain")
 

@@ -10,14 +10,24 @@ import pytest
 from hypothesis import given
 
 from croupier.protocol import texts
-from croupier.protocol.codes import PARAMETERS, RUNS, Assumption, Code, Method, Note, RefusalReason, Step, runs_by_code
+from croupier.protocol.codes import (
+    PARAMETERS,
+    RUNS,
+    Assumption,
+    Code,
+    Method,
+    Note,
+    ProofStep,
+    RefusalReason,
+    runs_by_code,
+)
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.statements import Statement, messages_of, read_json, read_messages, to_prose, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.statements import statements
 
-CODES: list[Code] = [*Assumption, *Method, *Note, *RefusalReason, *Step]
+CODES: list[Code] = [*Assumption, *Method, *Note, *RefusalReason, *ProofStep]
 BY_CODE = pytest.mark.parametrize("code", CODES, ids=str)
 EXAMPLES: dict[type, list[Any]] = {int: [3, 41_000], float: [0.25, 0.375], str: ["krr(k=5)", "laplace"]}
 

@@ -18,7 +18,7 @@ from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from croupier.accountant.privacy_curve import Bounded
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.messages import naming
@@ -210,7 +210,7 @@ def test_the_two_ends_are_the_worst_pair_of_values(noise: AdditiveNoise, epsilon
         cells,
         RateBins.of(rates, np.array([150, 150]), 0),
         1e-15,
-        Statement.of(Step.NO_BLANKET, randomizer="none"),
+        Statement.of(ProofStep.NO_BLANKET, randomizer="none"),
     )
     ends = curve.delta(epsilon).value
     for values in [(0.0, 0.5), (0.25, 0.75), (0.0, 0.9), (0.9, 0.0), (1.0, 0.0), (0.5, 0.0), (0.4, 1.0), (0.6, 0.55)]:
@@ -260,7 +260,7 @@ class Falling:
 
 
 def span_of(least: float, most: float) -> SpanProfile:
-    step = Statement.of(Step.RATES_COVERED, least=least, most=most)
+    step = Statement.of(ProofStep.RATES_COVERED, least=least, most=most)
     part: Any = lambda low, high: Falling(low)  # noqa: E731
     leader: Any = Falling(most * 0.99)
     return SpanProfile(leader, least, most, 0.01, part, step, are_budgets=False)
@@ -345,7 +345,7 @@ def test_gaussian_noise_in_many_dimensions_is_not_amplified() -> None:
     certificate = certify(Budgets.from_tiers([(1.0, 1000, 1e-6)]), GaussianMechanism(dimension=60), delta=1e-6)
     assert (certificate.epsilon, codes(certificate.method)) == (1.0, [Method.LOCAL_BUDGET])
     assert certificate.everyone_else_colludes.delta == 1e-6
-    assert parameters(certificate.tiers[0].steps, Step.LENGTH_SHOWS_SIGMA) == {"dimension": 60}
+    assert parameters(certificate.tiers[0].steps, ProofStep.LENGTH_SHOWS_SIGMA) == {"dimension": 60}
 
 
 def test_a_local_delta_above_the_target_is_not_hidden() -> None:

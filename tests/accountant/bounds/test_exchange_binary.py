@@ -17,7 +17,7 @@ from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
 from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.inversion import smallest_epsilon
-from croupier.protocol.codes import Step
+from croupier.protocol.codes import ProofStep
 from tests.support.drawn import drawn
 from tests.support.oracles.exchange import (
     count_law,
@@ -304,5 +304,5 @@ def test_without_another_honest_client_there_is_no_bound() -> None:
 
 def test_the_steps_name_hosts_and_clocks() -> None:
     steps = curve_of([(0.5, 9_000), (2.0, 1_000)], 2.0).explain()
-    assert codes(steps) == [Step.HOSTS, Step.HOST_VARIANCE, Step.CLOCKS]
-    assert parameters(steps, Step.HOSTS) == {"users": 9_999, "tiers": 2}
+    assert codes(steps) == [ProofStep.HOSTS, ProofStep.HOST_VARIANCE, ProofStep.CLOCKS]
+    assert parameters(steps, ProofStep.HOSTS) == {"users": 9_999, "tiers": 2}

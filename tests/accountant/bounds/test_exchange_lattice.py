@@ -18,7 +18,7 @@ from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, V
 from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from croupier.protocol.codes import Method, Step
+from croupier.protocol.codes import Method, ProofStep
 from tests.support.drawn import drawn
 from tests.support.histograms import histogram
 from tests.support.statements import codes, parameters
@@ -175,7 +175,7 @@ def test_epsilon_and_delta_answer_each_other() -> None:
     chords = curve.to_compose(1e-6, 1.0)
     assert chords is not None
     assert chords.delta(0.05).value >= curve.delta(0.05).value
-    assert parameters(curve.explain(), Step.ON_LATTICE)["lattice"] == 200
+    assert parameters(curve.explain(), ProofStep.ON_LATTICE)["lattice"] == 200
 
 
 @pytest.mark.slow
