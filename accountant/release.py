@@ -206,7 +206,7 @@ class Release:
 def conditions_of_round(terms: RoundTerms, dishonest: int | None = None, bounds: Bounds = "all") -> RoundConditions:
     """Returns the conditions of a round, as `certify` takes them; dishonest: in place of the manifest's."""
     return {
-        "dishonest": terms.manifest.dishonest if dishonest is None else dishonest,
+        "dishonest": terms.dishonest if dishonest is None else dishonest,
         "bounds": bounds,
         "adaptive_order": terms.question.sequential is not None,
         "hop_noise": None if terms.fakes is None else terms.fakes.noise,

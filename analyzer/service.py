@@ -112,7 +112,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         """Hands the tickets in; with the certificate publishes, or begins to learn."""
         signed = await self._certificate(terms, DocumentKind.CERTIFICATE)
         if signed is None:
-            await self.sender.send_lane(terms, terms.manifest.accountant.service, pb.LANE_TICKET)
+            await self.sender.send_lane(terms, terms.accountant.service, pb.LANE_TICKET)
             signed = await self._certificate(terms, DocumentKind.CERTIFICATE)
         if signed is None:
             return False
@@ -184,7 +184,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             SignatureError: the certificate is not signed by the accountant.
         """
         terms = await self.engine.terms(RoundId(request.round_id))
-        accountant = terms.manifest.accountant
+        accountant = terms.accountant
         self.peers.require_caller(context, [accountant.service])
         certificate = self.read_certificate(terms, request.certificate)
         document = request.certificate.SerializeToString(deterministic=True)
@@ -224,7 +224,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     def read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
         """Returns the certificate of a grant; raises SignatureError or Refusal unless it is this round's."""
-        accountant = terms.manifest.accountant.service
+        accountant = terms.accountant.service
         certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.peers.pinned_at(terms), [accountant])
         if [signature.signer for signature in signed.signatures] != [accountant]:
             raise Refusal(Code.BAD_SIGNATURE, "a certificate must be signed by the accountant alone")
@@ -250,7 +250,7 @@ def _answer(
     publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
-    needed, fakes = terms.manifest.min_batch_size, Fakes.of(terms, certificate)
+    needed, fakes = terms.min_batch_size, Fakes.of(terms, certificate)
     num_reports = len(reports) - (0 if fakes is None else fakes.total)
     publication.num_reports = max(0, num_reports)
     if num_reports < needed:

@@ -373,7 +373,7 @@ class VerifiedRound:
     @property
     def closes_at(self) -> datetime | None:
         """The time at which the round closes by itself; None if its operator closes it."""
-        deadline = self.terms.manifest.close_deadline_unix_s
+        deadline = self.terms.close_deadline_unix_s
         return datetime.fromtimestamp(deadline, UTC) if deadline else None
 
 

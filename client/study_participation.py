@@ -94,7 +94,7 @@ class ShownStudy:
     @property
     def collector_public_key(self) -> bytes:
         """The key that the results of all rounds are sealed to; empty for public results."""
-        return self.rounds[0].manifest.collector_public_key
+        return self.rounds[0].collector_public_key
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ async def _wave(
     if survey is None or wave is None or (wave.study.study_id, wave.number) != (study_id, number):
         raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of study {study_id!r}")
     shown = ShownStudy(survey, wave, tuple(study_round.terms for study_round in rounds), tuple(earlier))
-    if len({terms.manifest.collector_public_key for terms in shown.rounds}) > 1:
+    if len({terms.collector_public_key for terms in shown.rounds}) > 1:
         raise Refusal(Code.BAD_MANIFEST, f"the rounds of survey {survey.survey_id!r} are sealed to different keys")
     return shown, rounds
 

@@ -136,7 +136,7 @@ def _unblind_all(
     requests: list[tuple[TicketRequest, TicketRequest]],
     evaluations: tuple[bytes, bytes],
 ) -> list[tuple[bytes, bytes]]:
-    keys = terms_of(manifest).manifest.accountant
+    keys = terms_of(manifest).accountant
     reports = collect_tickets([pair[0] for pair in requests], evaluations[0], PublicKey(keys.report_ticket_key))
     budgets = collect_tickets([pair[1] for pair in requests], evaluations[1], PublicKey(keys.parameter_ticket_key))
     return list(zip(reports, budgets, strict=True))

@@ -133,7 +133,7 @@ class FakeReports:
 
     async def tickets(self, terms: RoundTerms, drawn: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         """Returns the tickets of fakes, in order; workers blind the messages, and check and unblind the answers."""
-        accountant = terms.manifest.accountant
+        accountant = terms.accountant
         requests, _ = await self._pool.map_chunks(partial(blind_fakes, terms.hash), drawn)
         answered: list[tuple[list[TicketRequest], bytes]] = []
         for start in range(0, len(requests), MAX_PER_BATCH):

@@ -32,14 +32,14 @@ class ChainPosition:
         hop = self.hop(terms)
         if hop == 1:
             raise Refusal(Code.NOT_YOUR_CALL, "hop 1 takes submissions, not deliveries")
-        return terms.manifest.hops[hop - 2].service
+        return terms.hops[hop - 2].service
 
     def receivers(self, terms: RoundTerms) -> dict[Lane, str]:
         """Returns the next service on each lane."""
         hop = self.hop(terms)
         if hop < terms.num_hops:
-            return dict.fromkeys(LANES, terms.manifest.hops[hop].service)
+            return dict.fromkeys(LANES, terms.hops[hop].service)
         return {
-            pb.LANE_REPORT: terms.manifest.analyzer.service,
-            pb.LANE_PARAMETER: terms.manifest.accountant.service,
+            pb.LANE_REPORT: terms.analyzer.service,
+            pb.LANE_PARAMETER: terms.accountant.service,
         }

@@ -57,7 +57,7 @@ class RiskCheck:
         Raises:
             Refusal: the accountant's, or NOT_READY if it does not answer.
         """
-        accountant = terms.manifest.accountant.service
+        accountant = terms.accountant.service
         request = rpc.ForecastRequest(round_id=terms.round_id, num_reports=num_reports, closes_anyway=closes_anyway)
         try:
             stub = stubs.AccountantStub(self._peers.channel_to(accountant))

@@ -84,7 +84,7 @@ class SequentialHop:
     async def _ask_clients(self, terms: RoundTerms) -> bytes:
         """Waits for the certificate, asks clients if it is granted, and returns the signed report, which is durable."""
         watch = Stopwatch()
-        accountant = terms.manifest.accountant.service
+        accountant = terms.accountant.service
         request = rpc.GetCertificateRequest(round_id=terms.round_id)
         answer = await self._peers.call_until_answered(
             terms.round_id, accountant, lambda to: stubs.AccountantStub(to).GetCertificate, request
@@ -113,7 +113,7 @@ class SequentialHop:
             terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request
         )
         if response.HasField("model"):  # what it says is counted by
-            analyzer = terms.manifest.analyzer.service
+            analyzer = terms.analyzer.service
             read_signed(Kind.MODEL, pb.Model, response.model, self._peers.pinned_at(terms), [analyzer])
         return response
 
@@ -158,7 +158,7 @@ class SequentialHop:
             raise Refusal(Code.BAD_REQUEST, "the first message must name the round")
         terms = await self._engine.terms(RoundId(first.round_id))
         if self._position.hop(terms) != 1:
-            raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.hops[0].service!r}")
         if terms.question.sequential is None:
             raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} is not sequential")
         stream = self.attendance.open(terms.round_id)

@@ -54,7 +54,7 @@ async def ask_in_order(
         certificate: the granted one, which clients check before they answer.
         relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
-    sequential, round_id, needed = terms.question.sequential, terms.round_id, terms.manifest.min_batch_size
+    sequential, round_id, needed = terms.question.sequential, terms.round_id, terms.min_batch_size
     if sequential is None:
         raise ValueError(f"round {round_id!r} is not sequential")
 

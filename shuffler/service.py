@@ -259,7 +259,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.peers.require_caller(context, [OPERATOR])
         terms = await self.engine.terms(RoundId(request.round_id))
         if self.position.hop(terms) != 1:
-            raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
+            raise Refusal(Code.NOT_YOUR_CALL, f"{terms.hops[0].service!r} closes this round")
         forecast = None
         if request.hold_at_risk:
             forecast = await self.submissions.forecast(terms)

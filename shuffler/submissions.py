@@ -92,8 +92,8 @@ class Submissions:
             )
         terms = await self._engine.terms(RoundId(request.round_id))
         if self._position.hop(terms) != 1:
-            raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
-        deadline = terms.manifest.close_deadline_unix_s
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.hops[0].service!r}")
+        deadline = terms.close_deadline_unix_s
         if deadline and self._clock.now() >= deadline:
             await self._close_late(terms)
         watch = Stopwatch()
@@ -143,7 +143,7 @@ class Submissions:
         A round at risk is held: it is closed once late reports of clients that have tickets have ended the risk, or by
         the operator. It is withdrawn like every overdue round if neither happens (`Retention`).
         """
-        deadline = terms.manifest.close_deadline_unix_s
+        deadline = terms.close_deadline_unix_s
         if self._position.hop(terms) != 1 or not deadline:
             return False
         while self._clock.now() < deadline:
@@ -187,20 +187,19 @@ class Submissions:
             Refusal: the accountant's, or NOT_READY if it does not answer.
         """
         state, count = await self._look(terms)
-        if state != pb.ROUND_STATE_OPEN or count < terms.manifest.min_batch_size:
+        if state != pb.ROUND_STATE_OPEN or count < terms.min_batch_size:
             return None
         return await self._risk.ask(terms, count, closes_anyway=closes_anyway)
 
     async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
         """Ends admission if there are enough distinct clients; else holds or disposes, as the manifest says."""
-        manifest = terms.manifest
 
         def step(tx: Transaction) -> tuple[pb.RoundState.ValueType, int]:
             state, count = tx.round(terms.round_id).state, tx.num_submissions(terms.round_id)
             if state == pb.ROUND_STATE_OPEN:
-                if count >= manifest.min_batch_size:
+                if count >= terms.min_batch_size:
                     state = pb.ROUND_STATE_CLOSED
-                elif manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE:
+                elif terms.disposes_if_short:
                     state = pb.ROUND_STATE_DISPOSED
                     tx.shred_round(terms.round_id)
                 tx.update_round(terms.round_id, state=state)

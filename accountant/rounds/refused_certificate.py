@@ -38,10 +38,10 @@ def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limi
 
 def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
     """Returns the limits of a round that depend on its budgets; they are in its manifest."""
-    manifest, limit = terms.manifest, limit_of(terms)
+    limit = limit_of(terms)
     reasons = []
     if randomizer_of(terms.question.mechanism).spends_local_delta:
-        reasons.append(Statement.of(RefusalReason.DELTA_LIMIT, most=manifest.delta))
+        reasons.append(Statement.of(RefusalReason.DELTA_LIMIT, most=terms.delta))
     smallest, *others = sorted(set(terms.epsilon_max_of.values()))
     if others:
         reasons.append(Statement.of(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))

@@ -39,7 +39,7 @@ def certify_round(
     has more of these than it used. Why these counts cover all messages that hops drop, replace, add or repeat:
     docs/accounting.md, 7.
     """
-    manifest, num_reports = terms.manifest, max(0, reports.number - num_fakes(chain))
+    num_reports = max(0, reports.number - num_fakes(chain))
     last = chain[pb.LANE_REPORT][-1]
     num_budgets = budgets.on_grid + budgets.off_grid
     if reports.num_items != last.num_out:
@@ -49,14 +49,14 @@ def certify_round(
     if max(released, num_budgets, num_reports) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
     if terms.question.sequential is not None:  # only this many need to answer
-        released = min(num_reports, manifest.min_batch_size)
+        released = min(num_reports, terms.min_batch_size)
     message = pb.Certificate(
         schema=SCHEMA,
         round_id=terms.round_id,
         manifest_hash=terms.hash,
         batch_digest=last.digest_out,
-        delta=manifest.delta,
-        dishonest=manifest.dishonest + num_tickets - released,
+        delta=terms.delta,
+        dishonest=terms.dishonest + num_tickets - released,
         num_tickets=num_tickets,
         num_reports=num_reports,
         reports_digest=reports.digest,
@@ -68,7 +68,7 @@ def certify_round(
         rounds=1,
         fake_tickets=fake_tickets,
     )
-    least = manifest.min_batch_size
+    least = terms.min_batch_size
     refusals: list[Statement[RefusalReason]] = []
     if num_reports < least:
         refusals.append(Statement.of(RefusalReason.TOO_FEW_REPORTS, reports=num_reports, least=least))
@@ -126,7 +126,7 @@ def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int)
         batch_digest=first.batch_digest,
         delta=first.delta,
         num_users=first.num_users,
-        dishonest=terms.manifest.dishonest + max(0, first.num_tickets - num_answers),
+        dishonest=terms.dishonest + max(0, first.num_tickets - num_answers),
         invalid_budgets=first.invalid_budgets,
         commitments=first.commitments,
         num_answers=num_answers,

@@ -92,7 +92,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=EARLY_LANES)
         self.sender = LaneSender(setup, self.peers)
-        tickets = LaneSource(lambda terms: terms.manifest.analyzer.service, _TAKING_TICKETS)
+        tickets = LaneSource(lambda terms: terms.analyzer.service, _TAKING_TICKETS)
         self.receiver = LaneReceiver(
             setup, self.peers, self.engine, self.opener, self.position, {pb.LANE_TICKET: tickets}
         )
@@ -264,7 +264,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             release_private_key=keys[KeyPurpose.RELEASE].private if granted else b"",
             rejected=rejected or b"",
         )
-        analyzer = terms.manifest.analyzer.service
+        analyzer = terms.analyzer.service
         await self.peers.call_until_answered(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
 
         def finish(tx: Transaction) -> None:
@@ -295,7 +295,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             document = await self._certify_sequential(terms, granted, report)
         signed = pb.Signed.FromString(document)
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
-        analyzer = terms.manifest.analyzer.service
+        analyzer = terms.analyzer.service
         request = pb.GrantRequest(round_id=terms.round_id, certificate=signed)
         await self.peers.call_until_answered(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
         await self.store.run(StoreStep.FINISH_LAST_CERTIFICATE, lambda tx: tx.update_round(terms.round_id, state=state))
@@ -366,7 +366,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 over or not open yet).
         """
         terms = await self.engine.terms(RoundId(request.round_id))
-        hops = [keys.service for keys in terms.manifest.hops]
+        hops = [keys.service for keys in terms.hops]
         return await self.desk.give_fakes(terms, self.peers.require_caller(context, hops), request.blinded)
 
     async def GetCertificate(  # noqa: N802

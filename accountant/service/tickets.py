@@ -71,7 +71,7 @@ class TicketDesk:
             )
         terms = await self._engine.terms(RoundId(request.round_id))
         closed = pb.GetTicketsResponse(codes=[pb.SUBMISSION_CODE_ROUND_CLOSED] * len(request.requests))
-        deadline = terms.manifest.close_deadline_unix_s
+        deadline = terms.close_deadline_unix_s
         if deadline and self._clock.now() >= deadline:
             return closed
         watch = Stopwatch()
@@ -172,7 +172,7 @@ class TicketCheck:
 
     async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
         """Returns the budgets of the parameter lane that have a ticket."""
-        grid = {(budget.epsilon, budget.delta) for budget in terms.manifest.budget_grid}
+        grid = {(epsilon, terms.local_delta) for epsilon in terms.budget_grid}
         counts: Counter[float] = Counter()
         dropped = Counter({_REPEATED: 0})
         off_grid = 0

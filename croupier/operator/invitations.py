@@ -178,7 +178,7 @@ def _asked(directory: Path, name: str) -> _InvitationScope:
         survey = rounds_together(terms)
         if survey.wave is None:
             ids = tuple(survey_round.round_id for survey_round in survey.rounds)
-            deadline, title = terms[0].manifest.close_deadline_unix_s, survey.wordings[0].title
+            deadline, title = terms[0].close_deadline_unix_s, survey.wordings[0].title
             return _InvitationScope(folder / _LIST, survey.hash, deadline, title, ids[0], ids)
         name = survey.wave.study.study_id
     versions = described_versions(directory, name)

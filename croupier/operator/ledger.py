@@ -237,7 +237,7 @@ def rounds_left(directory: Path) -> RoundsLeftView:
         open_rounds = RoundRows(connection).rounds_in(*PENDING)
     terms = [parse_terms(pb.Signed.FromString(row.manifest).payload) for row in open_rounds]
     account = replace(
-        account, pending=tuple(highest_cost(round_terms, round_terms.manifest.min_batch_size) for round_terms in terms)
+        account, pending=tuple(highest_cost(round_terms, round_terms.min_batch_size) for round_terms in terms)
     )
     left = ledger_json(account.state(limit))
     alike: dict[str, list[Entry]] = {}

@@ -298,7 +298,7 @@ async def forecast_closing(
         Refusal, grpc.aio.AioRpcError: a round is unknown, or a service is out of reach.
     """
     forecasts: dict[str, rpc.ForecastResponse] = {}
-    least = kept_rounds(directory, survey.survey_id)[0].manifest.min_batch_size
+    least = kept_rounds(directory, survey.survey_id)[0].min_batch_size
     async with Operator(directory, transport) as operator:
         for survey_round in survey.rounds:
             status = (await operator.status(survey_round.round_id))[0]

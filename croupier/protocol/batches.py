@@ -109,7 +109,7 @@ def read_commitments(
     chain: dict[Lane, list[pb.Commitment]] = {lane: [] for lane in lanes}
     for index, document in enumerate(signed):
         hop, lane = index // 2 + 1, lanes[index % 2]
-        signer = terms.manifest.hops[hop - 1].service
+        signer = terms.hops[hop - 1].service
         commitment = read_signed(Kind.COMMITMENT, pb.Commitment, document, {signer: pinned[signer]}, [signer])
         _check_commitment(commitment, terms, hop, lane)
         if chain[lane]:

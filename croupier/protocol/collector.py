@@ -82,7 +82,7 @@ def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publicatio
 
     The certificate and the counts stay public. Where the manifest names no collector, all stays as it is.
     """
-    collector = PublicKey(terms.manifest.collector_public_key)
+    collector = PublicKey(terms.collector_public_key)
     if not collector:
         return publication
     public = pb.Publication(

@@ -77,15 +77,22 @@ class RoundTerms:
 
     Attributes:
         payload: the canonical bytes that services sign.
-        manifest: the message they encode.
+        manifest: the message they encode; everything that a round rests on is in the other attributes.
         question: what is asked.
         survey: the survey that the round belongs to; None for a round by itself.
         hash: the SHA-256 that names this manifest, 32 bytes; see `document_hash`.
         round_id: the round's name, 1..128 bytes of UTF-8.
+        deployment: the name of its deployment.
         suite: the name of the HPKE suite that everything in this round is sealed with.
         created_unix_s: the time of the round; see `verify_manifest`.
-        num_hops: the number of shufflers in the chain, k.
-        services: the names of the services that must sign, in the order of the chain.
+        hops, accountant, analyzer: the keys of the services for this round, the hops' in the order of the chain.
+        delta: the central delta that is certified.
+        epsilon_max: the most central epsilon that is granted for a local epsilon without a limit of its own.
+        dishonest: against how many dishonest clients the round is certified.
+        min_batch_size, max_batch_size: the fewest clients that are mixed, and the most that are admitted; 0: no limit.
+        disposes_if_short: whether a round with too few clients is disposed of; otherwise it is held open.
+        close_deadline_unix_s: when admission ends; 0: when the operator closes the round.
+        collector_public_key: to which the result is sealed; empty where it is public.
         budget_grid: the local epsilons that clients may use, ascending.
         local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
         epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
@@ -103,10 +110,20 @@ class RoundTerms:
     survey: Survey | None
     hash: Digest
     round_id: RoundId
+    deployment: str
     suite: str
     created_unix_s: int | None
-    num_hops: int
-    services: tuple[str, ...]
+    hops: tuple[pb.RoundKeys, ...]
+    accountant: pb.RoundKeys
+    analyzer: pb.RoundKeys
+    delta: float
+    epsilon_max: float
+    dishonest: int
+    min_batch_size: int
+    max_batch_size: int
+    disposes_if_short: bool
+    close_deadline_unix_s: int
+    collector_public_key: bytes
     budget_grid: tuple[float, ...]
     local_delta: float
     epsilon_max_of: Mapping[float, float]
@@ -122,14 +139,24 @@ class RoundTerms:
             return self.budget_grid[-1], self.local_delta
         return self.fakes.noise.epsilon, self.fakes.noise.delta
 
+    @property
+    def num_hops(self) -> int:
+        """The number of shufflers in the chain, k."""
+        return len(self.hops)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The names of the services that must sign, in the order of the chain."""
+        return tuple(keys.service for keys in (*self.hops, self.accountant, self.analyzer))
+
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
 
         Raises:
             Refusal: BAD_MANIFEST with what differs.
         """
-        if self.manifest.deployment != deployment.name:
-            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.manifest.deployment!r}, not {deployment.name!r}")
+        if self.deployment != deployment.name:
+            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.deployment!r}, not {deployment.name!r}")
         if self.services != deployment.chain:
             raise Refusal(Code.BAD_MANIFEST, f"services are {self.services}, not {deployment.chain}")
         if self.privacy_limit != deployment.privacy_limit:
@@ -141,7 +168,7 @@ class RoundTerms:
         Raises:
             Refusal: BAD_MANIFEST if the service has no place in this round.
         """
-        for keys in _keys_in(self.manifest):
+        for keys in (*self.hops, self.accountant, self.analyzer):
             if keys.service == service:
                 return keys
         raise Refusal(Code.BAD_MANIFEST, f"{service!r} is not part of round {self.round_id!r}")
@@ -276,10 +303,20 @@ def parse_terms(payload: bytes) -> RoundTerms:
             survey,
             hash=document_hash(Kind.MANIFEST, payload),
             round_id=RoundId(manifest.round_id),
+            deployment=manifest.deployment,
             suite=manifest.hpke_suite,
             created_unix_s=_time_of(manifest),
-            num_hops=len(manifest.hops),
-            services=tuple(keys.service for keys in _keys_in(manifest)),
+            hops=tuple(manifest.hops),
+            accountant=manifest.accountant,
+            analyzer=manifest.analyzer,
+            delta=manifest.delta,
+            epsilon_max=manifest.epsilon_max,
+            dishonest=manifest.dishonest,
+            min_batch_size=manifest.min_batch_size,
+            max_batch_size=manifest.max_batch_size,
+            disposes_if_short=manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE,
+            close_deadline_unix_s=manifest.close_deadline_unix_s,
+            collector_public_key=manifest.collector_public_key,
             budget_grid=tuple(budget.epsilon for budget in grid),
             local_delta=question.mechanism.budget_delta,
             epsilon_max_of={

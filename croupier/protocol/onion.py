@@ -113,10 +113,9 @@ class Onion:
     def __init__(self, terms: RoundTerms) -> None:
         self._suite = terms.suite
         self._terms = terms
-        manifest = terms.manifest
-        hops = [(index, PublicKey(keys.public_key)) for index, keys in enumerate(manifest.hops, start=1)]
-        analyzer = (HOP_ANALYZER, PublicKey(manifest.analyzer.public_key))
-        question, release = terms.question, (HOP_RELEASE, PublicKey(manifest.accountant.release_public_key))
+        hops = [(index, PublicKey(keys.public_key)) for index, keys in enumerate(terms.hops, start=1)]
+        analyzer = (HOP_ANALYZER, PublicKey(terms.analyzer.public_key))
+        question, release = terms.question, (HOP_RELEASE, PublicKey(terms.accountant.release_public_key))
         self._release = self._layers(pb.LANE_REPORT, [release], question.submitted_bytes)
         held = TICKET_BYTES + self._release[0].sealed_size
         self.report_layers = self._layers(pb.LANE_REPORT, [*hops[1:], analyzer], held)
@@ -125,7 +124,7 @@ class Onion:
             if question.sequential
             else []
         )
-        accountant = (HOP_ACCOUNTANT, PublicKey(manifest.accountant.public_key))
+        accountant = (HOP_ACCOUNTANT, PublicKey(terms.accountant.public_key))
         record = TICKET_BYTES + BUDGET_RECORD_BYTES
         self.budget_layers = self._layers(pb.LANE_PARAMETER, [*hops[1:], accountant], record)
         both = self.report_layers[0].sealed_size + self.budget_layers[0].sealed_size

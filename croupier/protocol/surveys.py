@@ -162,9 +162,13 @@ class _Terms(Protocol):
     """The terms of a round; see `manifest.RoundTerms`, which knows this module."""
 
     @property
-    def manifest(self) -> pb.Manifest: ...
+    def round_id(self) -> RoundId: ...
     @property
     def survey(self) -> Survey | None: ...
+    @property
+    def budget_grid(self) -> tuple[float, ...]: ...
+    @property
+    def close_deadline_unix_s(self) -> int: ...
 
 
 def _hash(kind: bytes, payload: bytes) -> Digest:
@@ -209,7 +213,7 @@ def budgets_within(rounds: Sequence[_Terms], most: float) -> tuple[float, ...]:
     Raises:
         ValueError: the smallest budgets add up to more, with their sum.
     """
-    choices = list(zip(*([budget.epsilon for budget in terms.manifest.budget_grid] for terms in rounds), strict=True))
+    choices = list(zip(*(terms.budget_grid for terms in rounds), strict=True))
     sums = [sum(Decimal(repr(epsilon)) for epsilon in choice) for choice in choices]
     within = [choice for choice, total in zip(choices, sums, strict=True) if total <= Decimal(repr(most))]
     if not within:
@@ -228,11 +232,11 @@ def rounds_together(rounds: Sequence[_Terms]) -> Survey:
     survey = rounds[0].survey if rounds else None
     if survey is None or any(terms.survey != survey for terms in rounds):
         raise ValueError("the rounds are not of one survey")
-    if [terms.manifest.round_id for terms in rounds] != [survey_round.round_id for survey_round in survey.rounds]:
+    if [terms.round_id for terms in rounds] != [survey_round.round_id for survey_round in survey.rounds]:
         raise ValueError(f"survey {survey.survey_id!r} has other rounds, or in another order")
     for name, values in (
-        ("numbers of budgets", [len(terms.manifest.budget_grid) for terms in rounds]),
-        ("deadlines", [terms.manifest.close_deadline_unix_s for terms in rounds]),
+        ("numbers of budgets", [len(terms.budget_grid) for terms in rounds]),
+        ("deadlines", [terms.close_deadline_unix_s for terms in rounds]),
     ):
         if any(a != b for a, b in itertools.pairwise(values)):
             raise ValueError(f"the rounds of survey {survey.survey_id!r} have the {name} {values}; all must be equal")

@@ -95,7 +95,7 @@ class LaneReceiver:
             raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
         size = onion_of(terms).arriving_size(request.lane, self._position.hop(terms))
         unpack(request.ciphertexts, size)
-        most = terms.manifest.max_batch_size or _MOST_ITEMS
+        most = terms.max_batch_size or _MOST_ITEMS
         if request.lane != pb.LANE_PARAMETER and terms.fakes is not None:
             most += terms.fakes.most
         if request.chunk_count > most:
@@ -161,10 +161,8 @@ class LaneReceiver:
             if (last.num_out, last.digest_out) != (len(hashes), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
             distinct = len(set(hashes)) - (num_fakes(chain) if lane == pb.LANE_REPORT else 0)
-            if distinct < terms.manifest.min_batch_size:
-                raise Refusal(
-                    Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
-                )
+            if distinct < terms.min_batch_size:
+                raise Refusal(Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.min_batch_size}")
 
     async def _hashes(self, terms: RoundTerms, lane: Lane) -> list[Digest]:
         """Returns the SHA-256 of every ciphertext of a complete incoming lane, in the order of their arrival.
@@ -197,7 +195,7 @@ class LaneReceiver:
         """
         terms = await self._engine.terms(RoundId(request.round_id))
         self._peers.require_caller(context, [self._position.predecessor(terms)])
-        first = terms.manifest.hops[0].service
+        first = terms.hops[0].service
         pinned = {first: self._peers.pinned_at(terms)[first]}  # a further signature is refused
         report = read_signed(Kind.SEQUENTIAL, pb.SequentialReport, request.report, pinned, [first])
         if (report.round_id, report.manifest_hash) != (terms.round_id, terms.hash):

@@ -47,7 +47,7 @@ class BehindTheChain:
 
     def predecessor(self, terms: RoundTerms) -> str:
         """Returns the last hop."""
-        return terms.manifest.hops[-1].service
+        return terms.hops[-1].service
 
 
 def own_layer(position: Position, terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:

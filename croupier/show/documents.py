@@ -133,29 +133,29 @@ def _stage(states: Sequence[str]) -> str:
 
 def terms_json(terms: RoundTerms) -> TermsView:
     """Returns the terms of a round, with the largest probability of a right guess of an answer for every budget."""
-    manifest, limit, asked = terms.manifest, terms.privacy_limit, question_json(terms.question)
+    limit, asked = terms.privacy_limit, question_json(terms.question)
     return {
         "round_id": terms.round_id,
-        "deployment": manifest.deployment,
+        "deployment": terms.deployment,
         "manifest_hash": terms.hash.hex(),
         "question": asked["question"],
         "wordings": asked["wordings"],
         "randomizer": asked["randomizer"],
         "parameters": asked["parameters"],
-        "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
-        "delta": manifest.delta,
-        "dishonest": manifest.dishonest,
-        "min_batch_size": manifest.min_batch_size,
-        "max_batch_size": manifest.max_batch_size or None,
-        "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
+        "budgets": [_budget_json(terms, epsilon) for epsilon in terms.budget_grid],
+        "delta": terms.delta,
+        "dishonest": terms.dishonest,
+        "min_batch_size": terms.min_batch_size,
+        "max_batch_size": terms.max_batch_size or None,
+        "short_batch": "dispose" if terms.disposes_if_short else "hold",
         "hop_noise": _hop_noise_json(terms),
         "budget_privacy": terms.counted_by.to_json(),
-        "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
+        "close_deadline_unix_s": terms.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
-        "sealed_to_collector": bool(manifest.collector_public_key),
-        "shufflers": [hop.service for hop in manifest.hops],
-        "accountant": manifest.accountant.service,
-        "analyzer": manifest.analyzer.service,
+        "sealed_to_collector": bool(terms.collector_public_key),
+        "shufflers": [hop.service for hop in terms.hops],
+        "accountant": terms.accountant.service,
+        "analyzer": terms.analyzer.service,
         "hpke_suite": terms.suite,
     }
 
@@ -177,15 +177,15 @@ def _limit_json(limit: PrivacyLimit) -> LimitView:
     }
 
 
-def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
+def _budget_json(terms: RoundTerms, epsilon: float) -> BudgetView:
     """Returns the consequences of a budget for its user: at worst, and if the round is released."""
-    limit, promised = terms.epsilon_max_of[budget.epsilon], promises_of(terms, budget.epsilon)
+    limit, promised = terms.epsilon_max_of[epsilon], promises_of(terms, epsilon)
     alone = promised.no_honest_hop
     return {
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
+        "epsilon": epsilon,
+        "delta": terms.local_delta,
         "epsilon_max": limit,
-        "released_right_at_most": min(alone, right_at_most(limit, terms.manifest.delta)),
+        "released_right_at_most": min(alone, right_at_most(limit, terms.delta)),
         "one_honest_right_at_most": promised.one_honest_hop,
         "alone_right_at_most": alone,
     }

@@ -206,7 +206,7 @@ class _Planner:
         return certify(
             Budgets.from_tiers([(local_epsilon, counted, terms.local_delta)]),
             randomizer_of(terms.question.mechanism),
-            delta=terms.manifest.delta,
+            delta=terms.delta,
             attack=False,
             rounds=PermanentSeries(waves) if self._file.permanent else 1,
             seconds=5.0,

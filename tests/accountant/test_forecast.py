@@ -37,9 +37,7 @@ def terms_of(mechanism: Mechanism, grid: dict[float, float | None], **policy: An
 
 def certified(terms: RoundTerms, mixture: list[tuple[float, int]], stragglers: int) -> pb.Certificate:
     """Returns what the accountant certifies, by its best bounds, once it knows the budgets."""
-    message = pb.Certificate(
-        delta=terms.manifest.delta, dishonest=terms.manifest.dishonest + stragglers, unknown_budgets=stragglers
-    )
+    message = pb.Certificate(delta=terms.delta, dishonest=terms.dishonest + stragglers, unknown_budgets=stragglers)
     certify_into(message, terms, mixture)
     return message
 

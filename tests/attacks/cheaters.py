@@ -214,8 +214,8 @@ class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
-        drops[pb.LANE_REPORT]["does-not-open"] += len(reports) - terms.manifest.min_batch_size
-        del reports[terms.manifest.min_batch_size :]
+        drops[pb.LANE_REPORT]["does-not-open"] += len(reports) - terms.min_batch_size
+        del reports[terms.min_batch_size :]
 
 
 class ReplacesReports(CheatingShuffler):
@@ -308,7 +308,7 @@ class Equivocates(CheatingShuffler):
     """Tells the accountant of another report batch than the one that the analyzer holds."""
 
     def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
-        if receiver != terms.manifest.accountant.service:
+        if receiver != terms.accountant.service:
             return commitments
         told = list(commitments)
         own = pb.Commitment.FromString(told[-2].payload)

@@ -218,13 +218,13 @@ class Tickets(CheatingShuffler):
         requests = [TicketRequest(message) for message in messages]
         answer = await self.peers.call_until_answered(
             terms.round_id,
-            terms.manifest.accountant.service,
+            terms.accountant.service,
             lambda to: stubs.AccountantStub(to).GetFakeTickets,
             pb.GetFakeTicketsRequest(
                 round_id=terms.round_id, blinded=b"".join(request.blinded for request in requests)
             ),
         )
-        return collect_tickets(requests, answer.evaluations, PublicKey(terms.manifest.accountant.report_ticket_key))
+        return collect_tickets(requests, answer.evaluations, PublicKey(terms.accountant.report_ticket_key))
 
     def fakes_with(self, terms: RoundTerms, sealed: Sequence[bytes], tickets: Sequence[bytes]) -> list[bytes]:
         return wrap_fakes(terms.payload, self.position.hop(terms), list(zip(sealed, tickets, strict=True)))

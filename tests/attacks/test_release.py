@@ -88,7 +88,7 @@ class DeliversReportsOnly(cheaters.CheatingShuffler):
 
     async def _deliver(self, terms: RoundTerms) -> bool:
         document = await document_of(self, terms, DocumentKind.COMMITMENTS_OUT)
-        analyzer = terms.manifest.analyzer.service
+        analyzer = terms.analyzer.service
         await self.send_lane(terms, analyzer, pb.LANE_REPORT)
         await self.hand_over(terms, analyzer, pb.HandOverRequest.FromString(document).commitments)
         raise Refusal(Code.WRONG_STATE, "has done what it wanted")

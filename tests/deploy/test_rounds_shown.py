@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         dishonest=3,
         privacy_limit=pb.PrivacyLimit(total_epsilon=2.0, total_delta=1e-5),
     )
-    strict.manifest.collector_public_key = b"x"
-    said = flat(read(strict, directory="here"))
+    said = flat(read(replace(strict, collector_public_key=b"x"), directory="here"))
     for line in (
         "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (40 in all)",
         "at least 2 people (and at most 5,000) have answered",
@@ -212,8 +212,7 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
         "accountant": pb.RoundStatus(state=state),
         "analyzer": pb.RoundStatus(state=state, problem="the disk is full"),
     }
-    terms = terms_of(question, close_deadline_unix_s=int(NOW) + 7200)
-    terms.manifest.min_batch_size = 20
+    terms = terms_of(question, close_deadline_unix_s=int(NOW) + 7200, min_batch_size=20)
     rounds = [
         round_json(terms.round_id, seen, terms),
         round_json(RoundId("gone"), status(hop="DISPOSED"), None, end=int(NOW)),

@@ -58,7 +58,7 @@ class Attempt:
         """Returns the tickets that the accountant has given."""
         if self._requests is None:
             raise Violation(f"not asked for: {self}")
-        keys = terms.manifest.accountant
+        keys = terms.accountant
         (report,) = collect_tickets(self._requests[:1], answer.report_evaluations, PublicKey(keys.report_ticket_key))
         (budget,) = collect_tickets(
             self._requests[1:], answer.parameter_evaluations, PublicKey(keys.parameter_ticket_key)

@@ -231,7 +231,7 @@ def test_other_encodings_of_the_same_manifest_are_refused() -> None:
 
 def test_strangers_have_no_keys_here() -> None:
     terms = make_kit().terms
-    assert terms.keys_of("analyzer") == terms.manifest.analyzer
+    assert terms.keys_of("analyzer") == terms.analyzer
     with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "'mallory'")):
         terms.keys_of("mallory")
 

@@ -200,7 +200,7 @@ def _trail(
             said = pb.Commitment(round_id=terms.round_id, manifest_hash=terms.hash, hop=hop, lane=LANES[lane])
             said.num_in, said.num_out, said.digest_in, said.digest_out = 3, 3, before[lane], digest
             before[lane] = digest
-            signer = identities[terms.manifest.hops[hop - 1].service]
+            signer = identities[terms.hops[hop - 1].service]
             commitments.append(signer.signed(Kind.COMMITMENT, canonical(said)))
     certificate = pb.Certificate(
         round_id=terms.round_id,

@@ -36,7 +36,7 @@ class StudyRows(TableRows):
         if survey is None or survey.wave is None:
             return
         self._delete_never_opened(survey.wave.study.study_id)
-        self._keep_promises(survey.wave, terms.manifest.collector_public_key)
+        self._keep_promises(survey.wave, terms.collector_public_key)
         self.check_wave(survey, survey.wave)
         self._keep_wave(survey, survey.wave, terms)
 
