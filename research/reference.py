@@ -13,18 +13,15 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from pydoc import locate
 from typing import Any, NamedTuple
 
-import typer.main
-
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
 from croupier.analyzer.estimators import ESTIMATORS
-from croupier.cli import app
+from croupier.cli.commands import COMMANDS, Command
 from croupier.cli.console import ExitCode
-from croupier.cli.help_pages import EXAMPLES
 from croupier.operator.doctor import CHECKS
 from croupier.protocol import codes
 from croupier.protocol.errors import Code
@@ -292,26 +289,15 @@ def errors_table() -> str:
 
 def commands_tables() -> str:
     """Returns a table of commands with their purpose and example for each heading of `croupier --help`."""
-    groups: dict[str, list[str]] = {}
-    for path, command, heading in _commands(typer.main.get_command(app)):
-        if path in EXAMPLES:
-            purpose = " ".join((command.help or "").split("\n\n")[0].split()).replace("|", "\\|")
-            example = f"croupier {path} {EXAMPLES[path]}".rstrip()
-            groups.setdefault(heading, []).append(f"| `{path}` | {purpose} | `{example}` |")
-    tables = [
-        "\n".join([f"## {heading}", "", "| command | what it does | example |", "|---|---|---|", *rows])
-        for heading, rows in groups.items()
-    ]
+    tables = []
+    for heading, commands in COMMANDS.items():
+        rows = [f"## {heading}", "", "| command | what it does | example |", "|---|---|---|"]
+        for path, command in commands.items():
+            if isinstance(command, Command):
+                purpose = command.help.partition("\n")[0].replace("|", "\\|")
+                rows.append(f"| `{path}` | {purpose} | `{f'croupier {path} {command.example}'.rstrip()}` |")
+        tables.append("\n".join(rows))
     return "\n\n".join(tables)
-
-
-def _commands(group: Any, above: str = "", heading: str = "") -> Iterator[tuple[str, Any, str]]:
-    for name, command in group.commands.items():
-        below = heading or str(command.rich_help_panel)
-        if hasattr(command, "commands"):
-            yield from _commands(command, f"{above}{name} ", below)
-        else:
-            yield f"{above}{name}", command, below
 
 
 def _codes_table(family: Iterable[codes.Code]) -> str:

@@ -22,6 +22,7 @@ import yaml
 
 import croupier
 from croupier import accountant
+from croupier.cli.commands import BY_PATH
 from croupier.protocol.errors import Code
 from croupier.protocol.v1 import services_pb2 as rpc
 
@@ -51,12 +52,18 @@ def test_files_of_tests_that_pages_name_exist() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+NUMERIC = "accounting", "demonstration", "report", "study.discovery", "study.studies"
+"""The modules of commands that compute: no other one loads a numeric library before its command runs."""
+
+
 def test_a_client_and_an_organisation_that_approves_load_no_numeric_library() -> None:
+    modules = {command.function.partition(":")[0] for command in BY_PATH.values()} - {*NUMERIC}
     program = (
         "import sys, croupier.client.one_answer, croupier.client.submission, croupier.client.verification;"
         "import croupier.client.round_checks, croupier.client.randomizers;"
         "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
         "import croupier.cli, croupier.operator.carry_out, croupier.operator.invitations;"
+        f"import {', '.join(f'croupier.cli.{module}' for module in sorted(modules))};"
         "import croupier.show.documents, croupier.show.round_text;"
         "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
     )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from cyclopts import Parameter
 
+from croupier import accountant
+from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
+from croupier.accountant.audit import audit as run_audit
+from croupier.accountant.budgets import budgets_in_rows, read_budgets_csv
+from croupier.accountant.certified_profile import certified_line
+from croupier.accountant.mechanism_choice import REMARKS
+from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
-from croupier.cli.console import MATHEMATICS, Json, note, plain_errors, progress_bar, show
+from croupier.accountant.recertification import fakes_of
+from croupier.cli.console import STANDARD_INPUT, Argument, Json, note, progress_bar, show
 from croupier.cli.mechanism_options import (
     HopsOptions,
     ObserverOptions,
@@ -18,31 +28,39 @@ from croupier.cli.mechanism_options import (
     RandomizerOptions,
     SettingOptions,
 )
-from croupier.cli.option_groups import with_option_groups
 from croupier.cli.planning import ErrorOptions, planned_for_error
+from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.sheets import open_table
 from croupier.protocol.certificate_views import CertificateView
+from croupier.protocol.certificates import READABLE
+from croupier.protocol.codes import NOT_AMPLIFIED, Method
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.text import note_lines
-
-if TYPE_CHECKING:
-    from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
+from croupier.protocol.shown import sanitize_for_display
+from croupier.protocol.statements import joined, written_json
+from croupier.show.certificate_tables import (
+    assumptions_line,
+    certificate_table,
+    comparison_notes,
+    curve_assumptions,
+    privacy_curve_table,
+    steps_table,
+)
+from croupier.show.documents import plan_json
+from croupier.show.explanation import explain as explained
+from croupier.show.plots import check_plot_file, plot_privacy_curve
+from croupier.show.statistics import halving_line
+from croupier.show.text import note_lines, sections_text
 
 _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
 """The last line of `explain` for a document, because anyone can write a document."""
 
 BudgetFile = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         help="CSV or Excel with a column epsilon (of the local budgets), optionally count (of users; default 1); for "
         "gaussian also delta."
     ),
 ]
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Adds the commands of this module to the command line."""
-    for command in (certify, explain, curve, audit, plan):
-        app.command(rich_help_panel=MATHEMATICS)(command)
 
 
 def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
@@ -51,10 +69,6 @@ def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
     Raises:
         ValueError: a line that cannot be used, or no delta where the randomizer's budgets have one.
     """
-    from croupier.accountant.budgets import budgets_in_rows, read_budgets_csv
-    from croupier.deploy.local.csv_columns import CsvFile
-    from croupier.deploy.local.sheets import open_table
-
     table = open_table(file)
     if isinstance(table, CsvFile) and not table.readings():  # the usual: millions of rows are read in seconds
         budgets = read_budgets_csv(file)
@@ -71,18 +85,19 @@ def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
     return budgets
 
 
+@Parameter(name="*", group="Privacy")
 @dataclass(frozen=True)
 class TargetOptions:
     """What a certificate is made for: its delta, or its epsilon."""
 
     delta: Annotated[
         float | None,
-        typer.Option(
+        Parameter(
             help="Certify epsilon at this central delta, 0 < delta < 1; this or --epsilon. With --hop-noise: 1e-6."
         ),
     ] = None
     epsilon: Annotated[
-        float | None, typer.Option(help="Certify delta at this central epsilon, at least 0; this or --delta.")
+        float | None, Parameter(help="Certify delta at this central epsilon, at least 0; this or --delta.")
     ] = None
 
     def delta_beside(self, noise: HopsOptions) -> float | None:
@@ -96,50 +111,40 @@ class TargetOptions:
         return DEFAULT_DELTA
 
 
-@with_option_groups
 def certify(
     budgets: BudgetFile,
+    /,
     *,
-    randomizer: RandomizerOptions,
-    target: TargetOptions,
-    setting: SettingOptions,
-    noise: HopsOptions,
-    compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
+    randomizer: RandomizerOptions = RandomizerOptions(),
+    target: TargetOptions = TargetOptions(),
+    setting: SettingOptions = SettingOptions(),
+    noise: HopsOptions = HopsOptions(),
+    compare: Annotated[bool, Parameter(help="Every published bound, judged by the attack.")] = False,
     bounds: Annotated[
-        str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
+        str, Parameter(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
     ] = "all",
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Every step with its number; in plain words: explain.")
-    ] = False,
+    explain: Annotated[bool, Parameter(help="Every step with its number; in plain words: explain.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""
-    with plain_errors():
-        from croupier import accountant
-
-        delta = target.delta_beside(noise)
-        family = randomizer.build()
-        multiset = _read_budgets(budgets, family)
-        with progress_bar(transient=True) as move:
-            result = accountant.certify(
-                multiset,
-                family,
-                delta=delta,
-                epsilon=target.epsilon,
-                rounds=setting.rounds,
-                compare_all=compare,
-                progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
-                **noise.conditions(setting, delta) | {"bounds": check_bounds(bounds)},
-            )
-        document = result.to_json(steps=explain)
-        show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
+    delta = target.delta_beside(noise)
+    family = randomizer.build()
+    multiset = _read_budgets(budgets, family)
+    with progress_bar(transient=True) as move:
+        result = accountant.certify(
+            multiset,
+            family,
+            delta=delta,
+            epsilon=target.epsilon,
+            rounds=setting.rounds,
+            compare_all=compare,
+            progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
+            **noise.conditions(setting, delta) | {"bounds": check_bounds(bounds)},
+        )
+    document = result.to_json(steps=explain)
+    show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
 
 
 def _certificate_tables(result: Certificate, document: CertificateView, compare: bool, explain: bool) -> list[Any]:
-    from croupier.accountant.mechanism_choice import REMARKS
-    from croupier.protocol.codes import NOT_AMPLIFIED, Method
-    from croupier.show.certificate_tables import certificate_table, comparison_notes, steps_table
-
     said = REMARKS | NOT_AMPLIFIED if result.method[0].code is Method.LOCAL_BUDGET else REMARKS
     tables: list[Any] = [certificate_table(document), *note_lines(document["notes"])]
     tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in said]
@@ -153,200 +158,158 @@ def _certificate_tables(result: Certificate, document: CertificateView, compare:
 def explain(
     certificate: Annotated[
         Path,
-        typer.Argument(
+        Parameter(
             help="What 'certify --json', 'round result --json' or 'demo --json' has printed; - for standard input."
         ),
     ],
+    /,
+    *,
     as_json: Json = False,
 ) -> None:
-    """Say in plain language what a certificate promises, what that rests on, and what would make it better."""
-    with plain_errors():
-        import json
-        import sys
-
-        from croupier.protocol.certificates import READABLE
-        from croupier.protocol.shown import sanitize_for_display
-        from croupier.show.explanation import explain as explained
-        from croupier.show.text import sections_text
-
-        typed = certificate == Path("-")
-        printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
-        if typed and not printed.strip():
-            raise ValueError("standard input is empty; did the command before it fail?")
-        try:
-            document = json.loads(printed)
-        except ValueError as error:
-            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
-        asked = document.get("questions") if isinstance(document, dict) else None
-        if isinstance(asked, list) and asked and all(isinstance(question, dict) for question in asked):  # of a demo
-            several = [
-                {"name": sanitize_for_display(str(question.get("name", ""))), **explained(question).to_json()}
-                for question in asked
-            ]
-            texts = [
-                part
-                for explanation in several
-                for part in (f"# {explanation['name']}\n", sections_text(explanation["sections"]), "")
-            ]
-            show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
-            return
-        said = explained(document).to_json()
-        show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
+    typed = certificate == STANDARD_INPUT
+    printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
+    if typed and not printed.strip():
+        raise ValueError("standard input is empty; did the command before it fail?")
+    try:
+        document = json.loads(printed)
+    except ValueError as error:
+        raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
+    asked = document.get("questions") if isinstance(document, dict) else None
+    if isinstance(asked, list) and asked and all(isinstance(question, dict) for question in asked):  # of a demo
+        several = [
+            {"name": sanitize_for_display(str(question.get("name", ""))), **explained(question).to_json()}
+            for question in asked
+        ]
+        texts = [
+            part
+            for explanation in several
+            for part in (f"# {explanation['name']}\n", sections_text(explanation["sections"]), "")
+        ]
+        show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
+        return
+    said = explained(document).to_json()
+    show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
 
 
-@with_option_groups
 def curve(
     budgets: BudgetFile,
+    /,
     *,
-    randomizer: RandomizerOptions,
-    setting: SettingOptions,
-    noise: HopsOptions,
-    out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
+    randomizer: RandomizerOptions = RandomizerOptions(),
+    setting: SettingOptions = SettingOptions(),
+    noise: HopsOptions = HopsOptions(),
+    out: Annotated[Path, Parameter(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
         "curve.png"
     ),
     as_json: Json = False,
 ) -> None:
-    """Draw delta against epsilon: certified, the attack, and the published bounds."""
-    with plain_errors():
-        from croupier import accountant
-        from croupier.accountant.certified_profile import certified_line
-        from croupier.protocol.statements import written_json
-        from croupier.show.certificate_tables import curve_assumptions, privacy_curve_table
-        from croupier.show.plots import check_plot_file, plot_privacy_curve
-
-        check_plot_file(out)
-        family = randomizer.build()
-        profile = accountant.privacy_profile(
-            _read_budgets(budgets, family),
-            family,
-            rounds=setting.rounds,
-            **noise.conditions(setting),
-        )
-        # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
-        certified = {point.certificate.delta: point.certificate for point in profile.points}
-        points = [certificate.to_json() for certificate in certified.values()]
-        plot_privacy_curve(profile.randomizer, points, certified_line(profile), out)
-        document = {
-            "randomizer": profile.randomizer,
-            "points": points,
-            "notes": written_json(profile.notes),
-            "plot": str(out),
-        }
-        lines = curve_assumptions(points), *note_lines(written_json(profile.notes)), f"drawn in {out}"
-        show(as_json, document, privacy_curve_table(points), *lines)
+    check_plot_file(out)
+    family = randomizer.build()
+    profile = accountant.privacy_profile(
+        _read_budgets(budgets, family), family, rounds=setting.rounds, **noise.conditions(setting)
+    )
+    # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
+    certified = {point.certificate.delta: point.certificate for point in profile.points}
+    points = [certificate.to_json() for certificate in certified.values()]
+    plot_privacy_curve(profile.randomizer, points, certified_line(profile), out)
+    document = {
+        "randomizer": profile.randomizer,
+        "points": points,
+        "notes": written_json(profile.notes),
+        "plot": str(out),
+    }
+    lines = curve_assumptions(points), *note_lines(written_json(profile.notes)), f"drawn in {out}"
+    show(as_json, document, privacy_curve_table(points), *lines)
 
 
-@with_option_groups
 def audit(
     budgets: BudgetFile,
+    /,
     *,
-    randomizer: RandomizerOptions,
-    delta: Annotated[float, typer.Option(help="The central delta of the attack, 0 < delta < 1.")] = DEFAULT_DELTA,
-    observer: ObserverOptions,
-    seconds: Annotated[float, typer.Option(help="How many seconds to search for better attacks.")] = 20.0,
+    randomizer: RandomizerOptions = RandomizerOptions(),
+    delta: Annotated[float, Parameter(help="The central delta of the attack, 0 < delta < 1.")] = DEFAULT_DELTA,
+    observer: ObserverOptions = ObserverOptions(),
+    seconds: Annotated[float, Parameter(help="How many seconds to search for better attacks.")] = 20.0,
     as_json: Json = False,
 ) -> None:
-    """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
-    with plain_errors():
-        from croupier.accountant.audit import audit as run_audit
-        from croupier.protocol.statements import joined
-        from croupier.show.certificate_tables import assumptions_line
+    family = randomizer.build()
+    multiset = _read_budgets(budgets, family)
+    started = time.monotonic()
+    with progress_bar(transient=True) as move:
 
-        family = randomizer.build()
-        multiset = _read_budgets(budgets, family)
-        started = time.monotonic()
-        with progress_bar(transient=True) as move:
+        def report(best: LowerBound, tried: int) -> None:
+            move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {round_down(best.epsilon)}")
 
-            def report(best: LowerBound, tried: int) -> None:
-                move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {round_down(best.epsilon)}")
-
-            audited = run_audit(
-                multiset,
-                family,
-                delta=delta,
-                dishonest=observer.dishonest,
-                linkage=check_linkage(observer.linkage),
-                seconds=seconds,
-                progress=report,
-            )
-        attack, certificate = audited.attack, audited.certificate
-        line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
-        close = f", {audited.ratio:.4f} times the attack" if audited.ratio is not None else ""
-        certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
-        assuming = assumptions_line(certificate.to_json())
-        document = audited.document()
-        notes = note_lines(document["certificate"]["notes"])
-        show(as_json, document, line, f"{certified}{close}: {joined(certificate.method)}", assuming, *notes)
-
-
-@with_option_groups
-def plan(
-    budgets: Annotated[Path | None, typer.Option(help="CSV of budgets, or of their proportions.")] = None,
-    *,
-    randomizer: PlannedRandomizerOptions,
-    users: Annotated[int | None, typer.Option(help="How many users will take part.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The central epsilon to stay below, over all rounds.")] = None,
-    delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
-    setting: SettingOptions,
-    noise: HopsOptions,
-    accuracy: ErrorOptions,
-    as_json: Json = False,
-) -> None:
-    """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
-
-    With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
-    are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of --randomizer levels without a
-    number the levels with the least error of the mean; of "categories(k=1024)" the mechanism with the least error.
-    """
-    with plain_errors():
-        from croupier import accountant
-        from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
-        from croupier.accountant.recertification import fakes_of
-        from croupier.show.certificate_tables import certificate_table
-        from croupier.show.documents import plan_json
-        from croupier.show.statistics import halving_line
-
-        accuracy.check()
-        conditions = noise.conditions(setting, delta)
-        is_open = accuracy.error is None and randomizer.is_open
-        family = BinaryRandomizedResponse() if is_open else accuracy.randomizer(randomizer)  # all candidates are pure
-        if accuracy.error is not None:
-            if noise.is_given:
-                raise ValueError("--hop-noise is given with --error; give --users or --budgets in place of --error")
-            shape = None if budgets is None else _read_budgets(budgets, family)
-            answer, lines = planned_for_error(
-                accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
-            )
-            show(as_json, answer, *lines)
-            return
-        if budgets is None and users is None:
-            raise ValueError("neither --users nor --budgets is given; one of them is needed")
-        if budgets is None and epsilon is None:
-            raise ValueError(
-                "--epsilon is not given; give the central epsilon to stay below, or --budgets to learn its accuracy"
-            )
-        if budgets is None and family.spends_local_delta:
-            raise ValueError(
-                f"{family.kind} spends a local delta; give --budgets FILE, whose first line is epsilon,delta,count"
-            )
-        shape = None if budgets is None else _read_budgets(budgets, family)
-        with progress_bar(transient=True) as move:
-            planned = accountant.plan(
-                randomizer.randomizer if is_open else family,
-                delta=delta,
-                epsilon=epsilon,
-                num_users=users,
-                budgets=shape,
-                rounds=setting.rounds,
-                **conditions,
-                progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
-            )
-        document = plan_json(planned)
-        certified = planned.certificate
-        both = (
-            [f"for a mean with these budgets: {'; '.join(map(str, planned.for_a_mean))}"] if planned.for_a_mean else []
+        audited = run_audit(
+            multiset,
+            family,
+            delta=delta,
+            dishonest=observer.dishonest,
+            linkage=check_linkage(observer.linkage),
+            seconds=seconds,
+            progress=report,
         )
-        chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
-        both += [line] if (line := halving_line(planned.budgets, chosen, fakes_of(certified, chosen))) else []
-        notes = note_lines(document["certificate"]["notes"])
-        show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *notes)
+    attack, certificate = audited.attack, audited.certificate
+    line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
+    close = f", {audited.ratio:.4f} times the attack" if audited.ratio is not None else ""
+    certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
+    assuming = assumptions_line(certificate.to_json())
+    document = audited.document()
+    notes = note_lines(document["certificate"]["notes"])
+    show(as_json, document, line, f"{certified}{close}: {joined(certificate.method)}", assuming, *notes)
+
+
+def plan(
+    *,
+    budgets: Annotated[Path | None, Parameter(help="CSV of budgets, or of their proportions.")] = None,
+    randomizer: PlannedRandomizerOptions = PlannedRandomizerOptions(),
+    users: Annotated[int | None, Parameter(help="How many users will take part.")] = None,
+    epsilon: Annotated[float | None, Parameter(help="The central epsilon to stay below, over all rounds.")] = None,
+    delta: Annotated[float, Parameter(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
+    setting: SettingOptions = SettingOptions(),
+    noise: HopsOptions = HopsOptions(),
+    accuracy: ErrorOptions = ErrorOptions(),
+    as_json: Json = False,
+) -> None:
+    accuracy.check()
+    conditions = noise.conditions(setting, delta)
+    is_open = accuracy.error is None and randomizer.is_open
+    family = BinaryRandomizedResponse() if is_open else accuracy.randomizer(randomizer)  # all candidates are pure
+    if accuracy.error is not None:
+        if noise.is_given:
+            raise ValueError("--hop-noise is given with --error; give --users or --budgets in place of --error")
+        shape = None if budgets is None else _read_budgets(budgets, family)
+        answer, lines = planned_for_error(
+            accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
+        )
+        show(as_json, answer, *lines)
+        return
+    if budgets is None and users is None:
+        raise ValueError("neither --users nor --budgets is given; one of them is needed")
+    if budgets is None and epsilon is None:
+        raise ValueError(
+            "--epsilon is not given; give the central epsilon to stay below, or --budgets to learn its accuracy"
+        )
+    if budgets is None and family.spends_local_delta:
+        raise ValueError(
+            f"{family.kind} spends a local delta; give --budgets FILE, whose first line is epsilon,delta,count"
+        )
+    shape = None if budgets is None else _read_budgets(budgets, family)
+    with progress_bar(transient=True) as move:
+        planned = accountant.plan(
+            randomizer.randomizer if is_open else family,
+            delta=delta,
+            epsilon=epsilon,
+            num_users=users,
+            budgets=shape,
+            rounds=setting.rounds,
+            **conditions,
+            progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
+        )
+    document = plan_json(planned)
+    certified = planned.certificate
+    both = [f"for a mean with these budgets: {'; '.join(map(str, planned.for_a_mean))}"] if planned.for_a_mean else []
+    chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
+    both += [line] if (line := halving_line(planned.budgets, chosen, fakes_of(certified, chosen))) else []
+    notes = note_lines(document["certificate"]["notes"])
+    show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *notes)

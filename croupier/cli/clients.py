@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import asyncio
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from cyclopts import ArgumentCollection, Group, Parameter
 
 from croupier.cli.console import (
     HERE,
     NOT_ACCEPTED,
-    OPERATE,
-    TAKE_PART,
+    Argument,
     BudgetGroups,
     Directory,
     Gateway,
@@ -20,131 +20,121 @@ from croupier.cli.console import (
     fail,
     note,
     note_left_out,
-    plain_errors,
     progress_bar,
     progress_of,
     show,
     text_of,
 )
-from croupier.cli.option_groups import with_option_groups
-from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.client.key_file import read_private_key
+from croupier.client.limits import Limits, SpentHere, in_full, local_budget
+from croupier.client.one_answer import ALREADY_ANSWERED, AnswerOutcome, Respondent
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
+from croupier.deploy.local.clients import client_of, verify_directory
+from croupier.deploy.local.fleet import submit_file
+from croupier.deploy.local.population import PopulationFile, Rows
+from croupier.deploy.local.sheets import open_table
+from croupier.operator.canaries import check_canaries, send_canaries
+from croupier.operator.roster import enrolling
+from croupier.protocol.errors import Code, OtherPersonError
 from croupier.protocol.names import NO_KEY, RoundId
-
-if TYPE_CHECKING:
-    from croupier.client.one_answer import AnswerOutcome
-    from croupier.show.promises import Promises
-
-_EITHER = (("value", "value_file"), ("budgets", "epsilon_column"))
+from croupier.show.certificate_tables import counted
+from croupier.show.promises import Promises
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Adds the commands of this module to the command line."""
-    for command in (with_option_groups(submit), limits, verify):
-        app.command(rich_help_panel=TAKE_PART)(command)
-    app.command(rich_help_panel=OPERATE)(canary)
+def _check_together(arguments: ArgumentCollection) -> None:
+    """Raises ValueError where an option was typed that another would have ignored."""
+    typed = [argument.name for argument in arguments if any(token.source == "cli" for token in argument.tokens)]
+    is_fleet = "--csv" in typed
+    for field in fields(OneUser if is_fleet else FleetFile):
+        option = f"--{field.name.replace('_', '-')}"
+        if option in typed:
+            whose = "one user, and --csv a fleet; give one of them" if is_fleet else "a fleet, which needs --csv"
+            raise ValueError(f"{option} is for {whose}")
+    for first, other in (("--value", "--value-file"), ("--budgets", "--epsilon-column")):
+        if first in typed and other in typed:
+            raise ValueError(f"{first} and {other} are both given; at most one of them can be")
 
 
+_TOGETHER = Group("one user or a fleet", show=False, validator=_check_together)
+
+
+@Parameter(name="*", group=("One user", _TOGETHER))
 @dataclass(frozen=True)
 class OneUser:
     """Options of 'submit' for one user."""
 
     value: Annotated[
         str | None,
-        typer.Option(
-            envvar="CROUPIER_VALUE",
+        Parameter(
+            env_var="CROUPIER_VALUE",
             help="One user's value: 0 or 1, a category, or a number. Other users of the machine can read a command "
             "line, and not its environment or --value-file.",
         ),
     ] = None
     value_file: Annotated[
-        typer.FileText | None, typer.Option(help="Read one user's value from this file; - for standard input.")
+        Path | None, Parameter(help="Read one user's value from this file; - for standard input.")
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            envvar="CROUPIER_EPSILON",
+        Parameter(
+            env_var="CROUPIER_EPSILON",
             help="One user's max_local_epsilon: the most to spend; the largest budget of the round up to it is used. "
             "See --value.",
         ),
     ] = None
-    key: Annotated[
-        Path | None, typer.Option(help="One user's key, from 'keygen --client'; a new one if not given.")
-    ] = None
+    key: Annotated[Path | None, Parameter(help="One user's key, from 'keygen --client'; a new one if not given.")] = (
+        None
+    )
     another_person: Annotated[
-        bool,
-        typer.Option("--another-person", help="Not the person who has answered here in this round under another key."),
+        bool, Parameter(help="Not the person who has answered here in this round under another key.")
     ] = False
-    enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False
+    enrol: Annotated[
+        bool, Parameter(negative="--no-enrol", help="Also register the key, with the operator's certificate.")
+    ] = False
     gateway: Gateway = ""
 
 
+@Parameter(name="*", group=("A file of people", _TOGETHER))
 @dataclass(frozen=True)
 class FleetFile:
     """Options of 'submit' for a fleet."""
 
-    csv: Annotated[Path | None, typer.Option(help="A fleet: one user a row, all registered first.")] = None
-    value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None
-    epsilon_column: Annotated[str | None, typer.Option(help="Fleet: the column of each user's max_local_epsilon.")] = (
-        None
-    )
+    csv: Annotated[Path | None, Parameter(help="A fleet: one user a row, all registered first.")] = None
+    value_column: Annotated[str | None, Parameter(help="Fleet: the column of values.")] = None
+    epsilon_column: Annotated[str | None, Parameter(help="Fleet: the column of each user's max_local_epsilon.")] = None
     id_column: Annotated[
         str | None,
-        typer.Option(help="Fleet: the column that names each row's person; else each row of each file is a person."),
+        Parameter(help="Fleet: the column that names each row's person; else each row of each file is a person."),
     ] = None
-    clamp: Annotated[
-        bool, typer.Option("--clamp", help="Fleet: numbers outside the round's interval count as its nearer end.")
-    ] = False
+    clamp: Annotated[bool, Parameter(help="Fleet: numbers outside the round's interval count as its nearer end.")] = (
+        False
+    )
     budgets: BudgetGroups = GSPA_BUDGETS
-    limit: Annotated[
-        int | None, typer.Option(help="Fleet: how many rows to use, from the first; all if not given.")
-    ] = None
-    where: Annotated[
-        str | None, typer.Option(help="Fleet: COLUMN=VALUE, only the rows that have this value there.")
-    ] = None
+    limit: Annotated[int | None, Parameter(help="Fleet: how many rows to use, from the first; all if not given.")] = (
+        None
+    )
+    where: Annotated[str | None, Parameter(help="Fleet: COLUMN=VALUE, only the rows that have this value there.")] = (
+        None
+    )
 
 
 def submit(
-    context: typer.Context,
-    directory: Directory = HERE,
-    round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
     *,
-    user: OneUser,
-    fleet: FleetFile,
+    directory: Directory = HERE,
+    round_id: Annotated[str, Parameter("--round", help="The round; the newest open one if not given.")] = "",
+    user: OneUser = OneUser(),
+    fleet: FleetFile = FleetFile(),
     as_json: Json = False,
 ) -> None:
-    """Randomize, seal and submit: one user, or a fleet from a CSV file."""
-    with plain_errors():
-        _check_together(context)
     if fleet.csv is None:
         _submit_one(directory, round_id, user, as_json)
     else:
         _submit_fleet(directory, round_id, fleet, as_json)
 
 
-def _check_together(context: typer.Context) -> None:
-    """Raises ValueError where an option was typed that another would have ignored."""
-    sources = {param.name: context.get_parameter_source(param.name or "") for param in context.command.params}
-    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-    is_fleet = "csv" in typed
-    for option in fields(OneUser if is_fleet else FleetFile):
-        if option.name in typed:
-            whose = "one user, and --csv a fleet; give one of them" if is_fleet else "a fleet, which needs --csv"
-            raise ValueError(f"--{option.name.replace('_', '-')} is for {whose}")
-    for first, other in _EITHER:
-        if first in typed and other in typed:
-            names = " and ".join(f"--{name.replace('_', '-')}" for name in (first, other))
-            raise ValueError(f"{names} are both given; at most one of them can be")
-
-
 def _submit_one(directory: Path, round_id: str, user: OneUser, as_json: bool) -> None:
-    with plain_errors():
-        import asyncio
-
-        from croupier.client.limits import local_budget
-        from croupier.client.one_answer import ALREADY_ANSWERED
-        from croupier.protocol.errors import Code
-
-        done, promised = asyncio.run(_answer(directory, round_id, user))
+    done, promised = asyncio.run(_answer(directory, round_id, user))
     budget = local_budget(done.local_epsilon, done.local_delta)
     document = {
         "round_id": done.round_id,
@@ -171,21 +161,13 @@ async def _answer(directory: Path, round_id: str, user: OneUser) -> tuple[Answer
     Raises:
         ValueError: an option is missing or cannot be used; everything else as for `AsyncClientRound.answer`.
     """
-    from croupier.client.key_file import read_private_key
-    from croupier.client.one_answer import Respondent
-    from croupier.deploy.local.clients import client_of
-    from croupier.operator.roster import enrolling
-    from croupier.protocol.errors import OtherPersonError
-
     value = text_of(user.value_file) if user.value_file else user.value
     missing = [name for name, given in (("--value-file", value), ("--epsilon", user.epsilon)) if given is None]
     if value is None or user.epsilon is None:
         are = "is" if len(missing) == 1 else "are"
         raise ValueError(f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv")
     respondent = Respondent(
-        key=read_private_key(user.key) if user.key else NO_KEY,
-        new_key=True,
-        another_person=user.another_person,
+        key=read_private_key(user.key) if user.key else NO_KEY, new_key=True, another_person=user.another_person
     )
     enrol = enrolling(directory) if user.enrol else None  # without the operator's keys it ends here, with nothing spent
     async with client_of(directory, user.gateway, patience_s=60.0) as client:
@@ -207,85 +189,65 @@ def _way_out(code: str, *, has_key: bool) -> str:
 
 
 def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: bool) -> None:
-    with plain_errors():
-        import asyncio
-
-        from croupier.deploy.directory import read_deployment
-        from croupier.deploy.local.budget_groups import parse_budget_groups
-        from croupier.deploy.local.fleet import submit_file
-        from croupier.deploy.local.population import PopulationFile, Rows
-        from croupier.deploy.local.sheets import open_table
-
-        if fleet.csv is None or fleet.value_column is None:
-            raise ValueError("--value-column is missing; a fleet needs it")
-        column = fleet.value_column
-        rows = Rows.parse(fleet.where) if fleet.where else None
-        file = PopulationFile(
-            open_table(fleet.csv, fleet.limit),
-            column,
-            parse_budget_groups(fleet.budgets),
-            epsilon_column=fleet.epsilon_column,
-            id_column=fleet.id_column,
-            clamp=fleet.clamp,
-            where=rows,
-        )
-        file.csv.check([column, fleet.epsilon_column, fleet.id_column, rows.column if rows else None])
-        read_deployment(directory)
-        with progress_bar() as move:
-            sent = asyncio.run(submit_file(directory, RoundId(round_id), file, progress_of(move, column)))
+    if fleet.csv is None or fleet.value_column is None:
+        raise ValueError("--value-column is missing; a fleet needs it")
+    column = fleet.value_column
+    rows = Rows.parse(fleet.where) if fleet.where else None
+    file = PopulationFile(
+        open_table(fleet.csv, fleet.limit),
+        column,
+        parse_budget_groups(fleet.budgets),
+        epsilon_column=fleet.epsilon_column,
+        id_column=fleet.id_column,
+        clamp=fleet.clamp,
+        where=rows,
+    )
+    file.csv.check([column, fleet.epsilon_column, fleet.id_column, rows.column if rows else None])
+    read_deployment(directory)
+    with progress_bar() as move:
+        sent = asyncio.run(submit_file(directory, RoundId(round_id), file, progress_of(move, column)))
     note_left_out(sent.rejected)
     if file.csv.assumed:
         note(file.csv.assumed)
     show(as_json, sent.document(), sent.summary())
     if not sent.all_counted:
-        raise typer.Exit(NOT_ACCEPTED)
+        raise SystemExit(NOT_ACCEPTED)
 
 
 def limits(
+    *,
     directory: Directory = HERE,
     lifetime_epsilon: Annotated[
-        float | None, typer.Option(help="The most that the local epsilons of all rounds may add up to.")
+        float | None, Parameter(help="The most that the local epsilons of all rounds may add up to.")
     ] = None,
     lifetime_delta: Annotated[
-        float | None,
-        typer.Option(help="The most that the local deltas of all rounds may add up to; 1e-5 if never set."),
+        float | None, Parameter(help="The most that the local deltas of all rounds may add up to; 1e-5 if never set.")
     ] = None,
-    max_rounds: Annotated[int | None, typer.Option(help="The most rounds to answer.")] = None,
+    max_rounds: Annotated[int | None, Parameter(help="The most rounds to answer.")] = None,
     max_local_epsilon: Annotated[
-        float | None, typer.Option(help="The most local epsilon for one round; default: none, with hop noise 8.")
+        float | None, Parameter(help="The most local epsilon for one round; default: none, with hop noise 8.")
     ] = None,
     max_local_delta: Annotated[
-        float | None, typer.Option(help="The most local delta for one round, 0 to 1e-3; 1e-5 if never set.")
+        float | None, Parameter(help="The most local delta for one round, 0 to 1e-3; 1e-5 if never set.")
     ] = None,
-    epsilon_max: Annotated[float | None, typer.Option(help="Answer no round whose --epsilon-max is larger.")] = None,
-    min_batch_size: Annotated[
-        int | None, typer.Option(help="Answer no round whose --min-batch-size is smaller.")
-    ] = None,
+    epsilon_max: Annotated[float | None, Parameter(help="Answer no round whose --epsilon-max is larger.")] = None,
+    min_batch_size: Annotated[int | None, Parameter(help="Answer no round whose --min-batch-size is smaller.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything."""
-    with plain_errors():
-        import asyncio
-        from dataclasses import asdict
+    async def change() -> tuple[Limits, SpentHere]:
+        async with client_of(directory) as client:
+            client.change_limits(
+                lifetime_epsilon=lifetime_epsilon,
+                lifetime_delta=lifetime_delta,
+                max_rounds=max_rounds,
+                max_local_epsilon=max_local_epsilon,
+                max_local_delta=max_local_delta,
+                epsilon_max=epsilon_max,
+                min_batch_size=min_batch_size,
+            )
+            return client.limits, client.spent
 
-        from croupier.client.limits import Limits, SpentHere, in_full, local_budget
-        from croupier.deploy.local.clients import client_of
-        from croupier.show.certificate_tables import counted
-
-        async def change() -> tuple[Limits, SpentHere]:
-            async with client_of(directory) as client:
-                client.change_limits(
-                    lifetime_epsilon=lifetime_epsilon,
-                    lifetime_delta=lifetime_delta,
-                    max_rounds=max_rounds,
-                    max_local_epsilon=max_local_epsilon,
-                    max_local_delta=max_local_delta,
-                    epsilon_max=epsilon_max,
-                    min_batch_size=min_batch_size,
-                )
-                return client.limits, client.spent
-
-        kept, spent = asyncio.run(change())
+    kept, spent = asyncio.run(change())
     lines = [f"{name}: {'none' if value is None else in_full(value)}" for name, value in kept.model_dump().items()]
     budget = local_budget(spent.local_epsilon, spent.local_delta)
     lines.append(f"so far: {budget}, the sum over {counted(spent.rounds, 'round')}")
@@ -293,50 +255,42 @@ def limits(
 
 
 def verify(
-    round_id: Annotated[str, typer.Argument(help="A closed round.")],
+    round_id: Annotated[str, Argument(help="A closed round.")],
+    /,
+    *,
     directory: Directory = HERE,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Check that every hop has passed on everything that was submitted from here."""
-    with plain_errors():
-        import asyncio
+    async def look() -> tuple[int, dict[str, list[str]]]:
+        async with client_of(directory, gateway) as client:
+            return await verify_directory(client, directory, RoundId(round_id))
 
-        from croupier.deploy.local.clients import client_of, verify_directory
-
-        async def look() -> tuple[int, dict[str, list[str]]]:
-            async with client_of(directory, gateway) as client:
-                return await verify_directory(client, directory, RoundId(round_id))
-
-        submitted, missing = asyncio.run(look())
+    submitted, missing = asyncio.run(look())
     lines = [f"{name}: {len(users):,} of {submitted:,} missing" for name, users in missing.items()]
     show(as_json, {"submitted": submitted, "missing": missing}, "\n".join(lines))
     if any(missing.values()):
-        raise typer.Exit(NOT_ACCEPTED)
+        raise SystemExit(NOT_ACCEPTED)
 
 
 def canary(
-    round_id: Annotated[str, typer.Argument(help="An open round, or with --check a finished one.")],
+    round_id: Annotated[str, Argument(help="An open round, or with --check a finished one.")],
+    /,
+    *,
     directory: Directory = HERE,
-    count: Annotated[int, typer.Option(help="How many, at least 1; the round's --dishonest must be as large.")] = 1,
+    count: Annotated[int, Parameter(help="How many, at least 1; the round's --dishonest must be as large.")] = 1,
     over: Annotated[
-        float, typer.Option(help="Seconds within which they come, each at a random time; clients come over some time.")
+        float, Parameter(help="Seconds within which they come, each at a random time; clients come over some time.")
     ] = 60.0,
-    check: Annotated[bool, typer.Option(help="Look for them behind every hop.")] = False,
+    check: Annotated[bool, Parameter(negative="--no-check", help="Look for them behind every hop.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Play clients of your own, and find out whether a hop loses or replaces submissions."""
-    with plain_errors():
-        import asyncio
-
-        from croupier.operator.canaries import check_canaries, send_canaries
-
-        if not check:
-            sent = asyncio.run(send_canaries(directory, RoundId(round_id), count, over_s=over))
-            show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent:,}")
-            return
-        report = asyncio.run(check_canaries(directory, RoundId(round_id)))
+    if not check:
+        sent = asyncio.run(send_canaries(directory, RoundId(round_id), count, over_s=over))
+        show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent:,}")
+        return
+    report = asyncio.run(check_canaries(directory, RoundId(round_id)))
     lines = [f"{name}: {count:,} of {report.sent:,} canaries missing" for name, count in report.missing.items()]
     show(as_json, {"canaries": report.sent, "missing": report.missing}, "\n".join(lines))
     if any(report.missing.values()):
-        raise typer.Exit(NOT_ACCEPTED)
+        raise SystemExit(NOT_ACCEPTED)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import typer
+from cyclopts import CycloptsError, Parameter, UnknownCommandError, ValidationError
 
 from croupier.protocol.shown import sanitize_for_display, sanitize_lines
 
@@ -74,25 +77,19 @@ class ExitCode(enum.IntEnum):
 BAD_INPUT, REFUSED, NOT_NOW = ExitCode.BAD_INPUT, ExitCode.REFUSED, ExitCode.NOT_NOW
 NOT_CERTIFIED, NOT_ACCEPTED = ExitCode.NOT_CERTIFIED, ExitCode.NOT_ACCEPTED
 
-DEMONSTRATE = "Try it"
-MATHEMATICS = "Only the mathematics: no deployment needed"
-ASK = "Ask people"
-OPERATE = "Run a deployment"
-SET_UP = "Set up: keys, people, organisations"
-TAKE_PART = "Take part"
-MEASURE = "Measure and repeat"
-"""Headings of `croupier --help`."""
+Argument = partial(Parameter, allow_leading_hyphen=False)
+"""A positional argument; where a file may be -, standard input, it is a `Parameter`."""
 
 HERE = Path("croupier-local")
-Directory = Annotated[Path, typer.Option("--dir", help="The deployment's directory.")]
+STANDARD_INPUT = Path("-")
+Directory = Annotated[Path, Parameter("--dir", help="The deployment's directory.")]
 Gateway = Annotated[
-    str, typer.Option(help="https://… of a gateway to call through, where gRPC does not get through; see 'gateway'.")
+    str, Parameter(help="https://… of a gateway to call through, where gRPC does not get through; see 'gateway'.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Hops = Annotated[int, typer.Option(help="Number of shufflers, 1..32.")]
+Json = Annotated[bool, Parameter("--json", help="Print one JSON object.")]
+Hops = Annotated[int, Parameter(help="Number of shufflers, 1..32.")]
 BudgetGroups = Annotated[
-    str,
-    typer.Option(help="Groups epsilon:share that the participants' budgets are drawn from; shares are relative."),
+    str, Parameter(help="Groups epsilon:share that the participants' budgets are drawn from; shares are relative.")
 ]
 
 
@@ -126,13 +123,13 @@ def terminal(**how: Any) -> Console:
     return console
 
 
-def fail(code: int, message: str) -> typer.Exit:
+def fail(code: int, message: str) -> SystemExit:
     """Writes a message to standard error, and returns what to raise in order to end with the exit code."""
     from rich.text import Text
 
     # Messages contain input as it was typed: "[/x]" in it is not markup.
     terminal(stderr=True, soft_wrap=True).print(Text.assemble(("croupier:", "bold red"), f" {message}"))
-    return typer.Exit(code)
+    return SystemExit(code)
 
 
 @contextmanager
@@ -143,14 +140,23 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (typer.Exit, typer.Abort):  # these are RuntimeErrors, and have been said already
-        raise
+    except KeyboardInterrupt:
+        raise SystemExit(ExitCode.CUT_SHORT) from None
+    except EOFError as error:  # the end of standard input where a question was asked
+        raise fail(ExitCode.SOMETHING_WRONG, "aborted") from error
+    except UnknownCommandError as error:  # its own sentence would import the module of every command
+        raise fail(BAD_INPUT, _unknown_command(error)) from error
+    except CycloptsError as error:
+        raise fail(BAD_INPUT, f"{error.__cause__ if isinstance(error, ValidationError) else error}") from error
     except ValueError as error:
         raise fail(BAD_INPUT, str(error)) from error
     except FileNotFoundError as error:
         raise fail(BAD_INPUT, f"{error.filename} does not exist" if error.filename else str(error)) from error
     except (FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else it is flushed again at the end
+        raise SystemExit(ExitCode.SOMETHING_WRONG) from error
     except OSError as error:
         if error.filename is None:
             raise
@@ -158,7 +164,8 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     except ImportError as error:
         from croupier.deploy.node.extras import missing_library
 
-        raise fail(BAD_INPUT, missing_library(error, extra)) from error
+        missing = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # of a command's module
+        raise fail(BAD_INPUT, missing_library(missing, extra)) from error
     except RuntimeError as error:
         raise fail(REFUSED, str(error)) from error
     except ExceptionGroup as group:
@@ -187,6 +194,14 @@ def plain_errors(extra: str = "") -> Iterator[None]:
         raise
 
 
+def _unknown_command(error: UnknownCommandError) -> str:
+    (name, *_), known = error.unused_tokens or [""], [name for name in error.app or () if not name.startswith("-")]
+    near = difflib.get_close_matches(name, known)
+    return f"{name!r} is not a command; " + (
+        f"did you mean {' or '.join(map(repr, near))}?" if near else f"the commands are {', '.join(known)}"
+    )
+
+
 def _out_of_reach(error: Any) -> str:
     """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
     from croupier.net.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
@@ -200,19 +215,19 @@ def _out_of_reach(error: Any) -> str:
     return f"a service is out of reach ({why_unreachable(error)}); {way_out}"
 
 
-def text_of(file: typer.FileText) -> str:
-    """Returns the text in the file of an option, without the spaces and ends of lines around it.
+def text_of(file: Path) -> str:
+    """Returns the text in the file of an option, - for standard input, without the spaces and ends of lines around it.
 
     Raises:
         ValueError: the file is not text.
     """
     try:
-        return file.read().strip()
+        return (sys.stdin.read() if file == STANDARD_INPUT else file.read_text(encoding="utf-8")).strip()
     except UnicodeDecodeError as error:  # which would show the content
-        raise ValueError(f"{file.name} is not a text file; it must be UTF-8") from error
+        raise ValueError(f"{file} is not a text file; it must be UTF-8") from error
 
 
-def lines_of(file: typer.FileText) -> list[tuple[int, list[str]]]:
+def lines_of(file: Path) -> list[tuple[int, list[str]]]:
     """Returns the cells of each line of an option's file, CSV as many countries write it or Excel, with its number.
 
     A note says what was assumed in order to read it. Standard input is CSV with commas.
@@ -224,12 +239,44 @@ def lines_of(file: typer.FileText) -> list[tuple[int, list[str]]]:
 
     from croupier.deploy.local.sheets import read_lines
 
-    if file.name == "<stdin>":
+    if file == STANDARD_INPUT:
         return list(enumerate(csv.reader(text_of(file).splitlines()), start=1))
-    lines, assumed = read_lines(Path(file.name))
+    lines, assumed = read_lines(file)
     if assumed:
         note(assumed)
     return lines
+
+
+def ask(question: str, default: Any = None, kind: Callable[[str], Any] = str) -> Any:
+    """Returns what a person at the terminal answers, as the kind or that of the default; asks again until it is one.
+
+    An empty answer is the default, if there is one.
+    """
+    kind = kind if default is None else type(default)
+    while True:
+        answer = _line(f"{question} [{default}]: " if default else f"{question}: ")
+        if not answer and default is not None:
+            return default
+        try:
+            if answer:
+                return kind(answer)
+        except ValueError:
+            note(f"{answer!r} is not a number")
+
+
+def agrees(question: str) -> bool:
+    """Whether a person at the terminal says yes; an empty answer is no, and after any other one it asks again."""
+    while (answer := _line(f"{question} [y/N]: ").lower()) not in ("", "y", "yes", "n", "no"):
+        note(f"{answer!r} is neither y nor n")
+    return answer.startswith("y")
+
+
+def _line(prompt: str) -> str:
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    if not (line := sys.stdin.readline()):
+        raise EOFError
+    return line.strip()
 
 
 def note(line: str) -> None:

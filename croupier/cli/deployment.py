@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from cyclopts import Parameter
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.cli.console import (
-    HERE,
-    NOT_NOW,
-    OPERATE,
-    SET_UP,
-    Directory,
-    Hops,
-    Json,
-    lines_of,
-    plain_errors,
-    show,
-)
+from croupier.cli.console import HERE, NOT_NOW, Argument, Directory, Hops, Json, lines_of, plain_errors, show
 from croupier.cli.web import serve_page
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.node.extras import check_installed
+from croupier.operator import rotation
+from croupier.operator.canaries import enrol_with_canaries
+from croupier.operator.keys import make_client_key, make_collector_key, make_deployment
+from croupier.operator.ledger_stores import has_ledger, hop_ledgers, new_ledger
+from croupier.operator.operator import Operator
+from croupier.operator.overview import overview, watch
+from croupier.operator.roster import enrolled, read_keys
+from croupier.operator.roster import revoke as revoke_them
+from croupier.operator.storage_key import rotate_storage_key, storage_key_manifests
+from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.show.certificate_tables import counted
+from croupier.show.documents import spent_json
+from croupier.show.forecasts import budgets_line
+from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
+from croupier.show.round_text import rounds_text, services_text
+from croupier.show.views.overview import OverviewView
 
-if TYPE_CHECKING:
-    from croupier.show.views.overview import OverviewView
-
-ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
+ServiceName = Annotated[str, Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
 _MOST_ROUNDS = 5
 """The most rounds that a status shows."""
@@ -39,128 +51,104 @@ _WATCHED = ("service", "health", "problem")
 """The fields of a service whose changes are printed."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Adds the commands of this module to the command line."""
-    for operates in (serve, up, down, status, ledger):
-        app.command(rich_help_panel=OPERATE)(operates)
-    for sets_up in (keygen, rotate, enrol, revoke):
-        app.command(rich_help_panel=SET_UP)(sets_up)
-
-
 def keygen(
+    *,
     directory: Directory = HERE,
-    name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
+    name: Annotated[str, Parameter(help="The deployment's name.")] = "local",
     hops: Hops = 2,
-    client: Annotated[Path | None, typer.Option(help="Instead: write one client's signing key to this file.")] = None,
+    client: Annotated[Path | None, Parameter(help="Instead: write one client's signing key to this file.")] = None,
     collector: Annotated[
-        Path | None,
-        typer.Option(help="Instead: write a collector's key to this file, and its public half to FILE.pub."),
+        Path | None, Parameter(help="Instead: write a collector's key to this file, and its public half to FILE.pub.")
     ] = None,
-    suite: Annotated[str, typer.Option(help="HPKE suite of a collector's key.")] = "x25519-sha256-chacha20poly1305",
+    suite: Annotated[str, Parameter(help="HPKE suite of a collector's key.")] = "x25519-sha256-chacha20poly1305",
     as_json: Json = False,
 ) -> None:
-    """Make the keys of a deployment, or one client's or collector's key."""
-    with plain_errors():
-        from croupier.operator.keys import make_client_key, make_collector_key, make_deployment
-        from croupier.protocol.deployment import DEPLOYMENT_FILE
-
-        if client is not None and collector is not None:
-            raise ValueError("client and collector are two keys; give one at a time")
-        if client is not None:
-            public = make_client_key(client)
-            document = {"client_key": public, "file": str(client), "public": f"{client}.pub"}
-            show(as_json, document, f"client key {public} in {client}; give the operator {client}.pub")
-            return
-        if collector is not None:
-            public_file = make_collector_key(collector, suite)
-            document = {"collector_key": str(collector), "public": str(public_file)}
-            show(as_json, document, f"{collector} opens results; give {public_file} to 'round open --collector'")
-            return
-        deployment = make_deployment(directory, name, hops)
-        names = [entry.name for entry in deployment.services]
-        file = str(directory / DEPLOYMENT_FILE)
-        show(as_json, {"deployment": file, "services": names}, f"{file}: {', '.join(names)}")
+    if client is not None and collector is not None:
+        raise ValueError("client and collector are two keys; give one at a time")
+    if client is not None:
+        public = make_client_key(client)
+        document = {"client_key": public, "file": str(client), "public": f"{client}.pub"}
+        show(as_json, document, f"client key {public} in {client}; give the operator {client}.pub")
+        return
+    if collector is not None:
+        public_file = make_collector_key(collector, suite)
+        document = {"collector_key": str(collector), "public": str(public_file)}
+        show(as_json, document, f"{collector} opens results; give {public_file} to 'round open --collector'")
+        return
+    deployment = make_deployment(directory, name, hops)
+    names = [entry.name for entry in deployment.services]
+    file = str(directory / DEPLOYMENT_FILE)
+    show(as_json, {"deployment": file, "services": names}, f"{file}: {', '.join(names)}")
 
 
 def rotate(
     name: ServiceName,
+    /,
+    *,
     directory: Directory = HERE,
-    activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
+    activate: Annotated[bool, Parameter(help="Second step: use the pending keys.")] = False,
     compromised: Annotated[
         bool,
-        typer.Option(
-            "--compromised",
+        Parameter(
             help="After the second step, where someone else may know the old identity: nothing that it has signed is "
-            "believed any more, results of its time included.",
+            "believed any more, results of its time included."
         ),
     ] = False,
     storage_key: Annotated[
-        bool,
-        typer.Option("--storage-key", help="Instead: change the storage key of the service, which is stopped."),
+        bool, Parameter(help="Instead: change the storage key of the service, which is stopped.")
     ] = False,
-    host: Annotated[str, typer.Option(help="In the first step: the host that the service moves to.")] = "",
-    kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="In a pod: print the step as manifests for 'kubectl apply'.")
-    ] = False,
+    host: Annotated[str, Parameter(help="In the first step: the host that the service moves to.")] = "",
+    kubernetes: Annotated[bool, Parameter(help="In a pod: print the step as manifests for 'kubectl apply'.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Change the identity and TLS key of a running service; each step is a version that every organisation signs."""
-    with plain_errors():
-        from croupier.operator import rotation
-        from croupier.protocol.deployment import DEPLOYMENT_FILE
-
-        if activate and compromised:
-            raise ValueError("activate and compromised are two steps; give one at a time")
-        if storage_key:
-            if activate or compromised or host:
-                raise ValueError("storage-key is a change of its own; give it without activate, compromised and host")
-            _rotate_storage_key(directory, name, kubernetes, as_json)
-            return
-        if activate or compromised:
-            if host:
-                raise ValueError("host belongs to the first step, which makes the certificate for it")
-            step = rotation.activate if activate else rotation.mark_compromised
-            deployment = step(directory, name, in_pod=kubernetes)
-        else:
-            deployment = rotation.rotate(directory, name, host=host, in_pod=kubernetes)
-        if kubernetes:
-            show(True, rotation.manifests_of(directory, name, deployment))
-            return
-        entry = deployment.service(name)
-        document = {
-            "service": name,
-            "identity": entry.identity,
-            "pending": entry.pending_identity,
-            "not_signed_by": deployment.not_signed_by(),
-            "retired": [retired.model_dump(mode="json") for retired in entry.retired_identities],
-        }
-        states = [f"active   {entry.identity}"]
-        states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
-        for retired in entry.retired_identities:
-            until = f", valid until {retired.valid_until:%Y-%m-%d %H:%M UTC}" if retired.valid_until else ""
-            states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
-        missing = deployment.not_signed_by()
-        if missing:
-            after = (
-                f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: sign it, and send it on, or "
-            )
-            after += f"have {name}.public.toml assembled with the changes of others ('croupier deployment sign --help')"
-        else:
-            after = f"all have signed {directory / DEPLOYMENT_FILE}; services and clients fetch it"
-        lines = ["\n".join(states), after]
-        if activate:
-            lines.append(
-                "rounds from before and their results stay valid; where someone else may know the old identity, go on "
-                "with --compromised"
-            )
-        if compromised:
-            lines.append("rounds and results that only this identity has signed are not believed any more")
-        show(as_json, document, *lines)
+    if activate and compromised:
+        raise ValueError("activate and compromised are two steps; give one at a time")
+    if storage_key:
+        if activate or compromised or host:
+            raise ValueError("storage-key is a change of its own; give it without activate, compromised and host")
+        _rotate_storage_key(directory, name, kubernetes, as_json)
+        return
+    if activate or compromised:
+        if host:
+            raise ValueError("host belongs to the first step, which makes the certificate for it")
+        step = rotation.activate if activate else rotation.mark_compromised
+        deployment = step(directory, name, in_pod=kubernetes)
+    else:
+        deployment = rotation.rotate(directory, name, host=host, in_pod=kubernetes)
+    if kubernetes:
+        show(True, rotation.manifests_of(directory, name, deployment))
+        return
+    entry = deployment.service(name)
+    document = {
+        "service": name,
+        "identity": entry.identity,
+        "pending": entry.pending_identity,
+        "not_signed_by": deployment.not_signed_by(),
+        "retired": [retired.model_dump(mode="json") for retired in entry.retired_identities],
+    }
+    states = [f"active   {entry.identity}"]
+    states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
+    for retired in entry.retired_identities:
+        until = f", valid until {retired.valid_until:%Y-%m-%d %H:%M UTC}" if retired.valid_until else ""
+        states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
+    missing = deployment.not_signed_by()
+    if missing:
+        after = f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: sign it, and send it on, or "
+        after += f"have {name}.public.toml assembled with the changes of others ('croupier deployment sign --help')"
+    else:
+        after = f"all have signed {directory / DEPLOYMENT_FILE}; services and clients fetch it"
+    lines = ["\n".join(states), after]
+    if activate:
+        lines.append(
+            "rounds from before and their results stay valid; where someone else may know the old identity, go on "
+            "with --compromised"
+        )
+    if compromised:
+        lines.append("rounds and results that only this identity has signed are not believed any more")
+    show(as_json, document, *lines)
 
 
 def _rotate_storage_key(directory: Path, name: str, kubernetes: bool, as_json: bool) -> None:
-    from croupier.operator.storage_key import rotate_storage_key, storage_key_manifests
-
     if kubernetes:
         show(True, storage_key_manifests(directory, name))
         return
@@ -173,160 +161,115 @@ def _rotate_storage_key(directory: Path, name: str, kubernetes: bool, as_json: b
 
 
 def enrol(
-    files: Annotated[
-        list[typer.FileText] | None,
-        typer.Argument(
-            metavar="FILE...",
+    *files: Annotated[
+        Path,
+        Parameter(
+            "FILE",
             help="Clients' public keys: FILE.pub of 'keygen --client', or one KEY or KEY,LABEL a line, CSV or Excel; - "
             "for standard input.",
         ),
-    ] = None,
-    label: Annotated[str, typer.Option(help="Whose key it is, for a single key without a label.")] = "",
-    canaries: Annotated[int, typer.Option(help="Extra keys to enrol among these, reserved for 'croupier canary'.")] = 0,
-    listed: Annotated[bool, typer.Option("--list", help="Instead: show who has been enrolled from here.")] = False,
+    ],
+    label: Annotated[str, Parameter(help="Whose key it is, for a single key without a label.")] = "",
+    canaries: Annotated[int, Parameter(help="Extra keys to enrol among these, reserved for 'croupier canary'.")] = 0,
+    listed: Annotated[bool, Parameter("--list", help="Instead: show who has been enrolled from here.")] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Enrol clients by their public keys: hop 1 and the accountant admit them to every round from then on."""
-    with plain_errors():
-        import asyncio
-        from dataclasses import asdict, replace
-
-        from rich.text import Text
-
-        from croupier.deploy.directory import read_deployment
-        from croupier.operator.canaries import enrol_with_canaries
-        from croupier.operator.roster import enrolled, read_keys
-        from croupier.show.certificate_tables import counted
-
-        if listed:
-            if files or label or canaries:
-                raise ValueError("--list shows who is enrolled, and takes no file, no --label and no --canaries")
-            read_deployment(directory)
-            roster = enrolled(directory)
-            texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
-            lines = [Text(text, no_wrap=True) for text in texts]
-            show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
-            return
-        keys = [key for file in files or [] for key in read_keys(lines_of(file), file.name)]
-        if label:
-            if len(keys) != 1 or keys[0].label not in ("", label):
-                raise ValueError(
-                    f"--label names the owner of one key without a label, and {counted(len(keys), 'key')} are given; "
-                    "write KEY,LABEL on each line instead"
-                )
-            keys = [replace(keys[0], label=label)]
-        new = asyncio.run(enrol_with_canaries(directory, keys, canaries))
-        document = {"enrolled": len(keys) + canaries, "new": new}
-        show(as_json, document, f"enrolled: {counted(len(keys) + canaries, 'key')}, {new:,} of them new in the list")
+    if listed:
+        if files or label or canaries:
+            raise ValueError("--list shows who is enrolled, and takes no file, no --label and no --canaries")
+        read_deployment(directory)
+        roster = enrolled(directory)
+        texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
+        lines = [Text(text, no_wrap=True) for text in texts]
+        show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
+        return
+    keys = [key for file in files for key in read_keys(lines_of(file), str(file))]
+    if label:
+        if len(keys) != 1 or keys[0].label not in ("", label):
+            raise ValueError(
+                f"--label names the owner of one key without a label, and {counted(len(keys), 'key')} are given; "
+                "write KEY,LABEL on each line instead"
+            )
+        keys = [replace(keys[0], label=label)]
+    new = asyncio.run(enrol_with_canaries(directory, keys, canaries))
+    document = {"enrolled": len(keys) + canaries, "new": new}
+    show(as_json, document, f"enrolled: {counted(len(keys) + canaries, 'key')}, {new:,} of them new in the list")
 
 
 def revoke(
-    keys: Annotated[list[str], typer.Argument(help="Clients' public keys, as 'keygen --client' has printed them.")],
+    *keys: Annotated[
+        str, Argument("KEY", required=True, help="Clients' public keys, as 'keygen --client' has printed them.")
+    ],
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Revoke client keys: hop 1 and the accountant no longer admit them, for good."""
-    with plain_errors():
-        import asyncio
-
-        from croupier.operator.roster import revoke as revoke_them
-
-        new = asyncio.run(revoke_them(directory, keys))
-        lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
-        show(as_json, {"revoked": new}, "\n".join(lines))
+    new = asyncio.run(revoke_them(directory, [*keys]))
+    lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
+    show(as_json, {"revoked": new}, "\n".join(lines))
 
 
-def serve(name: ServiceName, directory: Directory = HERE) -> None:
-    """Run one service in the foreground until SIGTERM."""
-    with plain_errors():
-        from croupier.deploy.node.serve import serve as run
+def serve(name: ServiceName, /, *, directory: Directory = HERE) -> None:
+    from croupier.deploy.node.serve import serve as run
 
-        run(name, directory)
+    run(name, directory)
 
 
 def up(
+    *,
     directory: Directory = HERE,
-    hops: Annotated[int, typer.Option(help="Number of shufflers, 1..32, when the directory is new.")] = 2,
+    hops: Annotated[int, Parameter(help="Number of shufflers, 1..32, when the directory is new.")] = 2,
     console: Annotated[
-        bool, typer.Option("--console", help="Then serve 'croupier console' until Ctrl-C; the deployment stays up.")
+        bool, Parameter(help="Then serve 'croupier console' until Ctrl-C; the deployment stays up.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Start a local deployment, each service in its own process."""
     needed = "console" if console else "accountant"  # which comes with what every service needs
-    with plain_errors(extra=needed):
-        from rich.text import Text
-
-        from croupier.deploy.local.processes import LocalDeployment
-        from croupier.deploy.node.extras import check_installed
-
+    with plain_errors(needed):
         check_installed(needed)
-        pids = LocalDeployment(directory.resolve(), hops, stays=True).up()
-        lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
-        ending = Text(f"croupier down --dir {directory}", no_wrap=True)
-        show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with:", ending)
-        if console:
-            serve_page(directory)
+    pids = LocalDeployment(directory.resolve(), hops, stays=True).up()
+    lines = "\n".join(f"{name}  pid {pid}" for name, pid in pids.items())
+    ending = Text(f"croupier down --dir {directory}", no_wrap=True)
+    show(as_json, {"pids": pids}, f"{lines}\nin {directory}; stop with:", ending)
+    if console:
+        serve_page(directory)
 
 
-def down(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Stop a local deployment."""
-    with plain_errors():
-        from croupier.deploy.directory import read_deployment
-        from croupier.deploy.local.processes import LocalDeployment
-
-        read_deployment(directory)  # else LocalDeployment would make one
-        stopped = LocalDeployment(directory.resolve()).down()
-        show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
+def down(*, directory: Directory = HERE, as_json: Json = False) -> None:
+    read_deployment(directory)  # else LocalDeployment would make one
+    stopped = LocalDeployment(directory.resolve()).down()
+    show(as_json, {"stopped": stopped}, f"stopped: {', '.join(stopped) or 'nothing was running'}")
 
 
 def status(
+    *,
     directory: Directory = HERE,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until Ctrl-C; with --json one line for every change.")
-    ] = False,
+    watch: Annotated[bool, Parameter(help="Go on until Ctrl-C; with --json one line for every change.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show every service, whether it is ready, and the newest rounds: question, progress, deadline, state."""
-    with plain_errors():
-        import asyncio
-        import contextlib
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_watch(directory, as_json))
+        return
 
-        from croupier.operator.operator import Operator
-        from croupier.operator.overview import overview
+    async def ask() -> OverviewView:
+        async with Operator(directory, only_reads=True) as operator:
+            return await overview(operator, {})
 
-        if watch:
-            with contextlib.suppress(KeyboardInterrupt):
-                asyncio.run(_watch(directory, as_json))
-            return
-
-        async def ask() -> OverviewView:
-            async with Operator(directory, only_reads=True) as operator:
-                return await overview(operator, {})
-
-        seen = asyncio.run(ask())
+    seen = asyncio.run(ask())
     show(as_json, seen, *_state(seen))
     if any(service.get("problem") for service in seen["services"]):
-        raise typer.Exit(NOT_NOW)
+        raise SystemExit(NOT_NOW)
 
 
 def _state(seen: OverviewView) -> tuple[Any, ...]:
     """The services, and the newest rounds."""
-    from croupier.show.round_text import rounds_text, services_text
-
     rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
     return services_text(seen["services"]), "", rounds
 
 
 async def _watch(directory: Path, as_json: bool) -> None:
     """Shows the state again and again, or writes a line of JSON whenever it is another."""
-    from rich.console import Group
-    from rich.live import Live
-
-    from croupier.operator.operator import Operator
-    from croupier.operator.overview import watch
-
     async with Operator(directory, only_reads=True) as operator:
         if as_json:
             before = ""
@@ -334,7 +277,8 @@ async def _watch(directory: Path, as_json: bool) -> None:
                 services = [{name: service.get(name) for name in _WATCHED} for service in seen["services"]]
                 line = json.dumps({"services": services, "rounds": seen["rounds"]})
                 if line != before:
-                    typer.echo(line)
+                    sys.stdout.write(f"{line}\n")
+                    sys.stdout.flush()
                 before = line
             return
         with Live(auto_refresh=False) as live:
@@ -345,23 +289,22 @@ async def _watch(directory: Path, as_json: bool) -> None:
 
 async def ticks() -> AsyncIterator[None]:
     """When to look again."""
-    import asyncio
-
     while True:
         yield
         await asyncio.sleep(_EVERY_S)
 
 
 def ledger(
+    *,
     directory: Directory = HERE,
-    delta: Annotated[float, typer.Option(help="The total delta to state the cost at, 0 < delta < 1.")] = DEFAULT_DELTA,
-    backup: Annotated[Path | None, typer.Option(help="Write the ledger to this new file.")] = None,
+    delta: Annotated[float, Parameter(help="The total delta to state the cost at, 0 < delta < 1.")] = DEFAULT_DELTA,
+    backup: Annotated[Path | None, Parameter(help="Write the ledger to this new file.")] = None,
     restore: Annotated[
-        Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")
+        Path | None, Parameter(help="Enter the rounds of this backup; stop the accountant first.")
     ] = None,
     begin: Annotated[
         str,
-        typer.Option(
+        Parameter(
             "--new-ledger",
             metavar="NAME",
             help="State that the empty ledger of the accountant, or of this shuffler, begins at zero; stop it first.",
@@ -369,70 +312,58 @@ def ledger(
     ] = "",
     fixed_terms: Annotated[
         bool,
-        typer.Option(
+        Parameter(
+            negative="--no-fixed-terms",
             help="State that all rounds, and who takes part in each with which budget, were fixed before the first "
-            "result. Privacy losses then compose, to less than what holds however rounds were chosen."
+            "result. Privacy losses then compose, to less than what holds however rounds were chosen.",
         ),
     ] = False,
     forecast: Annotated[
-        bool, typer.Option("--forecast", help="Say how many more rounds like the earlier ones the limit allows.")
+        bool, Parameter(help="Say how many more rounds like the earlier ones the limit allows.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs.
+    if (backup is not None) + (restore is not None) + bool(begin) > 1:
+        raise ValueError("--backup, --restore and --new-ledger are steps of their own; give one at a time")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
+    if begin:
+        new_ledger(directory, begin)
+        show(as_json, {"service": begin}, f"the ledger of {begin} begins at zero")
+        return
+    only_shows = backup is None and restore is None and not forecast
+    hops = hop_ledgers(directory) if only_shows else {}
+    hop_lines = [noise_line(name, noise) for name, noise in hops.items()]
+    if hops and not has_ledger(directory):
+        show(as_json, {"hops": hops}, *hop_lines)
+        return
+    # The accountant's ledger needs numeric libraries, which a machine with a hop alone does not have.
+    from croupier.operator.ledger import (
+        backup_ledger,
+        budgets_told,
+        published_without_entry,
+        restore_ledger,
+        rounds_left,
+        spent,
+    )
 
-    Where a shuffler runs, it shows what that shuffler's own ledger comes to, and its noise_limit.
-    """
-    with plain_errors():
-        import asyncio
-
-        from croupier.operator.ledger_stores import has_ledger, hop_ledgers, new_ledger
-        from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
-
-        if (backup is not None) + (restore is not None) + bool(begin) > 1:
-            raise ValueError("--backup, --restore and --new-ledger are steps of their own; give one at a time")
-        if not 0 < delta < 1:
-            raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
-        if begin:
-            new_ledger(directory, begin)
-            show(as_json, {"service": begin}, f"the ledger of {begin} begins at zero")
-            return
-        only_shows = backup is None and restore is None and not forecast
-        hops = hop_ledgers(directory) if only_shows else {}
-        hop_lines = [noise_line(name, noise) for name, noise in hops.items()]
-        if hops and not has_ledger(directory):
-            show(as_json, {"hops": hops}, *hop_lines)
-            return
-        # The accountant's ledger needs numeric libraries, which a machine with a hop alone does not have.
-        from croupier.operator.ledger import (
-            backup_ledger,
-            budgets_told,
-            published_without_entry,
-            restore_ledger,
-            rounds_left,
-            spent,
-        )
-        from croupier.show.certificate_tables import counted
-        from croupier.show.documents import spent_json
-        from croupier.show.forecasts import budgets_line
-
-        if backup is not None:
-            rounds = backup_ledger(directory, backup)
-            show(as_json, {"rounds": rounds, "file": str(backup)}, f"{counted(rounds, 'round')} in {backup}")
-        elif restore is not None:
-            rounds = restore_ledger(directory, restore)
-            missing = asyncio.run(published_without_entry(directory))
-            compared = "; the analyzer does not answer, so the accountant compares it with the results when it starts"
-            if missing is not None:
-                compared = f"; published, but not in it: {', '.join(missing)}" if missing else ""
-            restored = {"rounds": rounds, "file": str(restore), "missing": missing}
-            show(as_json, restored, f"the ledger has {counted(rounds, 'round')}{compared}")
-        elif forecast:
-            left = rounds_left(directory)
-            show(as_json, left, *left_lines(left))
-        else:
-            totals, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
-            document = spent_json(totals, delta, told, fixed_terms=fixed_terms)
-            lines = [*filter(None, [budgets_line(document["budgets"])]), *hop_lines]
-            table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
-            show(as_json, {**document, "hops": hops}, *table, *lines)
+    if backup is not None:
+        rounds = backup_ledger(directory, backup)
+        show(as_json, {"rounds": rounds, "file": str(backup)}, f"{counted(rounds, 'round')} in {backup}")
+    elif restore is not None:
+        rounds = restore_ledger(directory, restore)
+        missing = asyncio.run(published_without_entry(directory))
+        compared = "; the analyzer does not answer, so the accountant compares it with the results when it starts"
+        if missing is not None:
+            compared = f"; published, but not in it: {', '.join(missing)}" if missing else ""
+        restored = {"rounds": rounds, "file": str(restore), "missing": missing}
+        show(as_json, restored, f"the ledger has {counted(rounds, 'round')}{compared}")
+    elif forecast:
+        left = rounds_left(directory)
+        show(as_json, left, *left_lines(left))
+    else:
+        totals, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
+        document = spent_json(totals, delta, told, fixed_terms=fixed_terms)
+        lines = [*filter(None, [budgets_line(document["budgets"])]), *hop_lines]
+        table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
+        show(as_json, {**document, "hops": hops}, *table, *lines)

@@ -7,52 +7,46 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markdown import Markdown
 
-from croupier.cli.console import DEMONSTRATE, plain_errors
+from croupier.cli.console import Argument
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Adds the command of this module to the command line."""
-    app.command("docs", rich_help_panel=DEMONSTRATE)(docs)
-
-
 def docs(
     page: Annotated[
-        str, typer.Argument(help="A page, such as runbook, or runbook#drops for one section; all pages if not given.")
+        str, Argument(help="A page, such as runbook, or runbook#drops for one section; all pages if not given.")
     ] = "",
-    path: Annotated[bool, typer.Option("--path", help="Print where the page's file is.")] = False,
+    /,
+    *,
+    path: Annotated[bool, Parameter(help="Print where the page's file is.")] = False,
 ) -> None:
-    """Read a page of the documentation, as it belongs to this version of the program."""
-    with plain_errors():
-        from rich.console import Console
-        from rich.markdown import Markdown
-
-        folder = next(place / "docs" for place in (_PACKAGE, _PACKAGE.parent) if (place / "docs").is_dir())
-        name, _, anchor = page.removeprefix("docs/").partition("#")
-        file = folder / f"{name.removesuffix('.md')}.md"
-        files = [*sorted(folder.glob("*.md")), *sorted(folder.glob("design/*.md"))]
-        pages = {f"{each.relative_to(folder).with_suffix('')}": each for each in files}
-        if page and file not in pages.values():
-            raise ValueError(f"{name!r} is not a page; the pages are {', '.join(pages)}")
-        if path:
-            typer.echo(file if page else folder)
-            return
-        console = Console()
-        if not page:
-            for known, where in pages.items():
-                console.print(f"{known:24}{_title(where)}", markup=False, highlight=False)
-            return
-        text = _COMMENT.sub("", file.read_text(encoding="utf-8"))
-        read = Markdown(_section(text, anchor) if anchor else text)
-        if sys.stdout.isatty():
-            with console.pager(styles=True):
-                console.print(read)
-        else:
+    folder = next(place / "docs" for place in (_PACKAGE, _PACKAGE.parent) if (place / "docs").is_dir())
+    name, _, anchor = page.removeprefix("docs/").partition("#")
+    file = folder / f"{name.removesuffix('.md')}.md"
+    files = [*sorted(folder.glob("*.md")), *sorted(folder.glob("design/*.md"))]
+    pages = {f"{each.relative_to(folder).with_suffix('')}": each for each in files}
+    if page and file not in pages.values():
+        raise ValueError(f"{name!r} is not a page; the pages are {', '.join(pages)}")
+    if path:
+        sys.stdout.write(f"{file if page else folder}\n")
+        return
+    console = Console()
+    if not page:
+        for known, where in pages.items():
+            console.print(f"{known:24}{_title(where)}", markup=False, highlight=False)
+        return
+    text = _COMMENT.sub("", file.read_text(encoding="utf-8"))
+    read = Markdown(_section(text, anchor) if anchor else text)
+    if sys.stdout.isatty():
+        with console.pager(styles=True):
             console.print(read)
+    else:
+        console.print(read)
 
 
 def _title(file: Path) -> str:

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
 
 from croupier.cli.console import note
+from croupier.deploy.directory import read_deployment
+from croupier.operator.operator import Operator
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.certificate_views import JsonObject
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
+from croupier.show.forecasts import ForecastView, forecast_json
 
 if TYPE_CHECKING:
     from croupier.operator.forecasts import GridFit
-    from croupier.operator.operator import Operator
-    from croupier.operator.round_settings import RoundSettings
-    from croupier.protocol.deployment import Deployment
-    from croupier.show.forecasts import ForecastView
 
 EXACT_COUNTS = (
     "the certificate of this round counts exactly how many people used each budget (--budget-privacy 0): the first "
@@ -25,19 +27,19 @@ EXACT_COUNTS = (
 )
 
 
+@Parameter(name="*", group="People and time")
 @dataclass(frozen=True)
 class ForecastOptions:
     """The people that a round is forecast for, and what the operator risks."""
 
     expected: Annotated[
-        int, typer.Option(help="Forecast the round for this many people, too; 0: for --min-batch-size only.")
+        int, Parameter(help="Forecast the round for this many people, too; 0: for --min-batch-size only.")
     ] = 0
     at_risk: Annotated[
         bool,
-        typer.Option(
-            "--at-risk",
+        Parameter(
             help="Offer every budget of --grid, although the accountant may refuse the round for some choice of "
-            "them, which destroys its answers.",
+            "them, which destroys its answers."
         ),
     ] = False
 
@@ -78,8 +80,6 @@ async def forecasts_of(
         ValueError: the ledger cannot bear the round at its minimum, or whatever budgets people use.
     """
     from croupier.operator.forecasts import forecast_opening
-    from croupier.protocol.codes import RefusalReason
-    from croupier.show.forecasts import forecast_json
 
     least = fitted.settings.min_batch_size
     people = sorted({least, max(least, options.expected)})
@@ -100,7 +100,4 @@ async def forecasts_of(
 
 def deployment_in(directory: Path) -> Deployment | None:
     """Returns the deployment of a directory; None if it has none."""
-    from croupier.deploy.directory import read_deployment
-    from croupier.protocol.deployment import DEPLOYMENT_FILE
-
     return read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None

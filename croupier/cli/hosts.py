@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from cyclopts import Parameter
+from rich.text import Text
 
-from croupier.cli.console import (
-    HERE,
-    OPERATE,
-    SET_UP,
-    Directory,
-    ExitCode,
-    Json,
-    note,
-    plain_errors,
-    show,
-)
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from croupier.operator.doctor import CheckResult
+from croupier.cli.console import HERE, Directory, ExitCode, Json, note, show
+from croupier.deploy.render.compose import GATEWAY
+from croupier.deploy.render.layout import Layout
+from croupier.operator.doctor import CheckResult, examine
+from croupier.operator.init import MACHINES, NEXT_FILE, initialise
+from croupier.protocol.names import HostName
+from croupier.show.text import wrapped
 
 _HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
 
@@ -36,73 +29,45 @@ class RunWith(StrEnum):
     compose = "compose"
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Adds the commands of this module to the command line."""
-    app.command(rich_help_panel=SET_UP)(init)
-    app.command(rich_help_panel=OPERATE)(doctor)
-
-
 def init(
-    shuffler: Annotated[list[str], typer.Option(help=f"Host of a shuffler, in the order of the chain. {_HOST_HELP}")],
-    accountant: Annotated[str, typer.Option(help="Host of the accountant.")],
-    analyzer: Annotated[str, typer.Option(help="Host of the analyzer.")],
-    directory: Annotated[Path, typer.Option("--dir", help="A new directory for all files.")],
+    *,
+    shuffler: Annotated[list[str], Parameter(help=f"Host of a shuffler, in the order of the chain. {_HOST_HELP}")],
+    accountant: Annotated[str, Parameter(help="Host of the accountant.")],
+    analyzer: Annotated[str, Parameter(help="Host of the analyzer.")],
+    directory: Annotated[Path, Parameter("--dir", help="A new directory for all files.")],
     gateway: Annotated[
-        str, typer.Option(help="HOST, or HOST:PORT, of an HTTPS gateway, as clients know it; none if not given.")
+        str, Parameter(help="HOST, or HOST:PORT, of an HTTPS gateway, as clients know it; none if not given.")
     ] = "",
-    name: Annotated[str, typer.Option(help="The deployment's name.")] = "local",
-    run_with: Annotated[RunWith, typer.Option(help="What starts the services on their machines.")] = RunWith.systemd,
+    name: Annotated[str, Parameter(help="The deployment's name.")] = "local",
+    run_with: Annotated[RunWith, Parameter(help="What starts the services on their machines.")] = RunWith.systemd,
     as_json: Json = False,
 ) -> None:
-    """Write a deployment for several machines, for one person who tries it: all keys are made here.
-
-    Organisations that do not trust each other make their own: 'croupier org new'.
-    """
-    with plain_errors():
-        from croupier.deploy.render.compose import GATEWAY
-        from croupier.deploy.render.layout import Layout
-        from croupier.operator.init import MACHINES, NEXT_FILE, initialise
-        from croupier.protocol.names import HostName
-
-        layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
-        initialise(directory, layout, run_with.value)
-        for warning in layout.shared():
-            note(f"croupier: {warning}")
-        machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}
-        if layout.gateway:
-            machines[HostName(layout.gateway.host)].append(GATEWAY)
-        document = {
-            "deployment": str(directory / "deployment.toml"),
-            "machines": {str(directory / MACHINES / host): names for host, names in machines.items()},
-            "next": str(directory / NEXT_FILE),
-        }
-        lines = [f"{directory / MACHINES / host}: copy it to {host}" for host in machines]
-        show(as_json, document, "\n".join(lines), f"{directory / NEXT_FILE} says how, and what to do then")
+    layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
+    initialise(directory, layout, run_with.value)
+    for warning in layout.shared():
+        note(f"croupier: {warning}")
+    machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}
+    if layout.gateway:
+        machines[HostName(layout.gateway.host)].append(GATEWAY)
+    document = {
+        "deployment": str(directory / "deployment.toml"),
+        "machines": {str(directory / MACHINES / host): names for host, names in machines.items()},
+        "next": str(directory / NEXT_FILE),
+    }
+    lines = [f"{directory / MACHINES / host}: copy it to {host}" for host in machines]
+    show(as_json, document, "\n".join(lines), f"{directory / NEXT_FILE} says how, and what to do then")
 
 
-def doctor(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Examine a running deployment and say what to do; exit code 1 when something is wrong.
-
-    Run it where the operator's keys are, to ask every service, and on each machine.
-    """
-    with plain_errors():
-        import asyncio
-
-        from croupier.operator.doctor import examine
-
-        findings = asyncio.run(examine(directory))
+def doctor(*, directory: Directory = HERE, as_json: Json = False) -> None:
+    findings = asyncio.run(examine(directory))
     wrong = [finding for finding in findings if not finding.is_well]
     show(as_json, {"ok": not wrong, "checks": [asdict(finding) for finding in findings]}, _text(findings))
     if wrong:
-        raise typer.Exit(ExitCode.SOMETHING_WRONG)
+        raise SystemExit(ExitCode.SOMETHING_WRONG)
 
 
 def _text(findings: list[CheckResult]) -> Text:
     """What is wrong, with its remedies, and then what is well."""
-    from rich.text import Text
-
-    from croupier.show.text import wrapped
-
     text = Text(no_wrap=True)
     wrong, well = ([finding for finding in findings if finding.is_well is value] for value in (False, True))
     for finding in wrong:

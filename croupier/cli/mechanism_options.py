@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
 
 from croupier.accountant.ranges import DEFAULT_DELTA, check_linkage
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms import KINDS_WITH_FAKES, MECHANISMS
 
 if TYPE_CHECKING:
@@ -15,35 +16,35 @@ if TYPE_CHECKING:
     from croupier.accountant.release import Conditions
 
 
+@Parameter(name="*", group="The question and its randomizer")
 @dataclass(frozen=True)
 class RandomizerOptions:
     """A randomizer by its name, and parameters that can be options instead of part of the name."""
 
     randomizer: Annotated[
         str,
-        typer.Option(
+        Parameter(
             help=f"{', '.join(MECHANISMS)}; parameters follow, as in krr(k=5) or gaussian_vector(d=10, records=10)."
         ),
     ] = "rr"
-    k: Annotated[
-        int | None, typer.Option("--k", help="How many categories, options or levels, instead of krr(k=5).")
-    ] = None
+    k: Annotated[int | None, Parameter(help="How many categories, options or levels, instead of krr(k=5).")] = None
     lattice: Annotated[
-        int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
+        int | None, Parameter(help="laplace, gaussian: steps between the ends; none: the real line.")
     ] = None
-    dimension: Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")] = None
+    dimension: Annotated[int | None, Parameter(help="hemisphere, gaussian: the number of coordinates.")] = None
 
     def build(self) -> Randomizer:
         """Returns the randomizer; raises ValueError as `randomizer_of` does."""
         return randomizer_of(self.randomizer, self.k, self.lattice, self.dimension)
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class PlannedRandomizerOptions(RandomizerOptions):
     """The randomizer of a round that is planned, whose lattice is a round's by default."""
 
     lattice: Annotated[
-        int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
+        int | None, Parameter(help="laplace, gaussian: steps between the ends; default: those of a round.")
     ] = None
 
     @property
@@ -61,36 +62,39 @@ class PlannedRandomizerOptions(RandomizerOptions):
         return super().build()
 
 
+@Parameter(name="*", group="Privacy")
 @dataclass(frozen=True)
 class ObserverOptions:
     """What the observer of a batch knows beside the reports."""
 
-    dishonest: Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")] = 0
-    linkage: Annotated[str, typer.Option(help="separate, or stratified: a report shows its tier.")] = "separate"
+    dishonest: Annotated[int, Parameter(help="How many of the other clients may be dishonest.")] = 0
+    linkage: Annotated[str, Parameter(help="separate, or stratified: a report shows its tier.")] = "separate"
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class SettingOptions(ObserverOptions):
     """What the observer of several rounds knows."""
 
     rounds: Annotated[
         int,
-        typer.Option(
+        Parameter(
             help="How many such rounds one client takes part in, at least 1; delta and epsilon are of all together."
         ),
     ] = 1
 
 
+@Parameter(name="*", group="Hops and their fake reports")
 @dataclass(frozen=True)
 class HopNoiseOption:
     """The fake reports that every hop adds, at the default delta."""
 
     hop_noise: Annotated[
         float | None,
-        typer.Option(
+        Parameter(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees in each round, 0.001 to "
             f"20 ({', '.join(KINDS_WITH_FAKES)}; clients refuse local epsilons above 8 unless their own limit "
-            "allows it); none: no fakes.",
+            "allows it); none: no fakes."
         ),
     ] = None
 
@@ -100,21 +104,23 @@ class HopNoiseOption:
         return self.hop_noise is not None
 
 
+@Parameter(name="*", group="Hops and their fake reports")
 @dataclass(frozen=True)
 class HopNoiseOptions(HopNoiseOption):
     """The fake reports that every hop adds."""
 
     hop_noise_delta: Annotated[
         float | None,
-        typer.Option(help="The delta of the fakes of a round; default: a round's share of --delta, which is the most."),
+        Parameter(help="The delta of the fakes of a round; default: a round's share of --delta, which is the most."),
     ] = None
 
 
+@Parameter(name="*", group="Hops and their fake reports")
 @dataclass(frozen=True)
 class HopsOptions(HopNoiseOptions):
     """The hops of a certificate, and the fake reports that each adds."""
 
-    hops: Annotated[int, typer.Option(help="How many hops add fakes, at least 1.")] = 2
+    hops: Annotated[int, Parameter(help="How many hops add fakes, at least 1.")] = 2
 
     def conditions(self, setting: SettingOptions, delta: float | None = None) -> Conditions:
         """Returns the conditions of each round of a setting, which have this delta together, as `certify` takes them.
@@ -122,8 +128,6 @@ class HopsOptions(HopNoiseOptions):
         Raises:
             ValueError: an epsilon or a delta outside its range, or a delta without an epsilon.
         """
-        from croupier.protocol.hop_noise import HopNoise
-
         share = DEFAULT_DELTA if delta is None else delta / max(setting.rounds, 1)
         return {
             "dishonest": setting.dishonest,

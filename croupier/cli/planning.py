@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from cyclopts import Parameter
 
+from croupier.accountant import Budgets, ErrorPlan, Randomizer, certify, margins, plan_for_error
+from croupier.accountant.accuracy import halving
 from croupier.accountant.ranges import check_count, check_linkage
+from croupier.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
 from croupier.protocol.rounding import round_down, round_up
-
-if TYPE_CHECKING:
-    from croupier.accountant import Budgets, ErrorPlan, Randomizer
-    from croupier.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
-    from croupier.show.views.plans import ErrorPlanView, PlannedBudgetView
+from croupier.show.certificate_tables import certificate_table
+from croupier.show.views.plans import ErrorPlanView, PlannedBudgetView
 
 
+@Parameter(name="*", group="A margin of error")
 @dataclass(frozen=True)
 class ErrorOptions:
     """The margin of error that a plan is for."""
 
     error: Annotated[
         float | None,
-        typer.Option(
+        Parameter(
             help="Solve for people or budgets: half of the 95 % interval for the population, 0.05 for ± 5 points of a "
             "share; of a mean in its own unit."
         ),
     ] = None
-    groups: Annotated[int, typer.Option(help="With --error: how many groups, each with that error.")] = 1
+    groups: Annotated[int, Parameter(help="With --error: how many groups, each with that error.")] = 1
     categories: Annotated[
-        int | None, typer.Option(help="With --error: the number of answers to choose from; short for krr(k=…).")
+        int | None, Parameter(help="With --error: the number of answers to choose from; short for krr(k=…).")
     ] = None
-    low: Annotated[float | None, typer.Option(help="With --error, for a mean: the smallest possible value.")] = None
-    high: Annotated[float | None, typer.Option(help="With --error, for a mean: the largest possible value.")] = None
+    low: Annotated[float | None, Parameter(help="With --error, for a mean: the smallest possible value.")] = None
+    high: Annotated[float | None, Parameter(help="With --error, for a mean: the largest possible value.")] = None
 
     def check(self) -> None:
         """Raises ValueError for options that do not fit each other."""
@@ -80,10 +81,6 @@ def planned_for_error(
     Raises:
         ValueError: as `plan_for_error`.
     """
-    from croupier.accountant import certify, margins, plan_for_error
-    from croupier.accountant.accuracy import halving
-    from croupier.show.certificate_tables import certificate_table
-
     if asked.error is None or not (math.isfinite(asked.error) and 0 < asked.error < asked.width / 2):
         raise ValueError(f"error is {asked.error}; it must be above 0 and below {asked.width / 2:g}, half of the range")
     answer = plan_for_error(

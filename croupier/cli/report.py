@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from croupier.cli.console import (
-    ASK,
-    HERE,
-    Directory,
-    Gateway,
-    Json,
-    note,
-    plain_errors,
-    show,
-)
-from croupier.cli.option_groups import with_option_groups
+from croupier.cli.console import HERE, Argument, Directory, Gateway, Json, note, show
+from croupier.deploy.directory import client_transport
+from croupier.operator.reports import check_report_file, collect, write_report
+from croupier.show.report import report_of
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Adds the command of this module to the command line."""
-    app.command(rich_help_panel=ASK)(report)
-
-
+@Parameter(name="*")
 @dataclass(frozen=True)
 class WordOptions:
     """What the report says beside the results of single answers."""
 
-    title: Annotated[str, typer.Option(help="The heading of the report; default: the survey's.")] = ""
+    title: Annotated[str, Parameter(help="The heading of the report; default: the survey's.")] = ""
     introduction: Annotated[
-        str, typer.Option(help="A paragraph below the heading, instead of the survey's introduction.")
+        str, Parameter(help="A paragraph below the heading, instead of the survey's introduction.")
     ] = ""
-    language: Annotated[str, typer.Option(help="The language of the questions, where they have several.")] = ""
+    language: Annotated[str, Parameter(help="The language of the questions, where they have several.")] = ""
     sums: Annotated[
         list[str] | None,
-        typer.Option(
+        Parameter(
             "--sum",
             help="Add up these answers, separated by semicolons, in every round that has them; may be repeated.",
         ),
     ] = None
 
 
-@with_option_groups
 def report(
-    rounds: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SURVEY|ROUND|FILE...",
+    *rounds: Annotated[
+        str,
+        Argument(
+            "SURVEY|ROUND|FILE",
+            required=True,
             help="A survey or rounds of the deployment, or files that --json of 'round result' or 'demo' has "
             "printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question "
             "in several groups is compared.",
@@ -57,44 +47,32 @@ def report(
     ],
     directory: Directory = HERE,
     out: Annotated[
-        Path, typer.Option(help="The page: .html; or .pdf, which an installed Chromium or Chrome prints.")
+        Path, Parameter(help="The page: .html; or .pdf, which an installed Chromium or Chrome prints.")
     ] = Path("report.html"),
-    *,
-    words: WordOptions,
+    words: WordOptions = WordOptions(),
     fixed_terms: Annotated[
-        bool,
-        typer.Option("--fixed-terms", help="All rounds were planned before the first result; they cost less together."),
+        bool, Parameter(help="All rounds were planned before the first result; they cost less together.")
     ] = False,
     collector_key: Annotated[
-        Path | None, typer.Option(help="Open sealed results with this key, from 'keygen --collector'.")
+        Path | None, Parameter(help="Open sealed results with this key, from 'keygen --collector'.")
     ] = None,
-    wait_s: Annotated[float, typer.Option(help="How many seconds to wait for each result.")] = 60.0,
+    wait_s: Annotated[float, Parameter(help="How many seconds to wait for each result.")] = 60.0,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Write a report on results: charts, sentences with both intervals, what it cost, and how to check it."""
-    with plain_errors(extra="report"):
-        import asyncio
-
-        from croupier.deploy.directory import client_transport
-        from croupier.operator.reports import check_report_file, collect, write_report
-        from croupier.show.report import report_of
-
-        check_report_file(out)
-        added = [text.split(";") for text in words.sums or []]
-        collected = asyncio.run(
-            collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note, added)
-        )
-        page = report_of(
-            words.title or collected.title(words.language),
-            collected.rounds,
-            introduction=[words.introduction] if words.introduction else collected.introduction(words.language),
-            verified=collected.deployment,
-            language=words.language,
-            fixed_terms=fixed_terms or collected.fixed_terms,
-        )
-        write_report(page, out)
-        ids = [report_round.result["round_id"] for report_round in collected.rounds]
-        show(
-            as_json, {"report": str(out), "rounds": ids, "verified": bool(collected.deployment)}, f"the report is {out}"
-        )
+    check_report_file(out)
+    added = [text.split(";") for text in words.sums or []]
+    collected = asyncio.run(
+        collect([*rounds], directory, wait_s, client_transport(gateway), collector_key, note, added)
+    )
+    page = report_of(
+        words.title or collected.title(words.language),
+        collected.rounds,
+        introduction=[words.introduction] if words.introduction else collected.introduction(words.language),
+        verified=collected.deployment,
+        language=words.language,
+        fixed_terms=fixed_terms or collected.fixed_terms,
+    )
+    write_report(page, out)
+    ids = [report_round.result["round_id"] for report_round in collected.rounds]
+    show(as_json, {"report": str(out), "rounds": ids, "verified": bool(collected.deployment)}, f"the report is {out}")

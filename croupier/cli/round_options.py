@@ -4,60 +4,52 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import MISSING, asdict, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
+from cyclopts import Parameter
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.cli.mechanism_options import HopNoiseOptions
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.wordings import read_categories, wordings_of
+from croupier.protocol.collector import read_collector_key
+from croupier.protocol.envelope import SUITES
 from croupier.protocol.kinds import check_new, split_name
 from croupier.protocol.mechanisms import MECHANISMS, mechanism_from, parameter_types, parameters_in
 from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.names import PublicKey
-
-if TYPE_CHECKING:
-    from croupier.operator.round_settings import RoundSettings
-    from croupier.protocol.questions import Question
-    from croupier.protocol.wordings import Wording
+from croupier.protocol.questions import Question
+from croupier.protocol.wordings import Wording
 
 EnumT = TypeVar("EnumT", bound=str)
 
-_WORDING = "The question as people read it"
 
-
+@Parameter(name="*", group="The question as people read it")
 @dataclass(frozen=True)
 class WordingOptions:
     """The question as people read it."""
 
-    question: Annotated[str, typer.Option(help="The question as people read it.", rich_help_panel=_WORDING)] = ""
+    question: Annotated[str, Parameter(help="The question as people read it.")] = ""
     choices: Annotated[
         str,
-        typer.Option(
+        Parameter(
             help="The answers as people read them, separated by semicolons: krr is then the default; with --randomizer "
-            "rr the captions of 0 and 1.",
-            rich_help_panel=_WORDING,
+            "rr the captions of 0 and 1."
         ),
     ] = ""
-    title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
-    help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
-    unit: Annotated[str, typer.Option(help="The unit of a number.", rich_help_panel=_WORDING)] = ""
-    language: Annotated[
-        str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
-    ] = "en"
+    title: Annotated[str, Parameter(help="A heading above the question.")] = ""
+    help_text: Annotated[str, Parameter(help="What helps people to answer.")] = ""
+    unit: Annotated[str, Parameter(help="The unit of a number.")] = ""
+    language: Annotated[str, Parameter(help="The language of the options above, such as de or pt-BR.")] = "en"
     wording: Annotated[
         Path | None,
-        typer.Option(
-            help="Instead of the options above: a TOML file with a table of the name wording for each language.",
-            rich_help_panel=_WORDING,
-        ),
+        Parameter(help="Instead of the options above: a TOML file with a table of the name wording for each language."),
     ] = None
 
     def wordings(self) -> tuple[Wording, ...]:
         """Returns the wordings; see `wordings_of`."""
-        from croupier.operator.wordings import wordings_of
-
         return wordings_of(
             self.wording, self.question, self.title, self.help_text, self.choices, self.unit, self.language
         )
@@ -75,7 +67,7 @@ def _option(name: str, number: type) -> Any:
             default = "" if known[name] is MISSING else f"; default: {known[name]}"
             described.setdefault(f"{mechanism.describe(name)}{default}", []).append(kind)
     said = "; ".join(f"{', '.join(kinds)}: {text}" for text, kinds in described.items())
-    return Annotated[number | None, typer.Option(f"--{name.replace('_', '-')}", help=f"{said}.")]
+    return Annotated[number | None, Parameter(help=f"{said}.")]
 
 
 if TYPE_CHECKING:
@@ -88,30 +80,30 @@ if TYPE_CHECKING:
 
 else:
     _TYPES = {name: number for kind in _OFFERED for name, number in parameter_types(kind).items()}
-    ParameterOptions = make_dataclass(
-        "ParameterOptions",
-        [(name, _option(name, number), None) for name, number in _TYPES.items()],
-        frozen=True,
+    ParameterOptions = Parameter(name="*", group="The question and its randomizer")(
+        make_dataclass(
+            "ParameterOptions",
+            [(name, _option(name, number), None) for name, number in _TYPES.items()],
+            namespace={"__module__": __name__},  # cyclopts takes a class of the standard library for one value
+            frozen=True,
+        )
     )
 
 
+@Parameter(name="*", group="The question and its randomizer")
 @dataclass(frozen=True)
 class QuestionOptions:
     """The randomizer of a round and its parameters."""
 
     randomizer: Annotated[
         str,
-        typer.Option(
-            help=f"{', '.join(_OFFERED)}; parameters may follow, as in krr(k=5). Default: rr; with choices krr."
-        ),
+        Parameter(help=f"{', '.join(_OFFERED)}; parameters may follow, as in krr(k=5). Default: rr; with choices krr."),
     ] = ""
-    labels: Annotated[str | None, typer.Option(help="Answers to choose from: the categories, separated by commas.")] = (
-        None
-    )
+    labels: Annotated[str | None, Parameter(help="Answers to choose from: the categories, separated by commas.")] = None
     categories: Annotated[
-        Path | None, typer.Option(help="Instead: a text file with a category on each line, up to 65,536.")
+        Path | None, Parameter(help="Instead: a text file with a category on each line, up to 65,536.")
     ] = None
-    parameters: ParameterOptions = field(default_factory=ParameterOptions)
+    parameters: ParameterOptions = ParameterOptions()
 
     def question(self, name: str, wordings: tuple[Wording, ...] = ()) -> Question:
         """Returns the question of this name; the first wording's choices are the categories of krr.
@@ -119,8 +111,6 @@ class QuestionOptions:
         Raises:
             ValueError: the randomizer is unknown, or a parameter is missing, out of range or unknown to it.
         """
-        from croupier.protocol.questions import Question
-
         captions = wordings[0].choices if wordings else ()
         written = self._labels()
         randomizer = self.randomizer or ("krr" if captions or self.categories else "rr")
@@ -143,39 +133,37 @@ class QuestionOptions:
             return tuple(self.labels.split(",")) if self.labels else ()
         if self.labels:
             raise ValueError("--labels and --categories are both given; each names all categories")
-        from croupier.operator.wordings import read_categories
 
         return read_categories(self.categories)
 
 
+@Parameter(name="*", group="Privacy")
 @dataclass(frozen=True)
 class CertificateOptions:
     """The budgets that clients may use, and the guarantee that a round must reach."""
 
     grid: Annotated[
         str,
-        typer.Option(
+        Parameter(
             help="The local epsilons that clients may use, separated by commas; 4:2 sets another --epsilon-max, 2, for "
             "clients with 4. Default: four budgets, up to the largest that --min-batch-size people can use without the "
             "risk of a refusal."
         ),
     ] = ""
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA
-    epsilon_max: Annotated[
-        float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
-    ] = 1.0
-    dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0
+    delta: Annotated[float, Parameter(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA
+    epsilon_max: Annotated[float, Parameter(help="Refuse to release above this certified epsilon of any client.")] = 1.0
+    dishonest: Annotated[int, Parameter(help="Certify against this many dishonest clients.")] = 0
     budget_privacy: Annotated[
         float | None,
-        typer.Option(
+        Parameter(
             help="The epsilon with which the counts in a certificate hide one person's budget, 0.001 to 20; 0: they "
             "are exact. Default: 1 if --min-batch-size is at least four times the people that such counts leave out, "
             "else 0.",
-            rich_help_panel="Privacy",
+            group="Privacy",
         ),
     ] = None
     budget_privacy_delta: Annotated[
-        float | None, typer.Option(help="The delta of --budget-privacy; default: 1e-6.", rich_help_panel="Privacy")
+        float | None, Parameter(help="The delta of --budget-privacy; default: 1e-6.", group="Privacy")
     ] = None
 
     def budgets(self) -> tuple[tuple[float, ...], dict[float, float]]:
@@ -196,25 +184,26 @@ class CertificateOptions:
             ) from error
 
 
+@Parameter(name="*", group="People and time")
 @dataclass(frozen=True)
 class BatchOptions:
     """The numbers of clients that a round takes, and what happens with too few."""
 
-    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100
-    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0
+    min_batch_size: Annotated[int, Parameter(help="Fewest clients that are mixed, at least 2.")] = 100
+    max_batch_size: Annotated[int, Parameter(help="Most clients that are admitted; 0: all registered ones.")] = 0
     short_batch: Annotated[
-        str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
+        str, Parameter(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
     ] = "hold"
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class EncryptionOptions:
     """How reports are encrypted, and for whom the result is."""
 
-    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305"
+    suite: Annotated[str, Parameter(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305"
     collector: Annotated[
-        Path | None,
-        typer.Option(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector')."),
+        Path | None, Parameter(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector').")
     ] = None
 
     def collector_key(self) -> bytes:
@@ -223,8 +212,6 @@ class EncryptionOptions:
         Raises:
             ValueError: the file is not a collector's key, or the key is of another suite.
         """
-        from croupier.protocol.collector import read_collector_key
-
         if self.collector is None:
             return b""
         suite, key = read_collector_key(self.collector.read_text())
@@ -248,9 +235,6 @@ def settings_of(
     Raises:
         ValueError: an option is out of range.
     """
-    from croupier.operator.round_settings import RoundSettings
-    from croupier.protocol.envelope import SUITES
-
     if not 0 <= close_after_s < math.inf:
         raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
     for option, number in (

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
+from rich.table import Table
 
 from croupier.cli.console import (
-    ASK,
     HERE,
     NOT_CERTIFIED,
     NOT_NOW,
     REFUSED,
+    Argument,
     Directory,
     Gateway,
     Json,
     fail,
     note,
-    plain_errors,
     show,
 )
 from croupier.cli.forecasts import ForecastOptions, deployment_in, fitted_json, forecasts_of
 from croupier.cli.mechanism_options import HopNoiseOptions
-from croupier.cli.option_groups import with_option_groups
-from croupier.cli.proposals import proposal_approve
 from croupier.cli.round_options import (
     BatchOptions,
     CertificateOptions,
@@ -36,51 +35,48 @@ from croupier.cli.round_options import (
     WordingOptions,
     settings_of,
 )
+from croupier.deploy.directory import client_transport, read_deployment
+from croupier.deploy.local.clients import client_of, terms_of
+from croupier.operator.operator import Operator, is_operators, sees_rounds
+from croupier.operator.overview import approvals_of, ledger_left, overview
+from croupier.operator.proposals import Approvals, read_proposal
+from croupier.operator.published_result import kept_result, open_published, published_result
+from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id, proposal_of
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import state_name
 from croupier.protocol.names import RoundId
+from croupier.protocol.statements import joined
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.show.certificate_tables import certificate_table, counted
+from croupier.show.distribution import with_quantiles
+from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
+from croupier.show.forecasts import ForecastView, closing_lines, forecast_json, forecast_table
+from croupier.show.published import publication_json
+from croupier.show.round_text import rounds_text, terms_text
+from croupier.show.views.overview import OverviewView
+from croupier.show.views.published_results import ResultView
+from croupier.show.views.questions import TermsView
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from croupier.operator.forecasts import GridFit
-    from croupier.operator.round_settings import RoundSettings
-    from croupier.protocol.v1 import messages_pb2 as pb
-    from croupier.show.forecasts import ForecastView
-    from croupier.show.views.overview import OverviewView
-    from croupier.show.views.published_results import ResultView
-    from croupier.show.views.questions import TermsView
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Adds the group `round` to the command line."""
-    group = typer.Typer(no_args_is_help=True, help="Open, list and close rounds, read their terms and results.")
-    for name, command in (
-        ("forecast", round_forecast),
-        ("open", round_open),
-        ("propose", round_propose),
-        ("approve", proposal_approve),
-        ("list", round_list),
-        ("show", round_show),
-        ("close", round_close),
-        ("withdraw", round_withdraw),
-        ("result", round_result),
-    ):
-        group.command(name)(command)
-    app.add_typer(group, name="round", rich_help_panel=ASK)
-
-
+@Parameter(name="*")
 @dataclass(frozen=True)
 class RoundOptions:
     """All terms of a round that is opened or proposed."""
 
-    wording: WordingOptions
-    question: QuestionOptions
-    certificate: CertificateOptions
-    batch: BatchOptions
-    noise: HopNoiseOptions
-    forecasting: ForecastOptions
-    encryption: EncryptionOptions
+    wording: WordingOptions = WordingOptions()
+    question: QuestionOptions = QuestionOptions()
+    certificate: CertificateOptions = CertificateOptions()
+    batch: BatchOptions = BatchOptions()
+    noise: HopNoiseOptions = HopNoiseOptions()
+    forecasting: ForecastOptions = ForecastOptions()
+    encryption: EncryptionOptions = EncryptionOptions()
     close_after_s: Annotated[
-        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
+        float, Parameter(help="Close automatically after this many seconds; 0: only by command.")
     ] = 0.0
 
     def settings(self, name: str) -> RoundSettings:
@@ -89,121 +85,82 @@ class RoundOptions:
         return settings_of(name, *groups, self.close_after_s)
 
 
-@with_option_groups
 def round_open(
-    name: Annotated[str, typer.Argument(help="A short name for the question.")],
-    directory: Directory = HERE,
+    name: Annotated[str, Argument(help="A short name for the question.")],
+    /,
     *,
-    options: RoundOptions,
+    directory: Directory = HERE,
+    options: RoundOptions = RoundOptions(),
     as_json: Json = False,
 ) -> None:
-    """Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to."""
-    with plain_errors():
-        import asyncio
+    settings = options.settings(name)
 
-        from croupier.operator.operator import Operator
-        from croupier.show.forecasts import forecast_table
+    async def open_it() -> tuple[str, GridFit, list[ForecastView]]:
+        async with Operator(directory) as operator:
+            fitted = options.forecasting.fitted(settings, operator.deployment)
+            forecasts = await forecasts_of(options.forecasting, fitted, operator)
+            return (await operator.open_round(fitted.settings)).round_id, fitted, forecasts
 
-        settings = options.settings(name)
-
-        async def open_it() -> tuple[str, GridFit, list[ForecastView]]:
-            async with Operator(directory) as operator:
-                fitted = options.forecasting.fitted(settings, operator.deployment)
-                forecasts = await forecasts_of(options.forecasting, fitted, operator)
-                return (await operator.open_round(fitted.settings)).round_id, fitted, forecasts
-
-        round_id, fitted, forecasts = asyncio.run(open_it())
+    round_id, fitted, forecasts = asyncio.run(open_it())
     document = {"round_id": round_id, **fitted_json(fitted), "forecasts": forecasts}
     show(as_json, document, forecast_table(forecasts), f"round {round_id} is open")
 
 
-@with_option_groups
 def round_propose(
-    name: Annotated[str, typer.Argument(help="A short name for the question.")],
-    directory: Directory = HERE,
+    name: Annotated[str, Argument(help="A short name for the question.")],
+    /,
     *,
-    options: RoundOptions,
+    directory: Directory = HERE,
+    options: RoundOptions = RoundOptions(),
     out: Annotated[
-        Path | None, typer.Option(help="A new file for it; one in DIR/operator/proposals if not given.")
+        Path | None, Parameter(help="A new file for it; one in DIR/operator/proposals if not given.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a proposal to open a round, for organisations to approve of; 'croupier proposal send' then opens it."""
-    with plain_errors():
-        from croupier.deploy.directory import read_deployment
-        from croupier.operator.proposals import Approvals, read_proposal
-        from croupier.operator.round_settings import check_settings, new_round_id, proposal_of
-
-        settings = options.settings(name)
-        deployment = read_deployment(directory)
-        settings = options.forecasting.fitted(settings, deployment).settings
-        round_id = new_round_id(settings)
-        check_settings(settings, deployment, round_id)
-        file = Approvals(directory, deployment).write([proposal_of(settings, round_id, deployment)], out)
-        expires = read_proposal(file).expires_unix_s
-    document = {
-        "round_id": round_id,
-        "file": str(file),
-        "approvals": deployment.approvals,
-        "expires_unix_s": expires,
-    }
+    settings = options.settings(name)
+    deployment = read_deployment(directory)
+    settings = options.forecasting.fitted(settings, deployment).settings
+    round_id = new_round_id(settings)
+    check_settings(settings, deployment, round_id)
+    file = Approvals(directory, deployment).write([proposal_of(settings, round_id, deployment)], out)
+    expires = read_proposal(file).expires_unix_s
+    document = {"round_id": round_id, "file": str(file), "approvals": deployment.approvals, "expires_unix_s": expires}
     until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC"
     said = f"{file} proposes round {round_id}; {deployment.approvals} organisations have to sign it before {until}"
     show(as_json, document, said)
 
 
-@with_option_groups
 def round_forecast(
-    directory: Directory = HERE,
     *,
-    question: QuestionOptions,
-    certificate: CertificateOptions,
-    batch: BatchOptions,
-    noise: HopNoiseOptions,
-    forecasting: ForecastOptions,
+    directory: Directory = HERE,
+    question: QuestionOptions = QuestionOptions(),
+    certificate: CertificateOptions = CertificateOptions(),
+    batch: BatchOptions = BatchOptions(),
+    noise: HopNoiseOptions = HopNoiseOptions(),
+    forecasting: ForecastOptions = ForecastOptions(),
     as_json: Json = False,
 ) -> None:
-    """Say what a round would come to, whatever budgets people choose; nothing is opened.
+    settings = settings_of("forecast", WordingOptions(), question, certificate, batch, noise, EncryptionOptions(), 0.0)
+    deployment = deployment_in(directory)
+    fitted = forecasting.fitted(settings, deployment)
 
-    Without a deployment, and without the operator's keys, the ledger is left out.
-    """
-    with plain_errors():
-        import asyncio
+    async def ask() -> list[ForecastView]:
+        if deployment is None or deployment.privacy_limit is None or not is_operators(directory):
+            return await forecasts_of(forecasting, fitted, None, deployment)
+        async with Operator(directory) as operator:
+            return await forecasts_of(forecasting, fitted, operator)
 
-        from croupier.operator.operator import Operator, is_operators
-        from croupier.show.forecasts import forecast_table
-
-        settings = settings_of(
-            "forecast", WordingOptions(), question, certificate, batch, noise, EncryptionOptions(), 0.0
-        )
-        deployment = deployment_in(directory)
-        fitted = forecasting.fitted(settings, deployment)
-
-        async def ask() -> list[ForecastView]:
-            if deployment is None or deployment.privacy_limit is None or not is_operators(directory):
-                return await forecasts_of(forecasting, fitted, None, deployment)
-            async with Operator(directory) as operator:
-                return await forecasts_of(forecasting, fitted, operator)
-
-        forecasts = asyncio.run(ask())
+    forecasts = asyncio.run(ask())
     budgets = ",".join(f"{budget:g}" for budget in fitted.settings.budget_grid)
     show(as_json, {**fitted_json(fitted), "forecasts": forecasts}, forecast_table(forecasts), f"--grid {budgets}")
 
 
-def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
-    """List the newest rounds: id, question, stage, reports against the minimum, deadline."""
-    with plain_errors():
-        import asyncio
+def round_list(*, directory: Directory = HERE, as_json: Json = False) -> None:
+    async def ask() -> OverviewView:
+        async with Operator(directory, only_reads=True) as operator:
+            return await overview(operator, {})
 
-        from croupier.operator.operator import Operator
-        from croupier.operator.overview import overview
-        from croupier.show.round_text import rounds_text
-
-        async def ask() -> OverviewView:
-            async with Operator(directory, only_reads=True) as operator:
-                return await overview(operator, {})
-
-        seen = asyncio.run(ask())
+    seen = asyncio.run(ask())
     text = rounds_text(seen, time.time(), most=len(seen["rounds"]), services=False)
     show(as_json, {"rounds": seen["rounds"]}, text)
     missing = [service["service"] for service in seen["services"] if service.get("problem")]
@@ -212,78 +169,55 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
 
 
 def round_show(
-    round_id: Annotated[str, typer.Argument(help="The round; the newest open one if not given.")] = "",
+    round_id: Annotated[str, Argument(help="The round; the newest open one if not given.")] = "",
+    /,
+    *,
     directory: Directory = HERE,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Show what a participant should read before answering: the signed terms of a round, verified."""
-    with plain_errors():
-        import asyncio
+    async def look() -> TermsView:
+        async with client_of(directory, gateway) as client:
+            terms = await terms_of(await client.round(round_id))
+        if sees_rounds(directory):
+            async with Operator(directory, only_reads=True) as operator:
+                if terms["privacy_limit"] is not None:
+                    terms["ledger"] = await ledger_left(operator)
+                terms["approved_by"] = await approvals_of(operator, RoundId(terms["round_id"]))
+        return terms
 
-        from croupier.deploy.local.clients import client_of, terms_of
-        from croupier.operator.operator import Operator, sees_rounds
-        from croupier.operator.overview import approvals_of, ledger_left
-        from croupier.protocol.errors import Refusal
-        from croupier.show.round_text import terms_text
-
-        async def look() -> TermsView:
-            async with client_of(directory, gateway) as client:
-                terms = await terms_of(await client.round(round_id))
-            if sees_rounds(directory):
-                async with Operator(directory, only_reads=True) as operator:
-                    if terms["privacy_limit"] is not None:
-                        terms["ledger"] = await ledger_left(operator)
-                    terms["approved_by"] = await approvals_of(operator, RoundId(terms["round_id"]))
-            return terms
-
-        try:
-            terms = asyncio.run(look())
-        except Refusal as refusal:
-            if as_json:
-                show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
-            raise
+    try:
+        terms = asyncio.run(look())
+    except Refusal as refusal:
+        if as_json:
+            show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
+        raise
     show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory), gateway))
 
 
 def round_close(
-    round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
-    end_sequential: Annotated[
-        bool, typer.Option("--end-sequential", help="Sequential rounds: ask no further client.")
-    ] = False,
+    round_id: Annotated[str, Argument(help="As printed by 'round open'.")],
+    /,
+    *,
+    end_sequential: Annotated[bool, Parameter(help="Sequential rounds: ask no further client.")] = False,
     at_risk: Annotated[
-        bool,
-        typer.Option("--at-risk", help="Close although some choice of budgets would have every answer destroyed."),
+        bool, Parameter(help="Close although some choice of budgets would have every answer destroyed.")
     ] = False,
-    forecast: Annotated[
-        bool, typer.Option("--forecast", help="Only say what closing would come to now; close nothing.")
-    ] = False,
+    forecast: Annotated[bool, Parameter(help="Only say what closing would come to now; close nothing.")] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """End admission; the round is then mixed, certified and published automatically.
+    from croupier.operator.forecasts import forecast_now
 
-    A round that some choice of budgets would have refused is held open; nothing of it is destroyed.
-    """
-    with plain_errors():
-        import asyncio
+    async def close_it() -> rpc.CloseResponse:
+        async with Operator(directory) as operator:
+            if forecast:
+                response = await forecast_now(operator, RoundId(round_id))
+                return rpc.CloseResponse(num_clients=response.num_reports, forecast=response)
+            hold = not (at_risk or end_sequential)
+            return await operator.close_round(RoundId(round_id), end_sequential=end_sequential, hold_at_risk=hold)
 
-        from croupier.operator.forecasts import forecast_now
-        from croupier.operator.operator import Operator
-        from croupier.protocol.manifest import state_name
-        from croupier.protocol.v1 import services_pb2 as rpc
-        from croupier.show.certificate_tables import counted
-        from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
-
-        async def close_it() -> rpc.CloseResponse:
-            async with Operator(directory) as operator:
-                if forecast:
-                    response = await forecast_now(operator, RoundId(round_id))
-                    return rpc.CloseResponse(num_clients=response.num_reports, forecast=response)
-                hold = not (at_risk or end_sequential)
-                return await operator.close_round(RoundId(round_id), end_sequential=end_sequential, hold_at_risk=hold)
-
-        answer = asyncio.run(close_it())
+    answer = asyncio.run(close_it())
     state, view = state_name(answer.state), forecast_json(answer.forecast) if answer.HasField("forecast") else None
     document = {"round_id": round_id, "state": state, "num_clients": answer.num_clients, "forecast": view}
     if forecast and view is not None:
@@ -300,96 +234,74 @@ def round_close(
         *lines,
     )
     if held:
-        raise typer.Exit(REFUSED)
+        raise SystemExit(REFUSED)
 
 
 def round_withdraw(
-    round_id: Annotated[
-        str, typer.Argument(help="A round that is not certified yet, or sequential and still under way.")
-    ],
+    round_id: Annotated[str, Argument(help="A round that is not certified yet, or sequential and still under way.")],
+    /,
+    *,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Delete a round at every service: one that is stuck, or that should never have been opened."""
-    with plain_errors():
-        import asyncio
+    async def withdraw() -> dict[str, str]:
+        async with Operator(directory) as operator:
+            return await operator.withdraw(RoundId(round_id))
 
-        from croupier.operator.operator import Operator
-
-        async def withdraw() -> dict[str, str]:
-            async with Operator(directory) as operator:
-                return await operator.withdraw(RoundId(round_id))
-
-        states = asyncio.run(withdraw())
+    states = asyncio.run(withdraw())
     show(as_json, {"round_id": round_id, "services": states}, "\n".join(f"{name}: {s}" for name, s in states.items()))
     if set(states.values()) != {"DISPOSED"}:
-        raise typer.Exit(REFUSED)
+        raise SystemExit(REFUSED)
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class FurtherEstimates:
     """What `round result` estimates beside the shares, the mean and the usual quantiles."""
 
     quantile: Annotated[
-        list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
+        list[float] | None, Parameter(help="levels: a further quantile, such as 0.99; may be repeated.")
     ] = None
-    table: Annotated[
-        bool, typer.Option("--table", help="Of a question that asks two as one: the cross table, with a test.")
-    ] = False
+    table: Annotated[bool, Parameter(help="Of a question that asks two as one: the cross table, with a test.")] = False
     sums: Annotated[
         list[str] | None,
-        typer.Option(
-            "--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."
-        ),
+        Parameter("--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."),
     ] = None
 
 
-@with_option_groups
 def round_result(
-    round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
+    round_id: Annotated[str, Argument(help="As printed by 'round open'.")],
+    /,
+    *,
     directory: Directory = HERE,
-    wait_s: Annotated[float, typer.Option(help="How many seconds to wait for it.")] = 60.0,
+    wait_s: Annotated[float, Parameter(help="How many seconds to wait for it.")] = 60.0,
     collector_key: Annotated[
-        Path | None, typer.Option(help="Open a sealed result with this key, from 'keygen --collector'.")
+        Path | None, Parameter(help="Open a sealed result with this key, from 'keygen --collector'.")
     ] = None,
     document: Annotated[
-        Path | None, typer.Option(help="Instead of asking the analyzer: the signed document, kept from the console.")
+        Path | None, Parameter(help="Instead of asking the analyzer: the signed document, kept from the console.")
     ] = None,
     gateway: Gateway = "",
-    *,
-    further: FurtherEstimates,
+    further: FurtherEstimates = FurtherEstimates(),
     as_json: Json = False,
 ) -> None:
-    """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
-    with plain_errors():
-        import asyncio
+    from croupier.show.statistics import halving_lines
 
-        from croupier.deploy.directory import client_transport
-        from croupier.operator.published_result import kept_result, open_published, published_result
-        from croupier.protocol.certificates import refusals_of
-        from croupier.protocol.statements import joined
-        from croupier.show.certificate_tables import certificate_table
-        from croupier.show.distribution import with_quantiles
-        from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
-        from croupier.show.published import publication_json
-        from croupier.show.statistics import halving_lines
-
-        if document is not None:
-            publication, certificate = kept_result(directory, RoundId(round_id), document)
-        else:
-            publication, certificate = asyncio.run(
-                published_result(directory, RoundId(round_id), wait_s, client_transport(gateway), note)
-            )
-        result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
+    if document is not None:
+        publication, certificate = kept_result(directory, RoundId(round_id), document)
+    else:
+        publication, certificate = asyncio.run(
+            published_result(directory, RoundId(round_id), wait_s, client_transport(gateway), note)
+        )
+    result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
     if not certificate.granted:
         if as_json:
             show(as_json, result)
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {refused}")
-    with plain_errors():
-        if collector_key is not None:
-            publication = open_published(publication, collector_key)
-        result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
-        more, said = _of_categories(result, publication, certificate, further.sums or [], table=further.table)
+    if collector_key is not None:
+        publication = open_published(publication, collector_key)
+    result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
+    more, said = _of_categories(result, publication, certificate, further.sums or [], table=further.table)
     lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
@@ -401,14 +313,7 @@ def _of_categories(
     result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: list[str], *, table: bool
 ) -> tuple[list[Table], list[str]]:
     """Adds the sums and the cross table that are asked for to a result; returns the tables and sentences about them."""
-    from croupier.show.cross_tables import (
-        cross_table,
-        cross_table_lines,
-        cross_tables,
-        share_model,
-        sum_of,
-        sums_table,
-    )
+    from croupier.show.cross_tables import cross_table, cross_table_lines, cross_tables, share_model, sum_of, sums_table
 
     tables: list[Table] = []
     if not sums and not table:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import webbrowser
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
 
-from croupier.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show, text_of
+from croupier.cli.console import HERE, Directory, Json, note, show, text_of
 
 if TYPE_CHECKING:
     from croupier.console.guard import Listening
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Adds the commands of this module to the command line."""
-    app.command(rich_help_panel=OPERATE)(console)
-    app.command(rich_help_panel=OPERATE)(gateway)
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -28,53 +24,49 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def console(
+    *,
     directory: Directory = HERE,
-    listen: Annotated[
-        str, typer.Option(help="HOST:PORT; beyond loopback it needs a token and TLS.")
-    ] = "127.0.0.1:8780",
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    listen: Annotated[str, Parameter(help="HOST:PORT; beyond loopback it needs a token and TLS.")] = "127.0.0.1:8780",
+    open_page: Annotated[bool, Parameter("--open", help="Open the page in the browser.")] = False,
     token_file: Annotated[
-        typer.FileText | None, typer.Option(help="What readers must give as the password, if others can reach it.")
+        Path | None, Parameter(help="What readers must give as the password, if others can reach it.")
     ] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
+    tls_certificate: Annotated[Path | None, Parameter(help="PEM file, if others can reach it.")] = None,
+    tls_key: Annotated[Path | None, Parameter(help="PEM file, if others can reach it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve a web page: services, rounds as they happen, results and certificates, and participants' page."""
-    with plain_errors():
-        from croupier.console.guard import Listening
+    from croupier.console.guard import Listening
 
-        token = text_of(token_file) if token_file else ""
-        where = Listening(*_address(listen), tls_certificate, tls_key, token)
-        serve_page(directory, where, open_page=open_page, as_json=as_json)
+    token = text_of(token_file) if token_file else ""
+    where = Listening(*_address(listen), tls_certificate, tls_key, token)
+    serve_page(directory, where, open_page=open_page, as_json=as_json)
 
 
 def gateway(
+    *,
     directory: Directory = HERE,
-    listen: Annotated[str, typer.Option(help="HOST:PORT; beyond loopback it needs TLS.")] = "127.0.0.1:8790",
+    listen: Annotated[str, Parameter(help="HOST:PORT; beyond loopback it needs TLS.")] = "127.0.0.1:8790",
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(
+        Parameter(
             help="A web site whose pages may call it, https://HOST, or null for the page in a file; may be repeated."
         ),
     ] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
+    tls_certificate: Annotated[Path | None, Parameter(help="PEM file, if others can reach it.")] = None,
+    tls_key: Annotated[Path | None, Parameter(help="PEM file, if others can reach it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Pass on the calls of clients that cannot speak gRPC, over HTTPS. It needs deployment.toml and no key."""
-    with plain_errors(extra="gateway"):
-        from croupier.deploy.gateway.server import serve_gateway
-        from croupier.deploy.listening import WebAddress
+    from croupier.deploy.gateway.server import serve_gateway
+    from croupier.deploy.listening import WebAddress
 
-        def ready(url: str) -> None:
-            if as_json:
-                show(as_json, {"url": url})
-            else:
-                note(f"gateway: {url} (Ctrl-C ends it); participants answer at {url}participate/")
+    def ready(url: str) -> None:
+        if as_json:
+            show(as_json, {"url": url})
+        else:
+            note(f"gateway: {url} (Ctrl-C ends it); participants answer at {url}participate/")
 
-        where = WebAddress(*_address(listen), tls_certificate, tls_key)
-        serve_gateway(directory, where, allow_origin or [], ready)
+    where = WebAddress(*_address(listen), tls_certificate, tls_key)
+    serve_gateway(directory, where, allow_origin or [], ready)
 
 
 def serve_page(
@@ -91,9 +83,6 @@ def serve_page(
         ImportError: the extra 'console' is not installed.
         ValueError: as `console.server.serve`.
     """
-    import threading
-    import webbrowser
-
     from croupier.console.guard import Listening
     from croupier.console.server import serve
 

@@ -348,7 +348,7 @@ def test_what_was_shown_is_signed_and_not_what_lies_in_the_file_by_then(
         shown.write_bytes(other.read_bytes())
         return True
 
-    monkeypatch.setattr("typer.confirm", exchanged)
+    monkeypatch.setattr("croupier.cli.proposals.agrees", exchanged)
     said = croupier("proposal", "approve", shown, "--dir", tmp_path).stdout
     assert keys[0].hex() in "".join(said.split())
     signed = read_proposal(shown)

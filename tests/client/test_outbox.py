@@ -14,7 +14,6 @@ from threading import Barrier
 
 import pytest
 import sqlalchemy
-import typer
 from sqlalchemy.exc import IntegrityError
 
 from croupier.cli.console import plain_errors
@@ -61,7 +60,7 @@ def test_an_error_of_the_disk_names_the_file_and_nothing_of_an_answer(tmp_path: 
     with pytest.raises(OSError, match=naming("no such table: sealed")) as failed:
         outbox.keep(RoundId("round"), {"alice": SealedSubmission(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     assert failed.value.filename == str(path)
-    with pytest.raises(typer.Exit), plain_errors():
+    with pytest.raises(SystemExit), plain_errors():
         raise failed.value
     told: BaseException | None = failed.value
     while told is not None:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
-from croupier.cli import app
 from croupier.client.thresholds import MAX_LOCAL_EPSILON
 from croupier.protocol.codes import Assumption, Method, Note, ProofStep
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.show.explanation import explain
 from research.bench.certificates import TIMED_CASES, time_case
 from tests.support.accounting import draw_points_only
+from tests.support.command_line import invoke
 from tests.support.messages import naming
 from tests.support.sheets import write_book
 from tests.support.statements import codes, parameters
@@ -28,8 +27,8 @@ DIRECTIONS = ("--randomizer", "hemisphere", "--dimension", 60)
 
 
 def run(*arguments: object, expect: int = 0, typed: str | bytes = "") -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
-    assert result.exit_code == expect, result.output
+    result = invoke(*arguments, typed=typed)
+    assert result.exit_code == expect, result.stderr
     return result.stdout if expect == 0 else result.stderr.replace("\n", " ")
 
 
@@ -92,7 +91,7 @@ def test_budgets_are_read_as_spreadsheets_write_them(tmp_path: Path, budgets: Pa
     book = write_book(tmp_path / "budgets.xlsx", [("epsilon", "count"), (0.1, 540), (0.5, 370), (1, 90)])
     for file in (semicolons, book):
         assert answer("certify", file, *how) == plain
-    said = CliRunner().invoke(app, ["certify", str(semicolons), *map(str, how)]).stderr
+    said = invoke("certify", semicolons, *how).stderr
     assert re.search(naming("UTF-16", "epsilon"), " ".join(said.split()))
     semicolons.write_text("epsilon;count\n0,1;540\n0,5;many\n")
     assert re.search(naming("line 3", "'many'"), run("certify", semicolons, *how, expect=2))

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated
 
 import pytest
-import typer.main
-from typer.testing import CliRunner
+from cyclopts import Parameter
 
 import croupier as library
 from croupier.cli import app
-from tests.support.command_line import croupier
+from tests.support.command_line import croupier, invoke, refused
 from tests.support.messages import naming
 
 
-def command(*path: str) -> Any:
-    command: Any = typer.main.get_command(app)
+def names(*path: str) -> set[str]:
+    """The commands below a group."""
+    group = app
     for name in path:
-        command = command.commands[name]
-    return command
+        group = group[name]
+    return {name for name in group if not name.startswith("-")}
 
 
 def test_an_experiment_in_the_place_of_a_command_is_understood() -> None:
     """Reproduction: 'croupier experiment gspa-fig2' ended with 'No such command' and no way out."""
     for typed in ("gspa-fig2", "gspa-fg2"):
-        done = CliRunner().invoke(app, ["experiment", typed], env={"COLUMNS": "200"})
+        done = invoke("experiment", typed, columns=200)
         assert done.exit_code == 2
-        assert re.search(naming(f"'{typed}'", "'croupier experiment run gspa-fig2'"), done.output)
-    assert "gspa" not in CliRunner().invoke(app, ["experiment", "lits"], env={"COLUMNS": "200"}).output
+        assert re.search(naming(f"'{typed}'", "'croupier experiment run gspa-fig2'"), done.stderr)
+    assert "gspa" not in invoke("experiment", "lits").stderr
 
 
 def test_the_names_of_commands_are_an_interface() -> None:
@@ -48,7 +48,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
     }
     operator |= {"canary", "round", "survey", "study", "org", "deployment", "proposal"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
-    assert set(command().commands) == operator | accountant | {
+    assert names() == operator | accountant | {
         "cluster",
         "submit",
         "limits",
@@ -70,12 +70,12 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "research",
     }
     rounds = {"forecast", "propose", "approve", "open", "list", "show", "close", "withdraw", "result"}
-    assert set(command("round").commands) == rounds
-    assert set(command("proposal").commands) == {"show", "approve", "merge", "send"}
-    assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
-    assert set(command("study").commands) == {"new", "plan", "show", "run", "change", "results"}
-    assert set(command("experiment").commands) == {"all", "list", "run"}
-    assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
+    assert names("round") == rounds
+    assert names("proposal") == {"show", "approve", "merge", "send"}
+    assert names("survey") == {"new", "forecast", "open", "show", "close", "results"}
+    assert names("study") == {"new", "plan", "show", "run", "change", "results"}
+    assert names("experiment") == {"all", "list", "run"}
+    assert names("cluster") == {"keys", "scheduler", "worker"}
     measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")
     benches = {f"bench-{what}" for what in measured}
     others = {
@@ -87,13 +87,45 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "paper-results",
         "paper-build",
     }
-    assert set(command("research").commands) == others | benches
+    assert names("research") == others | benches
 
 
-def test_a_shell_completes_commands() -> None:
-    typed = {"_CROUPIER_COMPLETE": "complete_bash", "COMP_WORDS": "croupier ro", "COMP_CWORD": "1"}
-    done = CliRunner().invoke(app, [], prog_name="croupier", env=typed)
-    assert (done.exit_code, done.stdout.split()) == (0, ["rotate", "round"])
+def test_a_shell_completes_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("cyclopts.completion.detect.detect_shell", lambda: "bash")
+    script = Path(croupier("--install-completion").stdout.strip()).read_text()
+    assert {"rotate", "round", "withdraw", "--end-sequential"} <= set(re.findall(r"[\w-]+", script))
+
+
+def test_numbers_are_taken_as_they_are_written() -> None:
+    """Reproduction: cyclopts by itself takes 2.5 for 2, and 'none' for no number at all."""
+    for option, value in (("--users", "2.5"), ("--users", "none"), ("--epsilon", "null"), ("--delta", "1e-6 ")):
+        assert (option in refused("plan", option, value)) == (value != "1e-6 ")
+    assert "low is -5" in refused("plan", "--error", "0.1", "--epsilon", "1", "--low", "-5", "--high", "-6")
+
+
+def test_what_follows_an_option_is_its_value_and_the_last_of_several_counts(tmp_path: Path) -> None:
+    given = "submit", "--dir", tmp_path, "--value-file", tmp_path / "a", "--value-file", "-b", "--epsilon", "1"
+    assert "-b does not exist" in refused(*given)
+
+
+def test_arguments_may_stand_between_options(tmp_path: Path) -> None:
+    """Reproduction: cyclopts ends a positional-only list at the first option."""
+    said = refused("revoke", "ab" * 32, "--dir", tmp_path, "zz", "--json")
+    assert "key 2 has 2 characters" in said
+    assert "KEY" in refused("revoke", "--dir", tmp_path)
+    assert "--keys" in refused("revoke", "--keys", "ab" * 32)
+
+
+def test_a_mistyped_word_names_the_one_that_is_near() -> None:
+    assert "'certify'" in refused("certifi")
+    assert "'show'" in refused("round", "sho")
+    assert "--delta" in refused("certify", "budgets.csv", "--detla", "1")
+
+
+def test_a_group_without_a_command_shows_its_commands_and_has_done_nothing() -> None:
+    for path in ((), ("round",), ("invite",), ("experiment",)):
+        assert "status" in croupier(*path, expect=2).stdout or path in (("round",), ("experiment",))
 
 
 @pytest.mark.slow
@@ -108,14 +140,16 @@ def test_the_version_is_printed_and_nothing_else() -> None:
     assert croupier("--version", "no-such-command").stdout == f"{library.__version__}\n"
 
 
-def commands(group: Any) -> Iterator[Any]:
-    yield group
-    for command in getattr(group, "commands", {}).values():
-        yield from commands(command)
-
-
 def test_no_help_text_is_taken_for_markup() -> None:
     """Reproduction: "rows outside [low, high]" was shown as "rows outside "."""
-    for listed in commands(command()):
-        for text in (listed.help, *(getattr(parameter, "help", None) for parameter in listed.params)):
-            assert "[" not in (text or ""), f"{listed.name}: {text}"
+
+    def between(
+        *, low: Annotated[float, Parameter(help="Rows outside [low, high], and *all* `others`.")] = 0.0
+    ) -> None:
+        """Counts [b]rows[/b]."""
+
+    app.command(between)
+    shown = croupier("between", "--help").stdout
+    del app["between"]
+    assert "Rows outside [low, high], and *all* `others`." in shown
+    assert "Counts [b]rows[/b]." in shown

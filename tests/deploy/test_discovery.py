@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import binom
-from typer.testing import CliRunner
 from wordfreq import top_n_list, word_frequency
 
 import croupier
 from croupier.accountant.guarantees import Grade
 from croupier.analyzer.estimates import Fakes
-from croupier.cli import app
 from croupier.client.round_checks import accept_manifest
 from croupier.client.submission import Participant
 from croupier.deploy.local import discovering
@@ -37,6 +35,7 @@ from croupier.runtime.noise import truncated_laplace
 from croupier.study.discovery import Discovery, DiscoverySettings, holders_found, threshold
 from croupier.study.journal import StudyJournal, WaveStep
 from tests.support import Threads, in_memory
+from tests.support.command_line import invoke
 from tests.support.messages import naming
 from tests.support.rounds import table
 
@@ -343,16 +342,16 @@ def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> No
     file.write_text("drink\n" + "tea\n" * 900 + "cup\n" * 100)
     options = ["--simulate", "--csv", str(file), "--value-column", "drink", "--local-epsilon", "6"]
     options += ["--alphabet", ENGLISH, "--longest", "3"]
-    done = CliRunner().invoke(app, ["discover", *options])
-    assert done.exit_code == 0, done.output
+    done = invoke("discover", *options)
+    assert done.exit_code == 0, done.stderr
     assert "tea" in done.stdout
     assert "CERTIFIED" in done.stdout
-    grouped = CliRunner().invoke(app, ["discover", *options, "--groups", "--hop-noise", "1"])
+    grouped = invoke("discover", *options, "--groups", "--hop-noise", "1")
     said = " ".join(grouped.stdout.split())
     assert "every person's own device draws one of 4 groups before the first result" in said
-    nothing = CliRunner().invoke(app, ["discover", "--alphabet", ENGLISH, "--longest", "3"])
+    nothing = invoke("discover", "--alphabet", ENGLISH, "--longest", "3")
     assert nothing.exit_code == 2
-    assert "csv" in nothing.output
+    assert "csv" in nothing.stderr
 
 
 @pytest.mark.slow
@@ -363,12 +362,12 @@ def test_texts_with_other_letters_are_counted_and_nothing_is_promised_of_them(tm
         "drink\n" + "".join(f"{text}\n" * 200 for text in ("tea", "Tea", "Äpfel", "お茶", "茶")), encoding="utf-8"
     )
     options = ["--simulate", "--csv", str(file), "--value-column", "drink", "--local-epsilon", "8", "--longest", "3"]
-    assert CliRunner().invoke(app, ["discover", *options]).exit_code == 2  # no alphabet is assumed
-    done = CliRunner().invoke(app, ["discover", *options, "--alphabet", ENGLISH, "--json"])
+    assert invoke("discover", *options).exit_code == 2  # no alphabet is assumed
+    done = invoke("discover", *options, "--alphabet", ENGLISH, "--json")
     document = json.loads(done.stdout)
     assert [text["text"] for text in document["texts"]] == ["tea"]
     assert document["others"] == pytest.approx(800, abs=60)
-    said = " ".join(CliRunner().invoke(app, ["discover", *options, "--alphabet", ENGLISH]).stdout.split())
+    said = " ".join(invoke("discover", *options, "--alphabet", ENGLISH).stdout.split())
     assert "A text in the alphabet of at least" in said
     assert "begin with a letter that is not in the alphabet" in said
 

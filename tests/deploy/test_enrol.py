@@ -9,9 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from croupier.cli import app
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import run_fleet
@@ -21,6 +19,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import settings
+from tests.support.command_line import invoke
 from tests.support.messages import naming
 from tests.support.rounds import table
 from tests.support.sheets import write_book
@@ -29,8 +28,8 @@ ADA, BOB, EVE = (public_key_of(PrivateKey(bytes([number]) * 32)).hex() for numbe
 
 
 def croupier(*arguments: object, expect: int = 0, typed: str = "") -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments)], input=typed, env={"COLUMNS": "300"})
-    assert done.exit_code == expect, done.output
+    done = invoke(*arguments, typed=typed, columns=300)
+    assert done.exit_code == expect, done.stderr
     return " ".join((done.stdout if expect == 0 else done.stderr).split())
 
 

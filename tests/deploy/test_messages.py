@@ -13,10 +13,7 @@ from types import SimpleNamespace
 
 import grpc.aio
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from croupier.cli import app
 from croupier.cli.console import plain_errors, progress_bar, show
 from croupier.cli.round_options import ParameterOptions, QuestionOptions
 from croupier.deploy.local.processes import LocalDeployment
@@ -28,7 +25,7 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.support.command_line import answer, croupier, refused
+from tests.support.command_line import answer, croupier, invoke, refused
 from tests.support.messages import naming
 
 
@@ -95,7 +92,7 @@ def test_how_many_have_answered_is_a_sentence(
 
     make_deployment(tmp_path, "local", 1)
     monkeypatch.setattr(Operator, "close_round", close)
-    closed = CliRunner().invoke(app, ["round", "close", "x", "--dir", str(tmp_path)])
+    closed = invoke("round", "close", "x", "--dir", tmp_path)
     assert closed.stdout == f"OPEN (too few clients: held): {said}\n"
 
 
@@ -307,7 +304,7 @@ def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) 
     ids=["unreachable", "not signed"],
 )
 def test_what_a_participant_can_do_is_said(error: Exception, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), plain_errors():
+    with pytest.raises(SystemExit), plain_errors():
         raise error
     assert said in " ".join(capsys.readouterr().err.split())
 
@@ -319,7 +316,10 @@ def test_nothing_of_an_answer_needs_to_stand_in_the_command_line(
     make_deployment(tmp_path, "local", 1)
     for name, value in (("VALUE", "1"), ("EPSILON", "nothing")):
         monkeypatch.setenv(f"CROUPIER_{name}", value)
-    assert re.search(naming("--epsilon", "CROUPIER_EPSILON"), refused("submit", "--dir", tmp_path))
+    assert re.search(naming("CROUPIER_EPSILON", "nothing"), refused("submit", "--dir", tmp_path))
+    monkeypatch.setenv("CROUPIER_EPSILON", "")
+    assert "--epsilon is missing" in refused("submit", "--dir", tmp_path)
+    monkeypatch.setenv("CROUPIER_EPSILON", "nothing")
 
 
 def test_a_key_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path) -> None:
@@ -385,20 +385,34 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
 
 
 @pytest.mark.slow
-def test_a_missing_library_is_named_with_its_extra() -> None:
+@pytest.mark.parametrize(
+    ("library", "extra", "arguments"),
+    [("torch", "sgd", ("train", "--simulate", "--epochs", "1")), ("numpy", "accountant", ("certify", "budgets.csv"))],
+)
+def test_a_missing_library_is_named_with_its_extra(library: str, extra: str, arguments: tuple[str, ...]) -> None:
     """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
-    program = "import sys; sys.modules['torch'] = None; from croupier.cli import main; main()"
-    command = [sys.executable, "-c", program, "train", "--simulate", "--epochs", "1"]
+    program = f"import sys; sys.modules[{library!r}] = None; from croupier.cli import main; main()"
+    command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert re.search(naming("'croupier[sgd]'"), done.stderr)
+    assert re.search(naming(f"'croupier[{extra}]'"), done.stderr)
+
+
+def test_a_command_whose_output_nobody_reads_and_one_that_gets_no_answer_end_quietly(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "croupier.cli", "docs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as command:
+        assert command.stdout is not None
+        command.stdout.close()
+        assert (command.communicate()[1], command.returncode) == (b"", 1)
+    assert invoke("survey", "new", tmp_path / "survey.toml") == ("", "Title: croupier: aborted\n", 1)
 
 
 def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
     """Reproduction: the last of three steps had made every earlier result one of a wrong signature."""
     make_deployment(tmp_path, "local", 1)
     steps: tuple[list[str], ...] = ([], ["--activate"], ["--compromised"])
-    done = [CliRunner().invoke(app, ["rotate", "analyzer", "--dir", str(tmp_path), *step]) for step in steps]
+    done = [invoke("rotate", "analyzer", "--dir", tmp_path, *step) for step in steps]
     first, second, third = (
         " ".join(process.stdout.split()).split("services and clients fetch it")[1].strip() for process in done
     )

@@ -13,7 +13,6 @@ import grpc.aio
 import pytest
 import sqlalchemy as sa
 from rich.console import Console
-from typer.testing import CliRunner
 
 from croupier import Certificate, certify, compose
 from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
@@ -22,7 +21,6 @@ from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.round_certificate import after_sequential, certify_round
 from croupier.accountant.spending import Entry, Limit
-from croupier.cli import app
 from croupier.client.round_checks import fetch_signed_result
 from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.users import FleetReport
@@ -45,6 +43,7 @@ from croupier.show.explanation import explain, profile_around
 from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 from tests.support import BIT, make_kit
 from tests.support import settings as round_settings
+from tests.support.command_line import invoke
 from tests.support.rounds import people, table
 from tests.support.statements import codes
 
@@ -257,7 +256,7 @@ async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyP
     place = ("--dir", at.inside.directory)
 
     def run(*arguments: object, typed: str = "") -> Any:
-        done = CliRunner().invoke(app, [*map(str, arguments)], input=typed)
+        done = invoke(*arguments, typed=typed)
         return done.exit_code, done.stdout
 
     def decide() -> Any:

@@ -7,10 +7,8 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
 import croupier.cli
 from croupier.accountant.budgets import Budgets
@@ -21,7 +19,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from croupier.accountant.planner import resized
 from croupier.cli import app
-from croupier.cli.help_pages import EXAMPLES
+from croupier.cli.commands import BY_PATH
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.operator.keys import make_deployment
 from croupier.operator.survey_file import read_survey_file
@@ -37,7 +35,6 @@ from tests.support import sign_again
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "operations-reference.md"
-COMMAND: Any = typer.main.get_command(app)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 
@@ -92,13 +89,11 @@ def commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_is_written_down_exists_with_its_options(page: Path) -> None:
     for line in commands(page):
-        words = shlex.split(line)[1:]
-        here = COMMAND
-        while words and hasattr(here, "commands"):
-            name = words.pop(0) if words[0] in here.commands else getattr(here, "unnamed", words[0])
-            assert name in here.commands, line
-            here = here.commands[name]
-        known = {option for parameter in here.params for option in parameter.opts}
+        path, (*_, here), words = app.parse_commands(shlex.split(line)[1:])
+        if path == ("invite",) and words:
+            here = here["make"]
+        assert here.default_command or not words, line
+        known = {name for argument in here.assemble_argument_collection() for name in argument.names} if words else ()
         for word in words:
             if word.startswith("--"):
                 assert word in known, line
@@ -127,7 +122,7 @@ def test_every_metric_is_described_with_its_labels() -> None:
 def test_commands_and_errors_are_listed_from_the_program() -> None:
     listed = re.findall(r"^\| `([a-z -]+)` \| (\w.*) \| `croupier (.*)` \|$", commands_tables(), re.MULTILINE)
     assert [path for path, _, _ in listed] == [path for path, _, example in listed if example.startswith(path)]
-    assert {path for path, _, _ in listed} == EXAMPLES.keys()
+    assert {path for path, _, _ in listed} == BY_PATH.keys()
     assert re.findall(r"^\| `(\w+)` ", errors_table(), re.MULTILINE) == [code.name for code in Code]
     assert errors_table() in REFERENCE.read_text()
 
@@ -135,7 +130,7 @@ def test_commands_and_errors_are_listed_from_the_program() -> None:
 def test_the_help_has_every_exit_code_that_is_described() -> None:
     """Reproduction: it left out 1 and 130."""
     described = re.findall(r"^\| (\d+) \| ", REFERENCE.read_text().partition("## Exit codes")[2], re.MULTILINE)
-    for text in (COMMAND.help, croupier.cli.__doc__):
+    for text in (app.help, croupier.cli.__doc__ or ""):
         assert re.findall(r"(?<![\w.])\d+(?= )", text.partition("Exit codes:")[2]) == described
 
 

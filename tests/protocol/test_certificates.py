@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
 
 from croupier import Certificate, LaplaceMechanism, certify
 from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
-from croupier.cli import app
 from croupier.protocol import certificates
 from croupier.protocol.certificates import certificate_json, json_schema, read_certificate, round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
@@ -25,6 +23,7 @@ from croupier.show.published import publication_json
 from tests.support import BIT
 from tests.support import settings as round_settings
 from tests.support.accounting import draw_points_only
+from tests.support.command_line import invoke
 from tests.support.messages import naming
 from tests.support.rounds import people, table
 from tests.support.statements import codes, statements
@@ -239,8 +238,8 @@ def test_what_commands_print_is_as_the_schema_says(
     command, *options = arguments
     file = [] if command == "plan" else [budgets]
     where = ["--out", tmp_path / "curve.png"] if command == "curve" else []
-    done = CliRunner().invoke(app, [*map(str, (command, *file, *options, *where)), "--json"])
-    assert done.exit_code == 0, done.output
+    done = invoke(command, *file, *options, *where, "--json")
+    assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     printed = document["points"] if command == "curve" else [document.get("certificate", document)]
     for printed_document in printed:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
-from typer.testing import CliRunner
-
-from croupier.cli import app
+from croupier.cli import run
 
 
 class Said(NamedTuple):
@@ -22,10 +23,38 @@ class Said(NamedTuple):
     stderr: str
 
 
+class Done(NamedTuple):
+    """What a command has written, and its exit code."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
+def invoke(*arguments: object, typed: str | bytes = "", columns: int = 80) -> Done:
+    """Runs a command in this process, whose output is as wide as a terminal of this many columns."""
+    typed = typed.encode() if isinstance(typed, str) else typed
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    code = 0
+    with (
+        patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed), "utf-8")),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.dict(os.environ, COLUMNS=str(columns)),
+    ):
+        try:
+            run([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    for stream in (out, err):
+        stream.seek(0)
+    return Done(out.read(), err.read(), code)
+
+
 def croupier(*arguments: str | Path, expect: int = 0, typed: str = "") -> Said:
     """Runs a command in this process, which has imported already what it needs; services have their own."""
-    done = CliRunner().invoke(app, [*map(str, arguments)], input=typed)
-    assert done.exit_code == expect, f"{arguments}: {done.exit_code}\n{done.output}\n{done.exception!r}"
+    done = invoke(*arguments, typed=typed)
+    assert done.exit_code == expect, f"{arguments}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
     return Said(done.stdout, done.stderr)
 
 
@@ -66,6 +95,4 @@ def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = c
 
 def refused(*arguments: object) -> str:
     """Returns what a command says that refuses its arguments, in one line."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 2, result.output
-    return " ".join(result.stderr.split())
+    return " ".join(croupier(*map(str, arguments), expect=2).stderr.split())

@@ -22,7 +22,9 @@ from tests.support.command_line import Said
 _CHECKOUT = Path(__file__).parents[2]
 _FIRST_USER = 61_000
 """Users need no entry in /etc/passwd; distributions give such numbers to nobody."""
-_SERVE = "import croupier.deploy.node.versions as versions; versions.EVERY_S = 0.5; from croupier.cli import app; app()"
+_SERVE = (
+    "import croupier.deploy.node.versions as versions; versions.EVERY_S = 0.5; from croupier.cli import main; main()"
+)
 """The command line, whose services ask each other for new versions twice a second instead of once a minute."""
 
 

@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from croupier import certify
-from croupier.cli import app
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
@@ -27,22 +25,23 @@ from croupier.training.config import StepRule
 from croupier.training.datasets import Dataset, load_dataset, with_features
 from croupier.training.deployed import DeployedRun
 from croupier.training.models import load_model
+from tests.support.command_line import invoke
 from tests.support.messages import naming
 from tests.support.statements import codes
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
     """Runs the command in this process, which has imported torch already; a deployment has processes of its own."""
-    result = CliRunner().invoke(app, ["train", "--json", *map(str, arguments)])
-    assert result.exit_code == expect, f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
-    return json.loads(result.stdout) if expect == 0 else result.output
+    result = invoke("train", "--json", *arguments)
+    assert result.exit_code == expect, f"{arguments}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+    return json.loads(result.stdout) if expect == 0 else result.stdout + result.stderr
 
 
 def shown(*arguments: str | Path) -> str:
     """Everything that a person sees."""
-    result = CliRunner().invoke(app, ["train", *map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return " ".join(result.output.split())
+    result = invoke("train", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return " ".join((result.stderr + result.stdout).split())
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +152,8 @@ def test_the_same_command_twice_is_one_training(
 @pytest.mark.processes
 @pytest.mark.xdist_group("training processes")
 def test_both_modes_are_measured_with_the_same_numbers() -> None:
-    done = CliRunner().invoke(
-        app, ["research", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json"]
-    )
-    assert done.exit_code == 0, done.output
+    done = invoke("research", "bench-training", "--epochs", "1", "--hops", "1", "--users", "100", "--json")
+    assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["users"], document["dimension"], document["epochs"]) == (100, 640, 1)
     assert document["ratio"] == document["deployed_s_per_epoch"] / document["simulated_s_per_epoch"] > 0
@@ -256,9 +253,9 @@ def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_one_sentence_and_an_exit_code(
     tmp_path: Path, arguments: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
-    done = CliRunner().invoke(app, ["train", "--json", *arguments, "--out", str(tmp_path)])
+    done = invoke("train", "--json", *arguments, "--out", tmp_path)
     assert done.exit_code == 2
-    assert re.match(naming("croupier:", *named), done.output)
+    assert re.match(naming("croupier:", *named), done.stderr)
 
 
 @pytest.mark.slow

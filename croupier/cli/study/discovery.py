@@ -2,105 +2,85 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from cyclopts import Parameter
+from rich.table import Table
 
-from croupier.cli.console import ASK, Hops, Json, note, plain_errors, show
+from croupier.cli.console import Hops, Json, note, show
 from croupier.cli.mechanism_options import HopNoiseOption
-from croupier.cli.option_groups import with_option_groups
+from croupier.deploy.local.discovering import (
+    DiscoveryResult,
+    WaveTerms,
+    discover,
+    discover_among_participants,
+    discover_deployed,
+)
+from croupier.deploy.local.processes import temporary_deployment
+from croupier.deploy.local.sheets import open_table
+from croupier.deploy.local.whole_round import players
+from croupier.operator.operator import Operator
+from croupier.protocol.rounding import round_up
+from croupier.runtime.workers import WorkerPool
+from croupier.study.discovery import DiscoverySettings
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
-    from croupier.deploy.local.discovering import DiscoveryResult
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Adds `discover` to the command line."""
-    app.command(rich_help_panel=ASK)(with_option_groups(discover))
-
-
+@Parameter(name="*", group="What is looked for")
 @dataclass(frozen=True)
 class SoughtOptions:
     """Options of 'discover': what is looked for."""
 
-    noise: HopNoiseOption
     alphabet: Annotated[
-        str, typer.Option(help="The letters of the texts: a text with any other, such as a capital, is never listed.")
+        str, Parameter(help="The letters of the texts: a text with any other, such as a capital, is never listed.")
     ]
-    longest: Annotated[int, typer.Option(help="Letters of the longest text, 1..64; a wave for each, and one more.")] = (
-        10
-    )
+    longest: Annotated[int, Parameter(help="Letters of the longest text, 1..64; a wave for each, and one more.")] = 10
     fewest: Annotated[
-        int, typer.Option(help="Texts that fewer people hold are listed with probability --false-listed at most.")
+        int, Parameter(help="Texts that fewer people hold are listed with probability --false-listed at most.")
     ] = 1
-    false_listed: Annotated[float, typer.Option(help="Of all such texts together, 1e-9..0.5.")] = 0.05
-    missed: Annotated[float, typer.Option(help="Probability that a frequent text is missed, 1e-9..0.5.")] = 0.05
+    false_listed: Annotated[float, Parameter(help="Of all such texts together, 1e-9..0.5.")] = 0.05
+    missed: Annotated[float, Parameter(help="Probability that a frequent text is missed, 1e-9..0.5.")] = 0.05
     groups: Annotated[
-        bool,
-        typer.Option(
-            "--groups", help="--csv: each person answers one wave, which their device draws whatever the text is."
-        ),
+        bool, Parameter(help="--csv: each person answers one wave, which their device draws whatever the text is.")
     ] = False
-    local_epsilon: Annotated[float, typer.Option(help="Of each report, above 0 and at most 20.")] = 4.0
-    delta: Annotated[float, typer.Option(help="Of all waves together.")] = 1e-6
-    min_batch_size: Annotated[int, typer.Option(help="The fewest people of a wave.")] = 100
+    local_epsilon: Annotated[float, Parameter(help="Of each report, above 0 and at most 20.")] = 4.0
+    noise: HopNoiseOption = HopNoiseOption()
+    delta: Annotated[float, Parameter(help="Of all waves together.")] = 1e-6
+    min_batch_size: Annotated[int, Parameter(help="The fewest people of a wave.")] = 100
 
 
+@Parameter(name="*", group="Who answers")
 @dataclass(frozen=True)
 class AnswerOptions:
     """Options of 'discover': who answers, and where."""
 
-    csv: Annotated[Path | None, typer.Option(help="Play people from a file, one a row; else participants answer.")] = (
-        None
-    )
-    value_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text"
-    simulate: Annotated[bool, typer.Option("--simulate", help="--csv: without a deployment; nobody is protected.")] = (
-        False
-    )
+    csv: Annotated[Path | None, Parameter(help="Play people from a file, one a row; else participants answer.")] = None
+    value_column: Annotated[str, Parameter(help="The column of the texts.")] = "text"
+    simulate: Annotated[bool, Parameter(help="--csv: without a deployment; nobody is protected.")] = False
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="A running deployment; with --csv one on loopback if not given.")
+        Path | None, Parameter("--dir", help="A running deployment; with --csv one on loopback if not given.")
     ] = None
-    answer_for_s: Annotated[
-        float, typer.Option("--answer-for-s", help="Without --csv: how many seconds each wave is open.")
-    ] = 3600.0
+    answer_for_s: Annotated[float, Parameter(help="Without --csv: how many seconds each wave is open.")] = 3600.0
 
 
-def discover(
+def discover_texts(
+    *,
     sought: SoughtOptions,
-    answers: AnswerOptions,
+    answers: AnswerOptions = AnswerOptions(),
     name: Annotated[
-        str, typer.Option(help="Of the question that people see; with participants, the same name goes on.")
+        str, Parameter(help="Of the question that people see; with participants, the same name goes on.")
     ] = "discover",
     hops: Hops = 2,
     as_json: Json = False,
 ) -> None:
-    """Find frequent texts that no one has listed: one letter a wave, each wave a certified round."""
-    with plain_errors():
-        discovered = _found(sought, answers, name, hops)
-        show(as_json, discovered.document(), _table(discovered), *_lines(discovered, sought))
+    discovered = _found(sought, answers, name, hops)
+    show(as_json, discovered.document(), _table(discovered), *_lines(discovered, sought))
 
 
 def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> DiscoveryResult:
-    import asyncio
-
-    from croupier.deploy.local.discovering import (
-        WaveTerms,
-        discover,
-        discover_among_participants,
-        discover_deployed,
-    )
-    from croupier.deploy.local.processes import temporary_deployment
-    from croupier.deploy.local.sheets import open_table
-    from croupier.deploy.local.whole_round import players
-    from croupier.operator.operator import Operator
-    from croupier.runtime.workers import WorkerPool
-    from croupier.study.discovery import DiscoverySettings
-
     settings = DiscoverySettings(
         sought.alphabet, sought.longest, sought.fewest, sought.false_listed, sought.missed, sought.groups
     )
@@ -134,8 +114,6 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
 
 
 def _table(discovered: DiscoveryResult) -> Table:
-    from rich.table import Table
-
     table = Table(title=f"{len(discovered.texts)} texts in {len(discovered.levels)} waves")
     table.add_column("text")
     table.add_column("people, estimated", justify="right")
@@ -145,8 +123,6 @@ def _table(discovered: DiscoveryResult) -> Table:
 
 
 def _lines(discovered: DiscoveryResult, sought: SoughtOptions) -> list[str]:
-    from croupier.protocol.rounding import round_up
-
     guarantee = discovered.guarantee
     sure = (
         f"No number of people is enough for a text to be listed with probability {1 - sought.missed:g}."

@@ -2,101 +2,87 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
 from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.cli.console import (
     HERE,
     NOT_ACCEPTED,
-    TAKE_PART,
+    Argument,
     Directory,
     Gateway,
     Json,
+    agrees,
     fail,
     note,
-    plain_errors,
     show,
     text_of,
 )
+from croupier.client.async_client import AsyncClient
+from croupier.client.joined import JoinedStudy, WaveRecord
+from croupier.client.limits import in_full
+from croupier.client.study_participation import ShownStudy
+from croupier.deploy.local.clients import client_of
+from croupier.protocol.errors import Code, Refusal
+from croupier.show.promises import study_lines
 
-if TYPE_CHECKING:
-    from croupier.client.async_client import AsyncClient
-    from croupier.client.joined import JoinedStudy, WaveRecord
-    from croupier.client.study_participation import ShownStudy
-
-Study = Annotated[str, typer.Argument(help="The study's name.")]
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Adds the commands of this module to the command line."""
-    for command in (join, leave, joined):
-        app.command(rich_help_panel=TAKE_PART)(command)
+Study = Annotated[str, Argument(help="The study's name.")]
 
 
 def join(
-    study: Annotated[str, typer.Argument(help="The study's name; that of the newest open round if not given.")] = "",
+    study: Annotated[str, Argument(help="The study's name; that of the newest open round if not given.")] = "",
+    /,
+    *,
     directory: Directory = HERE,
     answers: Annotated[
-        Path | None,
-        typer.Option(help='Your answers, a TOML file: mood = "good". It is read again for every wave.'),
+        Path | None, Parameter(help='Your answers, a TOML file: mood = "good". It is read again for every wave.')
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            help="The most that the answers to one wave may spend together; the smallest choice if not given."
-        ),
+        Parameter(help="The most that the answers to one wave may spend together; the smallest choice if not given."),
     ] = None,
     invitation_file: Annotated[
-        typer.FileText | None,
-        typer.Option(help="Read the link of your invitation from this file; - for standard input."),
+        Path | None, Parameter(help="Read the link of your invitation from this file; - for standard input.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Consent to what is shown without being asked.")] = False,
+    yes: Annotated[bool, Parameter(help="Consent to what is shown without being asked.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Answer every wave until the study ends, and not only what is open now.")
+        bool, Parameter(help="Answer every wave until the study ends, and not only what is open now.")
     ] = False,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Consent to a study once, and answer its waves: those that are open, or with --follow all of them.
+    link = text_of(invitation_file) if invitation_file else ""
 
-    The same command again goes on, and asks again only where the study has a new version.
-    """
-    with plain_errors():
-        import asyncio
+    async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
+        async with client_of(directory, gateway, patience_s=60.0) as client:
+            study_id = await _consent(client, study, epsilon, link, yes=yes)
+            records = []
+            if answers is not None:
+                waves = client.follow(study_id, lambda _: _answers(answers), until_end=follow)
+                try:
+                    async for record in waves:
+                        records.append(record)
+                        if not as_json:
+                            note(_line(record))
+                except Refusal as refusal:
+                    if refusal.code is not Code.UNKNOWN_CLIENT:
+                        raise
+                    why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
+                    raise Refusal(refusal.code, why) from refusal
+            mine = [
+                membership
+                for membership in client.studies()
+                if membership.version.study_id == study_id and not membership.person
+            ]
+            return (mine[0] if mine else None), records
 
-        from croupier.deploy.local.clients import client_of
-        from croupier.protocol.errors import Code, Refusal
-
-        link = text_of(invitation_file) if invitation_file else ""
-
-        async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
-            async with client_of(directory, gateway, patience_s=60.0) as client:
-                study_id = await _consent(client, study, epsilon, link, yes=yes)
-                records = []
-                if answers is not None:
-                    waves = client.follow(study_id, lambda _: _answers(answers), until_end=follow)
-                    try:
-                        async for record in waves:
-                            records.append(record)
-                            if not as_json:
-                                note(_line(record))
-                    except Refusal as refusal:
-                        if refusal.code is not Code.UNKNOWN_CLIENT:
-                            raise
-                        why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
-                        raise Refusal(refusal.code, why) from refusal
-                mine = [
-                    membership
-                    for membership in client.studies()
-                    if membership.version.study_id == study_id and not membership.person
-                ]
-                return (mine[0] if mine else None), records
-
-        mine, done = asyncio.run(work())
+    mine, done = asyncio.run(work())
     if mine is None:
         show(as_json, {"study": study, "waves": [record.model_dump() for record in done]}, f"left {study}")
         return
@@ -112,8 +98,6 @@ def join(
 
 
 def _answers(file: Path) -> dict[str, float | str]:
-    import tomllib
-
     try:
         answers = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -149,15 +133,13 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
         return name
     for line in _told(shown, most, before):
         note(line)
-    if not yes and not typer.confirm("Do you consent?", default=False):
+    if not yes and not agrees("Do you consent?"):
         raise ValueError(f"study {name!r} was not joined; nothing was sent")
     client.join(shown, most, invitation=link)
     return name
 
 
 def _told(shown: ShownStudy, epsilon: float, before: JoinedStudy | None) -> list[str]:
-    from croupier.show.promises import study_lines
-
     study = shown.study
     survey = shown.rounds[0].survey
     texts = survey.wordings[0] if survey else None
@@ -184,19 +166,12 @@ def _line(record: WaveRecord) -> str:
     return said
 
 
-def leave(study: Study, directory: Directory = HERE, as_json: Json = False) -> None:
-    """Leave a study: answer no more of its waves, and destroy what this device keeps for it."""
-    with plain_errors():
-        import asyncio
+def leave(study: Study, /, *, directory: Directory = HERE, as_json: Json = False) -> None:
+    async def work() -> tuple[JoinedStudy, float]:
+        async with client_of(directory) as client:
+            return client.leave(study), client.spent.local_epsilon
 
-        from croupier.client.limits import in_full
-        from croupier.deploy.local.clients import client_of
-
-        async def work() -> tuple[JoinedStudy, float]:
-            async with client_of(directory) as client:
-                return client.leave(study), client.spent.local_epsilon
-
-        gone, spent = asyncio.run(work())
+    gone, spent = asyncio.run(work())
     answered = sum(wave.state == "answered" for wave in gone.waves.values())
     show(
         as_json,
@@ -206,38 +181,32 @@ def leave(study: Study, directory: Directory = HERE, as_json: Json = False) -> N
     )
 
 
-def joined(directory: Directory = HERE, as_json: Json = False) -> None:
-    """List the studies that were joined from here: consent, waves, and when the next one opens."""
-    with plain_errors():
-        import asyncio
+def joined(*, directory: Directory = HERE, as_json: Json = False) -> None:
+    async def work() -> list[JoinedStudy]:
+        async with client_of(directory) as client:
+            return client.studies()
 
-        from croupier.deploy.local.clients import client_of
-
-        async def work() -> list[JoinedStudy]:
-            async with client_of(directory) as client:
-                return client.studies()
-
-        memberships = asyncio.run(work())
-        lines, documents = [], []
-        for membership in memberships:
-            study, number = membership.version, membership.next_wave
-            opens = study.wave(number).opens if number <= study.last_wave else None
-            next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC" if opens else "no further wave is announced"
-            whose = f" ({membership.person})" if membership.person else ""
-            consent = membership.consents[-1]
-            lines.append(
-                f"{study.study_id}{whose}: version {consent.version} ({consent.hash[:16]}…), joined {consent.at}; "
-                f"{next_wave}"
-            )
-            lines += [f"  {_line(record)}" for record in membership.waves.values()]
-            documents.append(
-                {
-                    "study": study.study_id,
-                    "person": membership.person,
-                    "consents": [given.model_dump() for given in membership.consents],
-                    "waves": [record.model_dump() for record in membership.waves.values()],
-                    "next_wave": number if opens else None,
-                    "next_opens": opens.isoformat() if opens else None,
-                }
-            )
+    memberships = asyncio.run(work())
+    lines, documents = [], []
+    for membership in memberships:
+        study, number = membership.version, membership.next_wave
+        opens = study.wave(number).opens if number <= study.last_wave else None
+        next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC" if opens else "no further wave is announced"
+        whose = f" ({membership.person})" if membership.person else ""
+        consent = membership.consents[-1]
+        lines.append(
+            f"{study.study_id}{whose}: version {consent.version} ({consent.hash[:16]}…), joined {consent.at}; "
+            f"{next_wave}"
+        )
+        lines += [f"  {_line(record)}" for record in membership.waves.values()]
+        documents.append(
+            {
+                "study": study.study_id,
+                "person": membership.person,
+                "consents": [given.model_dump() for given in membership.consents],
+                "waves": [record.model_dump() for record in membership.waves.values()],
+                "next_wave": number if opens else None,
+                "next_opens": opens.isoformat() if opens else None,
+            }
+        )
     show(as_json, {"studies": documents}, *(lines or ["no study was joined from here"]))

@@ -2,82 +2,90 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter
 
 from croupier.cli.console import (
-    ASK,
     HERE,
     NOT_CERTIFIED,
     REFUSED,
+    Argument,
     Directory,
     Gateway,
     Json,
+    agrees,
+    ask,
     fail,
     note,
-    plain_errors,
     show,
 )
-from croupier.protocol.names import RoundId
+from croupier.client.survey_rounds import fetch_survey
+from croupier.deploy.directory import client_transport
+from croupier.deploy.local.clients import client_of
+from croupier.operator.opened_surveys import close_survey, kept_survey, round_of, survey_folder, withdraw_survey
+from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_file, written
+from croupier.protocol.manifest import state_name
+from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.rounding import round_up
+from croupier.protocol.surveys import Survey
+from croupier.show.certificate_tables import counted
+from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
+from croupier.show.forecasts import (
+    SurveyForecastView,
+    closing_lines,
+    forecast_json,
+    forecast_table,
+    survey_forecast_json,
+    survey_forecast_lines,
+    survey_forecast_table,
+)
+from croupier.show.published import publication_json
+from croupier.show.survey_description import (
+    LEFT_OUT_TEXTS,
+    survey_json,
+    survey_text,
+    survey_wordings_json,
+    wording_json,
+)
+from croupier.show.text import note_lines
+from croupier.show.views.survey_documents import SurveyResultsView, SurveyView
 
 if TYPE_CHECKING:
-    from croupier.operator.survey_file import Lines, SurveyFile, Value
     from croupier.operator.survey_results import SurveyResults
-    from croupier.protocol.surveys import Survey
-    from croupier.show.forecasts import SurveyForecastView
-    from croupier.show.views.survey_documents import SurveyResultsView, SurveyView
 
-Id = Annotated[str, typer.Argument(help="The survey's name, as its file has it.")]
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Adds the group `survey` to the command line."""
-    group = typer.Typer(no_args_is_help=True, help="Ask people several questions at once: one consent, one budget.")
-    for name, command in (
-        ("new", survey_new),
-        ("forecast", survey_forecast),
-        ("open", survey_open),
-        ("show", survey_show),
-        ("close", survey_close),
-        ("results", survey_results),
-    ):
-        group.command(name)(command)
-    app.add_typer(group, name="survey", rich_help_panel=ASK)
+Id = Annotated[str, Argument(help="The survey's name, as its file has it.")]
 
 
 def survey_new(
-    file: Annotated[Path, typer.Argument(help="The new file; you can change it before you open the survey.")] = Path(
+    file: Annotated[Path, Argument(help="The new file; you can change it before you open the survey.")] = Path(
         "survey.toml"
     ),
+    /,
 ) -> None:
-    """Ask what to ask, and write it into a new file."""
-    with plain_errors():
-        from croupier.operator.survey_file import read_survey_file, written
-        from croupier.operator.survey_plans import with_budgets
-        from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
+    from croupier.operator.survey_plans import with_budgets
 
-        values, questions = ask_survey(file)
+    values, questions = ask_survey(file)
+    file.write_text(written(values, questions), encoding="utf-8")
+    try:
+        fitting = with_budgets(read_survey_file(file), None).budgets
+        note(
+            f"{', '.join(f'{budget:g}' for budget in fitting)} are budgets with which no question can be refused "
+            f"with {values['min_batch_size']:,} people or more. Larger budgets make results more exact, and "
+            "protect people less."
+        )
+        numbers = ask(
+            "Budgets that people choose from (ε of all answers together)", ",".join(f"{budget:g}" for budget in fitting)
+        )
+        values["budgets"] = [float(number) for number in numbers.split(",")]
         file.write_text(written(values, questions), encoding="utf-8")
-        try:
-            fitting = with_budgets(read_survey_file(file), None).budgets
-            note(
-                f"{', '.join(f'{budget:g}' for budget in fitting)} are budgets with which no question can be refused "
-                f"with {values['min_batch_size']:,} people or more. Larger budgets make results more exact, and "
-                "protect people less."
-            )
-            numbers = typer.prompt(
-                "Budgets that people choose from (ε of all answers together)",
-                ",".join(f"{budget:g}" for budget in fitting),
-            )
-            values["budgets"] = [float(number) for number in numbers.split(",")]
-            file.write_text(written(values, questions), encoding="utf-8")
-            forecasts = _forecasts(None, read_survey_file(file))
-        except ValueError as error:
-            raise ValueError(f"{error}. Correct {file}, and open the survey with it") from error
+        forecasts = _forecasts(None, read_survey_file(file))
+    except ValueError as error:
+        raise ValueError(f"{error}. Correct {file}, and open the survey with it") from error
     show(
         False,
         {},
@@ -91,64 +99,49 @@ def ask_survey(file: Path) -> tuple[dict[str, Value], list[Lines]]:
     """Returns the lines of a survey and of its questions that a person at the terminal gives for a new file."""
     if file.exists():
         raise ValueError(f"{file} exists; choose another file, or change it")
-    title = typer.prompt("Title")
-    name = typer.prompt("A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"))
-    values: dict[str, Value] = {
-        "name": name,
-        "language": typer.prompt("Language of your texts", "en"),
-        "title": title,
-    }
-    values["introduction"] = typer.prompt("Who asks, and what for", "", show_default=False)
-    values["consent"] = typer.prompt("What people agree to who answer")
-    values["min_batch_size"] = typer.prompt("How many people must answer at least", 100)
-    values["left_out"] = "random" if typer.confirm("Hide who leaves a question out?") else "missing"
+    title = ask("Title")
+    name = ask("A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"))
+    values: dict[str, Value] = {"name": name, "language": ask("Language of your texts", "en"), "title": title}
+    values["introduction"] = ask("Who asks, and what for", "")
+    values["consent"] = ask("What people agree to who answer")
+    values["min_batch_size"] = ask("How many people must answer at least", 100)
+    values["left_out"] = "random" if agrees("Hide who leaves a question out?") else "missing"
     questions: list[Lines] = []
-    while not questions or typer.confirm("Another question?"):
+    while not questions or agrees("Another question?"):
         questions.append(_ask_question(len(questions) + 1))
     return values, questions
 
 
 def _ask_question(number: int) -> Lines:
-    question: dict[str, Value] = {"name": typer.prompt("A short name for the question", f"question-{number}")}
-    question["question"] = typer.prompt("The question")
-    choices = typer.prompt(
-        "Its answers, separated by semicolons (empty: yes or no, or a number)", "", show_default=False
-    )
+    question: dict[str, Value] = {"name": ask("A short name for the question", f"question-{number}")}
+    question["question"] = ask("The question")
+    choices = ask("Its answers, separated by semicolons (empty: yes or no, or a number)", "")
     if choices:
         question["choices"] = [choice.strip() for choice in choices.split(";")]
-    elif typer.confirm("Is the answer a number?"):
-        question |= {"low": typer.prompt("The smallest", type=float), "high": typer.prompt("The largest", type=float)}
-        question["unit"] = typer.prompt("Its unit", "", show_default=False)
+    elif agrees("Is the answer a number?"):
+        question |= {"low": ask("The smallest", kind=float), "high": ask("The largest", kind=float)}
+        question["unit"] = ask("Its unit", "")
     return question
 
 
 def survey_forecast(
-    file: Annotated[Path, typer.Argument(help="The survey, before it is opened.")] = Path("survey.toml"),
+    file: Annotated[Path, Argument(help="The survey, before it is opened.")] = Path("survey.toml"),
+    /,
+    *,
     expected: Annotated[
-        int, typer.Option(help="Forecast the survey for this many people, too; 0: for its minimum only.")
+        int, Parameter(help="Forecast the survey for this many people, too; 0: for its minimum only.")
     ] = 0,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Say what each question would come to: granted or not, at which ε, how exact, and what the ledger has left.
-
-    Without a deployment, and without the operator's keys, the ledger is left out.
-    """
-    with plain_errors():
-        from croupier.operator.survey_file import read_survey_file
-        from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
-
-        forecasts = _forecasts(directory, read_survey_file(file), expected)
+    forecasts = _forecasts(directory, read_survey_file(file), expected)
     show(as_json, {"forecasts": forecasts}, survey_forecast_table(forecasts), *survey_forecast_lines(forecasts))
     if forecasts[0]["refusal"]:
         raise fail(REFUSED, forecasts[0]["refusal"])
 
 
 def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[SurveyForecastView]:
-    import asyncio
-
     from croupier.operator.survey_plans import forecast_survey
-    from croupier.show.forecasts import survey_forecast_json
 
     forecasts = asyncio.run(forecast_survey(directory, file, expected))
     scales = {
@@ -165,110 +158,82 @@ def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> l
 
 
 def survey_open(
-    file: Annotated[Path, typer.Argument(help="The survey: 'croupier survey new' writes one.")] = Path("survey.toml"),
+    file: Annotated[Path, Argument(help="The survey: 'croupier survey new' writes one.")] = Path("survey.toml"),
+    /,
+    *,
     expected: Annotated[
-        int, typer.Option(help="Forecast the survey for this many people, too; 0: for its minimum only.")
+        int, Parameter(help="Forecast the survey for this many people, too; 0: for its minimum only.")
     ] = 0,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Open all rounds of a survey, after a forecast of them; after a failure the same command goes on."""
-    with plain_errors():
-        import asyncio
+    from croupier.operator.survey_plans import open_survey
 
-        from croupier.operator.opened_surveys import survey_folder
-        from croupier.operator.survey_file import read_survey_file
-        from croupier.operator.survey_plans import open_survey
-        from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
-
-        asked = read_survey_file(file)
-        forecasts: list[SurveyForecastView] = []
-        if not survey_folder(directory, asked.name).exists():
-            forecasts = _forecasts(directory, asked, expected)
-            if forecasts[0]["refusal"]:
-                raise ValueError(forecasts[0]["refusal"])
-        survey = asyncio.run(open_survey(directory, asked, tell=note))
-        name = survey.survey_id
-        show(
-            as_json,
-            {
-                "survey_id": name,
-                "hash": survey.hash.hex(),
-                "round_ids": [survey_round.round_id for survey_round in survey.rounds],
-                "forecasts": forecasts,
-            },
-            *([survey_forecast_table(forecasts), *survey_forecast_lines(forecasts)] if forecasts else []),
-            f"survey {name} is open, with {len(survey.rounds)} questions; 'croupier invite {name}' makes links",
-        )
+    asked = read_survey_file(file)
+    forecasts: list[SurveyForecastView] = []
+    if not survey_folder(directory, asked.name).exists():
+        forecasts = _forecasts(directory, asked, expected)
+        if forecasts[0]["refusal"]:
+            raise ValueError(forecasts[0]["refusal"])
+    survey = asyncio.run(open_survey(directory, asked, tell=note))
+    name = survey.survey_id
+    show(
+        as_json,
+        {
+            "survey_id": name,
+            "hash": survey.hash.hex(),
+            "round_ids": [survey_round.round_id for survey_round in survey.rounds],
+            "forecasts": forecasts,
+        },
+        *([survey_forecast_table(forecasts), *survey_forecast_lines(forecasts)] if forecasts else []),
+        f"survey {name} is open, with {len(survey.rounds)} questions; 'croupier invite {name}' makes links",
+    )
 
 
 def survey_show(
-    survey_id: Annotated[str, typer.Argument(help="The survey; that of the newest open round if not given.")] = "",
+    survey_id: Annotated[str, Argument(help="The survey; that of the newest open round if not given.")] = "",
+    /,
+    *,
     directory: Directory = HERE,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Show what a participant should read before answering: the signed terms of all rounds, verified."""
-    with plain_errors():
-        import asyncio
+    async def look() -> SurveyView:
+        async with client_of(directory, gateway) as client:
+            rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
+            return survey_json([(client_round.terms, client_round.state) for client_round in rounds])
 
-        from croupier.client.survey_rounds import fetch_survey
-        from croupier.deploy.local.clients import client_of
-        from croupier.operator.opened_surveys import round_of
-        from croupier.protocol.names import NO_ROUND
-        from croupier.show.survey_description import survey_json, survey_text
-
-        async def look() -> SurveyView:
-            async with client_of(directory, gateway) as client:
-                rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
-                return survey_json([(client_round.terms, client_round.state) for client_round in rounds])
-
-        document = asyncio.run(look())
+    document = asyncio.run(look())
     show(as_json, document, survey_text(document, time.time()))
 
 
 def survey_close(
     survey_id: Id,
+    /,
+    *,
     at_risk: Annotated[
-        bool,
-        typer.Option("--at-risk", help="Also close a question that some choice of budgets would have refused."),
+        bool, Parameter(help="Also close a question that some choice of budgets would have refused.")
     ] = False,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Delete all rounds at every service: nothing is read.")
-    ] = False,
-    forecast: Annotated[
-        bool, typer.Option("--forecast", help="Only say what closing would come to now; close nothing.")
-    ] = False,
+    withdraw: Annotated[bool, Parameter(help="Delete all rounds at every service: nothing is read.")] = False,
+    forecast: Annotated[bool, Parameter(help="Only say what closing would come to now; close nothing.")] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """End admission to all rounds; they are then mixed, certified and published automatically.
-
-    A question that some choice of budgets, or the ledger, would have refused is held open; nothing of it is destroyed,
-    and the exit code is 3.
-    """
-    with plain_errors():
-        from croupier.operator.opened_surveys import kept_survey
-
-        if forecast and (at_risk or withdraw):
-            raise ValueError("--forecast closes nothing: give it without --at-risk and --withdraw")
-        survey = kept_survey(directory, survey_id)
-        if withdraw:
-            held = _withdraw(directory, survey, as_json)
-        elif forecast:
-            held = _forecast_close(directory, survey, as_json)
-        else:
-            held = _close(directory, survey, at_risk, as_json)
+    if forecast and (at_risk or withdraw):
+        raise ValueError("--forecast closes nothing: give it without --at-risk and --withdraw")
+    survey = kept_survey(directory, survey_id)
+    if withdraw:
+        held = _withdraw(directory, survey, as_json)
+    elif forecast:
+        held = _forecast_close(directory, survey, as_json)
+    else:
+        held = _close(directory, survey, at_risk, as_json)
     if held:
-        raise typer.Exit(REFUSED)
+        raise SystemExit(REFUSED)
 
 
 def _withdraw(directory: Path, survey: Survey, as_json: bool) -> bool:
     """Withdraws all rounds; returns whether one of them is not deleted everywhere."""
-    import asyncio
-
-    from croupier.operator.opened_surveys import withdraw_survey
-
     said = asyncio.run(withdraw_survey(directory, survey))
     lines = [f"{round_id}: {', '.join(sorted(set(states.values())))}" for round_id, states in said.items()]
     show(as_json, {"survey_id": survey.survey_id, "rounds": said}, *lines)
@@ -277,10 +242,7 @@ def _withdraw(directory: Path, survey: Survey, as_json: bool) -> bool:
 
 def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
     """Says what closing would come to; returns whether a question would be held."""
-    import asyncio
-
     from croupier.operator.survey_plans import forecast_closing
-    from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
 
     said = asyncio.run(forecast_closing(directory, survey))
     views = {round_id: forecast_json(response) for round_id, response in said.items()}
@@ -297,13 +259,6 @@ def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
 
 def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> bool:
     """Closes all rounds; returns whether one of them is held because it is at risk."""
-    import asyncio
-
-    from croupier.operator.opened_surveys import close_survey
-    from croupier.protocol.manifest import state_name
-    from croupier.show.certificate_tables import counted
-    from croupier.show.forecasts import closing_lines, forecast_json
-
     closed = asyncio.run(close_survey(directory, survey, hold_at_risk=not at_risk))
     why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
     lines, document, any_held = [], {}, False
@@ -324,20 +279,17 @@ def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> boo
 
 def survey_results(
     survey_id: Id,
+    /,
+    *,
     directory: Directory = HERE,
-    wait_s: Annotated[float, typer.Option(help="How many seconds to wait for each result.")] = 60.0,
+    wait_s: Annotated[float, Parameter(help="How many seconds to wait for each result.")] = 60.0,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    """Print the results of all questions, and what they reveal together about one person; all of it verified."""
-    with plain_errors():
-        import asyncio
+    from croupier.operator.survey_results import survey_results as results_of
 
-        from croupier.deploy.directory import client_transport
-        from croupier.operator.survey_results import survey_results as results_of
-
-        results = asyncio.run(results_of(directory, survey_id, wait_s, client_transport(gateway), note))
-        document = _results_json(results)
+    results = asyncio.run(results_of(directory, survey_id, wait_s, client_transport(gateway), note))
+    document = _results_json(results)
     if as_json:
         show(True, document)
     else:
@@ -350,9 +302,6 @@ def survey_results(
 
 
 def _results_json(results: SurveyResults) -> SurveyResultsView:
-    from croupier.show.published import publication_json
-    from croupier.show.survey_description import survey_wordings_json, wording_json
-
     together = results.together
     return {
         "survey_id": results.survey.survey_id,
@@ -372,12 +321,7 @@ def _results_json(results: SurveyResults) -> SurveyResultsView:
 
 
 def _show_results(document: SurveyResultsView) -> None:
-    from croupier.protocol.rounding import round_up
-    from croupier.show.certificate_tables import counted
-    from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
     from croupier.show.statistics import halving_lines
-    from croupier.show.survey_description import LEFT_OUT_TEXTS
-    from croupier.show.text import note_lines
 
     show(False, {}, document["wordings"][0]["title"])
     for number, question in enumerate(document["questions"], start=1):

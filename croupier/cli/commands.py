@@ -1,0 +1,456 @@
+"""The table of commands: the function that each runs, its heading in `croupier --help`, its help and an example.
+
+The module of a command is imported when the command runs, and not before: `croupier --help` and a client stay light.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DEMONSTRATE = "Try it"
+ASK = "Ask people"
+MATHEMATICS = "Only the mathematics: no deployment needed"
+TAKE_PART = "Take part"
+OPERATE = "Run a deployment"
+SET_UP = "Set up: keys, people, organisations"
+MEASURE = "Measure and repeat"
+
+
+class Command(NamedTuple):
+    """One command.
+
+    Attributes:
+        function: what it runs, as module:function below croupier.cli.
+        help: what it does; the first paragraph is shown in lists of commands.
+        example: what follows `croupier` and the command in its example.
+        extra: what to install where a library is missing, if several extras come with it.
+    """
+
+    function: str
+    help: str
+    example: str
+    extra: str = ""
+
+
+COMMANDS: dict[str, dict[str, Command | str]] = {
+    DEMONSTRATE: {
+        "demo": Command(
+            "demonstration:demo",
+            "Run a whole deployment on loopback, and answer questions about the participants in a file.",
+            "--csv people.csv --value-column smokes --value-column hours:0:24",
+            extra="demo",
+        ),
+        "bench": Command(
+            "demonstration:bench",
+            "Measure throughput against the number of users, beside the bare cryptography.",
+            "--users 10000,100000",
+        ),
+        "train": Command(
+            "training:train",
+            "Train a model on shuffled, locally randomized gradients, with all clients played here; show what it "
+            "costs.",
+            "--dataset digits --epochs 5",
+        ),
+        "docs": Command(
+            "documentation:docs",
+            "Read a page of the documentation, as it belongs to this version of the program.",
+            "runbook#a-round-is-held",
+        ),
+    },
+    ASK: {
+        "discover": Command(
+            "study.discovery:discover_texts",
+            "Find frequent texts that no one has listed: one letter a wave, each wave a certified round.",
+            "--csv words.csv --value-column word --alphabet abcdefghijklmnopqrstuvwxyz --simulate",
+        ),
+        "report": Command(
+            "report:report",
+            "Write a report on results: charts, sentences with both intervals, what it cost, and how to check it.",
+            "how-we-work --out report.html",
+            extra="report",
+        ),
+        "round": "Open, list and close rounds, read their terms and results.",
+        "round forecast": Command(
+            "rounds:round_forecast",
+            "Say what a round would come to, whatever budgets people choose; nothing is opened.\n\n"
+            "Without a deployment, and without the operator's keys, the ledger is left out.",
+            "--epsilon-max 0.5 --min-batch-size 200 --expected 1000",
+        ),
+        "round open": Command(
+            "rounds:round_open",
+            "Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to.",
+            'mood --dir clinic --question "How are you?" --choices "well;not well" --epsilon-max 0.5',
+        ),
+        "round propose": Command(
+            "rounds:round_propose",
+            "Write a proposal to open a round, for organisations to approve of; 'croupier proposal send' then opens "
+            "it.",
+            "sleep --min-batch-size 500 --out sleep.json --dir study",
+        ),
+        "round approve": Command(
+            "proposals:proposal_approve",
+            "Show a proposal, and sign it with the keys of the services that are here; the file then goes back.",
+            "sleep.json --dir study",
+        ),
+        "round list": Command(
+            "rounds:round_list",
+            "List the newest rounds: id, question, stage, reports against the minimum, deadline.",
+            "--dir clinic",
+        ),
+        "round show": Command(
+            "rounds:round_show",
+            "Show what a participant should read before answering: the signed terms of a round, verified.",
+            "smokes-1 --dir clinic",
+        ),
+        "round close": Command(
+            "rounds:round_close",
+            "End admission; the round is then mixed, certified and published automatically.\n\n"
+            "A round that some choice of budgets would have refused is held open; nothing of it is destroyed.",
+            "smokes-1 --dir clinic --forecast",
+        ),
+        "round withdraw": Command(
+            "rounds:round_withdraw",
+            "Delete a round at every service: one that is stuck, or that should never have been opened.",
+            "smokes-1 --dir clinic",
+        ),
+        "round result": Command(
+            "rounds:round_result",
+            "Print a published result with its certificate, both verified; exit code 4 while there is none yet.",
+            "smokes-1 --dir clinic",
+        ),
+        "survey": "Ask people several questions at once: one consent, one budget.",
+        "survey new": Command("study.surveys:survey_new", "Ask what to ask, and write it into a new file.", ""),
+        "survey forecast": Command(
+            "study.surveys:survey_forecast",
+            "Say what each question would come to: granted or not, at which ε, how exact, and what the ledger has "
+            "left.\n\n"
+            "Without a deployment, and without the operator's keys, the ledger is left out.",
+            "survey.toml --expected 300",
+        ),
+        "survey open": Command(
+            "study.surveys:survey_open",
+            "Open all rounds of a survey, after a forecast of them; after a failure the same command goes on.",
+            "survey.toml --dir clinic",
+        ),
+        "survey show": Command(
+            "study.surveys:survey_show",
+            "Show what a participant should read before answering: the signed terms of all rounds, verified.",
+            "how-we-work --dir clinic",
+        ),
+        "survey close": Command(
+            "study.surveys:survey_close",
+            "End admission to all rounds; they are then mixed, certified and published automatically.\n\n"
+            "A question that some choice of budgets, or the ledger, would have refused is held open; nothing of it is"
+            " destroyed, and the exit code is 3.",
+            "how-we-work --dir clinic",
+        ),
+        "survey results": Command(
+            "study.surveys:survey_results",
+            "Print the results of all questions, and what they reveal together about one person; all of it verified.",
+            "how-we-work --dir clinic",
+        ),
+        "study": "Ask the same people again and again: one consent, a calendar, one privacy limit.",
+        "study new": Command(
+            "study.studies:study_new", "Ask what to ask, and when, and write it into a new file.", "study.toml"
+        ),
+        "study plan": Command(
+            "study.studies:study_plan",
+            "Say what a study comes to: error and ε of every question per wave, per year and over the study.\n\n"
+            "Give an error, a total ε, or both: the budget, or the number of waves, is found.",
+            "study.toml --expected 1000 --epsilon-total 8",
+        ),
+        "study show": Command(
+            "study.studies:study_show",
+            "Show what a study promises, and when its waves open; of a study that was begun, its newest version.",
+            "study.toml",
+        ),
+        "study run": Command(
+            "study.studies:study_run",
+            "Run a study until its last wave is over: open, close and publish every wave in time.\n\n"
+            "The first call fixes version 1 of the study. After a restart the same command goes on. It ends with 3 "
+            "where a limit does not bear the next wave.",
+            "study.toml --dir clinic",
+        ),
+        "study change": Command(
+            "study.studies:study_change",
+            "Make a new version of a study from its changed file, for the waves that are not due yet.\n\n"
+            "People see it with the next wave, and consent again. Waves that are open keep the version that they "
+            "have.",
+            'study.toml --dir clinic --because "The question about sleep is asked once a week."',
+        ),
+        "study results": Command(
+            "study.studies:study_results",
+            "Show the results of all waves, with intervals, and the differences between waves; all of it verified.\n\n"
+            "It reads what the study's process has kept, and asks no service.",
+            "wellbeing --out wellbeing.csv --chart wellbeing.png",
+            extra="plots",
+        ),
+        "invite": "Invite people: 'croupier invite SURVEY' makes a link for each.",
+        "invite make": Command(
+            "participants:invite_make",
+            "Make a link with a secret for each person: it admits anyone who has it, once, to every question.\n\n"
+            "The link of a study admits to all of its waves.",
+            "how-we-work --people people.csv --gateway https://gateway.example",
+            extra="invitations",
+        ),
+        "invite status": Command(
+            "participants:invite_status",
+            "Count the invitations, and how many have been used; what was answered nobody can say.",
+            "how-we-work --remind",
+        ),
+        "invite reissue": Command(
+            "participants:invite_reissue",
+            "Revoke the invitations of people who have not answered, and make new ones, for links that were lost or "
+            "seen.",
+            'how-we-work "Ada Lovelace"',
+            extra="invitations",
+        ),
+        "invite revoke": Command(
+            "participants:invite_revoke",
+            "Revoke invitations for good; what was answered with them stays and is counted.",
+            'how-we-work "Ada Lovelace"',
+        ),
+        "invite restore": Command(
+            "participants:invite_restore",
+            "Register the invitations once more, after hop 1 or the accountant has lost its store.",
+            "how-we-work --dir clinic",
+        ),
+        "invite rounds": Command(
+            "participants:invite_rounds",
+            "Make links for rounds that are not of a survey: each holds a key that is enrolled, and admits to every "
+            "round.",
+            "links.csv --people people.csv --gateway https://gateway.example",
+        ),
+    },
+    MATHEMATICS: {
+        "certify": Command(
+            "accounting:certify",
+            "Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it.",
+            "budgets.csv --randomizer rr --delta 1e-6 --compare",
+        ),
+        "explain": Command(
+            "accounting:explain",
+            "Say in plain language what a certificate promises, what that rests on, and what would make it better.",
+            "certificate.json",
+        ),
+        "curve": Command(
+            "accounting:curve",
+            "Draw delta against epsilon: certified, the attack, and the published bounds.",
+            "budgets.csv --randomizer laplace --out curve.png",
+        ),
+        "audit": Command(
+            "accounting:audit",
+            "Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the "
+            "certificate.",
+            "budgets.csv --randomizer rr",
+        ),
+        "plan": Command(
+            "accounting:plan",
+            "Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.\n\n"
+            "With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. "
+            "Local budgets are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of "
+            "--randomizer levels without a number the levels with the least error of the mean; of "
+            '"categories(k=1024)" the mechanism with the least error.',
+            "--error 0.05 --epsilon 0.5",
+        ),
+    },
+    TAKE_PART: {
+        "submit": Command(
+            "clients:submit",
+            "Randomize, seal and submit: one user, or a fleet from a CSV file.",
+            "--dir clinic --value-file answer --epsilon 1 --key me.key",
+        ),
+        "limits": Command(
+            "clients:limits",
+            "Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything.",
+            "--dir clinic --lifetime-epsilon 10 --max-local-epsilon 1",
+        ),
+        "verify": Command(
+            "clients:verify",
+            "Check that every hop has passed on everything that was submitted from here.",
+            "smokes-1 --dir clinic",
+        ),
+        "participant-page": Command(
+            "participants:participant_page",
+            "Print the SHA-256 of the page on which participants answer; keep the page as a file; say whether it is "
+            "signed.",
+            "participate.html",
+        ),
+        "join": Command(
+            "study.joining:join",
+            "Consent to a study once, and answer its waves: those that are open, or with --follow all of them.\n\n"
+            "The same command again goes on, and asks again only where the study has a new version.",
+            "wellbeing --dir clinic --answers answers.toml --follow",
+        ),
+        "leave": Command(
+            "study.joining:leave",
+            "Leave a study: answer no more of its waves, and destroy what this device keeps for it.",
+            "wellbeing --dir clinic",
+        ),
+        "joined": Command(
+            "study.joining:joined",
+            "List the studies that were joined from here: consent, waves, and when the next one opens.",
+            "--dir clinic",
+        ),
+    },
+    OPERATE: {
+        "canary": Command(
+            "clients:canary",
+            "Play clients of your own, and find out whether a hop loses or replaces submissions.",
+            "smokes-1 --dir clinic --over 3600",
+        ),
+        "serve": Command(
+            "deployment:serve", "Run one service in the foreground until SIGTERM.", "shuffler-1 --dir /var/lib/croupier"
+        ),
+        "up": Command(
+            "deployment:up", "Start a local deployment, each service in its own process.", "--dir croupier-trial"
+        ),
+        "down": Command("deployment:down", "Stop a local deployment.", "--dir croupier-trial"),
+        "status": Command(
+            "deployment:status",
+            "Show every service, whether it is ready, and the newest rounds: question, progress, deadline, state.",
+            "--dir clinic --watch",
+        ),
+        "ledger": Command(
+            "deployment:ledger",
+            "Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant"
+            " runs.\n\n"
+            "Where a shuffler runs, it shows what that shuffler's own ledger comes to, and its noise_limit.",
+            "--dir /var/lib/croupier --forecast",
+        ),
+        "console": Command(
+            "web:console",
+            "Serve a web page: services, rounds as they happen, results and certificates, and participants' page.",
+            "--dir clinic --open",
+        ),
+        "gateway": Command(
+            "web:gateway",
+            "Pass on the calls of clients that cannot speak gRPC, over HTTPS. It needs deployment.toml and no key.",
+            "--dir clinic --listen 127.0.0.1:8790",
+            extra="gateway",
+        ),
+        "doctor": Command(
+            "hosts:doctor",
+            "Examine a running deployment and say what to do; exit code 1 when something is wrong.\n\n"
+            "Run it where the operator's keys are, to ask every service, and on each machine.",
+            "--dir clinic",
+        ),
+    },
+    SET_UP: {
+        "keygen": Command(
+            "deployment:keygen", "Make the keys of a deployment, or one client's or collector's key.", "--client me.key"
+        ),
+        "rotate": Command(
+            "deployment:rotate",
+            "Change the identity and TLS key of a running service; each step is a version that every organisation "
+            "signs.",
+            "shuffler-1 --dir clinic --activate",
+        ),
+        "enrol": Command(
+            "deployment:enrol",
+            "Enrol clients by their public keys: hop 1 and the accountant admit them to every round from then on.",
+            "me.key.pub --label Ada --dir clinic",
+        ),
+        "revoke": Command(
+            "deployment:revoke",
+            "Revoke client keys: hop 1 and the accountant no longer admit them, for good.",
+            "9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f --dir clinic",
+        ),
+        "init": Command(
+            "hosts:init",
+            "Write a deployment for several machines, for one person who tries it: all keys are made here.\n\n"
+            "Organisations that do not trust each other make their own: 'croupier org new'.",
+            "--dir clinic --shuffler a.example --shuffler b.example --accountant c.example --analyzer d.example",
+        ),
+        "proposal": "Approve of what the operator wants to do, where a deployment asks for that.",
+        "proposal show": Command(
+            "proposals:proposal_show",
+            "Show what a proposal would do, and which organisations have approved of it.",
+            "sleep.json --dir study",
+        ),
+        "proposal approve": Command(
+            "proposals:proposal_approve",
+            "Show a proposal, and sign it with the keys of the services that are here; the file then goes back.",
+            "sleep.json --dir study",
+        ),
+        "proposal merge": Command(
+            "proposals:proposal_merge",
+            "Write the signatures of all copies into the first file.",
+            "sleep.json sleep-of-B.json",
+        ),
+        "proposal send": Command(
+            "proposals:proposal_send",
+            "Carry out a proposal that enough organisations have signed. The same command again is harmless.",
+            "sleep.json --dir study",
+        ),
+        "org": "Make the keys of one organisation, on its own machine.",
+        "org new": Command(
+            "organisations:new",
+            "Make the keys and settings of one service, and a public file for the other organisations.",
+            "--role shuffler --host a.example --dir study",
+        ),
+        "org show": Command(
+            "organisations:show_file",
+            "Check a public file, and show its fingerprint as words and as a QR code, to compare by telephone.",
+            "study/shuffler-1.public.toml",
+        ),
+        "deployment": "Make, check, sign and compare versions of a deployment.",
+        "deployment assemble": Command(
+            "organisations:assemble",
+            "Make the next version from what the owners state; changes by several owners are merged by name.",
+            "study/shuffler-1.public.toml study/accountant.public.toml --name study --dir study",
+        ),
+        "deployment sign": Command(
+            "organisations:sign",
+            "Show a proposal, ask, and sign it with the keys that are here; the last signature makes it the "
+            "deployment.",
+            "--dir study",
+        ),
+        "deployment diff": Command(
+            "organisations:diff",
+            "Show what differs between the installed version and a file, or between two files.",
+            "--dir study",
+        ),
+        "deployment log": Command(
+            "organisations:log",
+            "Show all versions, what each changed, and whether it continues the one before with everybody's consent.",
+            "--dir study",
+        ),
+        "deployment fingerprint": Command(
+            "organisations:fingerprint",
+            "Show the fingerprint of a version as twelve words and as a QR code, and who has signed it.",
+            "--dir study",
+        ),
+        "cluster": "More machines for one service: the keys and processes of a cluster.",
+        "cluster keys": Command(
+            "cluster:keys",
+            "Make the certificates of scheduler, workers and client, by an authority that signs nothing else.",
+            "/var/lib/croupier/shuffler-1/cluster",
+        ),
+        "cluster scheduler": Command(
+            "cluster:scheduler",
+            "Run the scheduler of a cluster in the foreground until SIGTERM.",
+            "--certificates cluster --listen 10.0.0.5:8786",
+        ),
+        "cluster worker": Command(
+            "cluster:worker",
+            "Run the workers of one machine in the foreground until SIGTERM.",
+            "tls://10.0.0.5:8786 --certificates cluster --host 10.0.0.5",
+        ),
+    },
+}
+"""The commands by heading, in the order of `croupier --help`; of a group of commands there is its purpose."""
+
+BY_PATH = {
+    path: command
+    for commands in COMMANDS.values()
+    for path, command in commands.items()
+    if isinstance(command, Command)
+}
+"""Every command, by what is typed in order to run it."""
+
+CHECKOUT = {
+    "experiment": ("research.experiment_commands", "Repeat the papers' figures and tables; needs a checkout."),
+    "research": ("research.commands", "Measurements and the tables of the documentation; needs a checkout."),
+}
+"""The maintainers' groups of commands, which are in a checkout and not in a wheel: their module and their purpose."""
