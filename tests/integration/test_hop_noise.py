@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import croupier_check
 import pytest
 
 from croupier.accountant.service.tickets import TicketDesk
@@ -18,6 +20,7 @@ from croupier.console.drawing import histogram, strips
 from croupier.operator.doctor import examine
 from croupier.operator.ledger_stores import hop_ledgers
 from croupier.operator.round_settings import RoundSettings
+from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
@@ -93,6 +96,8 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
     assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
     assert publication.hop_influence == pytest.approx(law.influence(max(fakes)) / gain)
+    *_, one_hop = croupier_check.check(json.loads(json.dumps(round_certificate_json(certificate))))
+    assert (one_hop.what, one_hop.epsilon) == ("one honest hop", certificate.one_honest_hop.epsilon)
 
 
 @pytest.mark.slow
