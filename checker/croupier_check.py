@@ -17,29 +17,32 @@ Five theorems are tried in turn. What is proved is printed; what is not proved i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from flint import acb, arb, arb_poly, ctx
 
 ctx.prec = 96
-SMOOTHING = (0.002, 0.0005)
-"""Standard deviation of the Gaussian that is added to a sum, as a part of the sum's own: .003 % of delta, .0002 %."""
+SMOOTHING = (0.002, 0.0005, 0.0001)
+"""Standard deviation of the Gaussian that is added to a sum, as a part of the sum's own; tried in turn."""
 SMOOTHED = 0.05
 """The square of that part for the exchange bound, times the sum of the variances of the others' bits."""
 STAGES = 24
 """Pieces of the time until the first clock of a host rings; each is charged at its end."""
 UNHEARD = 1e-9
 """The part of delta that is spent on the event that no clock rings."""
-MOST_SPLITS = 6_000_000
-"""Coefficients of all laws that an enumeration may have."""
-
-
+MOST_WORK = 4_000_000
+"""Steps that the proof of one certificate may take, about 10 microseconds each; a longer one is not tried."""
+MOST_SPLITS = 9_000_000
+"""Coefficients of all laws of an enumeration that may be wanted; croupier has no larger one."""
 MOST_CELLS = 20_000
 """Cells that the tail of an integral may have; the last ones are charged as they are."""
 MOST_COUNTS = 400_000
@@ -52,6 +55,19 @@ class NotCovered(Exception):
 
 class NotProved(Exception):
     """A claim of the document that no theorem below proves."""
+
+
+class Work:
+    """The number of steps that the proof of one certificate may still take."""
+
+    left = MOST_WORK
+
+
+def spend(steps: int) -> None:
+    """Counts steps. Raises NotCovered when all are spent."""
+    Work.left -= steps
+    if Work.left < 0:
+        raise NotCovered("its proof takes longer than about a minute")
 
 
 # ---------------------------------------------------------------------------------------------------- mechanisms
@@ -98,10 +114,9 @@ class Mechanism:
         return (self.inside - self.common) * (v.exp() - 1) / (self.inside * v.exp() + self.points - self.inside)
 
 
-SHUFFLED = {"uniform-order", "budgets-public", "independent-reports", "budgets-unlinked", "dishonest-clients"}
-"""What the theorems about a shuffled batch assume."""
-HARMLESS = {"replace-one", "one-honest-hop", "budgets-shown", "fixed-terms", "fresh-shuffles", "fresh-noise"}
-HARMLESS |= {"honest-accountant", "genuine-roster"}
+SHUFFLED = {"uniform-order", "budgets-public", "independent-reports", "dishonest-clients"}
+"""What the theorems about a shuffled batch assume, beside whether reports show budgets."""
+HARMLESS = {"replace-one", "one-honest-hop", "fixed-terms", "honest-accountant", "genuine-roster"}
 """Assumptions that say what is claimed, or by which it holds of a round; no theorem here needs the absence of one."""
 
 BIT = Mechanism("rr", 2, 1, 0, is_bit=True, counts_show_all=True, values=2)
@@ -116,15 +131,17 @@ def mechanism_of(assumptions: dict[str, dict[str, Any]]) -> Mechanism:
     if kind in ("rr", "onebit"):
         return Mechanism(kind, 2, 1, 0, is_bit=True, counts_show_all=True, values=2)
     if kind in ("krr", "levels"):
-        k = parameters["k"]
+        k = whole(parameters, "k", 2)
         return Mechanism(kind, k, 1, 0, is_bit=k == 2, counts_show_all=k == 2, values=k)
     if kind == "choices":
-        return Mechanism(kind, 2, 1, 0, is_bit=True, values=2 * parameters["k"])
+        return Mechanism(kind, 2, 1, 0, is_bit=True, values=2 * whole(parameters, "k", 1))
     if kind == "hemisphere":
         return Mechanism(kind, 2, 1, 0, is_bit=True)
     if kind == "pgr":
-        q, t = parameters["q"], 2
-        while (q**t - 1) // (q - 1) < parameters["k"]:
+        k, q, t = whole(parameters, "k", 2), whole(parameters, "q", 2, 1000), 2
+        if any(q % divisor == 0 for divisor in range(2, q)):
+            raise NotCovered(f"pgr over {q} elements: {q} is not a prime")
+        while (q**t - 1) // (q - 1) < k:
             t += 1
         points, inside, common = ((q**power - 1) // (q - 1) for power in (t, t - 1, t - 2))
         return Mechanism(kind, points, inside, common, values=points)
@@ -166,7 +183,12 @@ def alone(mechanism: Mechanism, v: arb, epsilon: arb) -> arb:
 
 def positive(x: arb) -> arb:
     """Returns an enclosure of max(0, x)."""
-    return x if x > 0 else arb(0) if x <= 0 else arb(0).union(x)
+    return x.max(arb(0))
+
+
+def largest(values: Iterable[arb]) -> arb:
+    """Returns an upper bound on all of these; NaN if one of them is (Python's max may leave a NaN out)."""
+    return reduce(arb.max, (value.upper() for value in values))
 
 
 # ----------------------------------------------------------------------------------- 2. theorem: enumeration
@@ -178,32 +200,26 @@ def enumeration(v: arb, others: Others, epsilon: arb) -> arb:
     The number of ones is all that a batch shows. An other of budget b reports its bit with probability e^b/(1 + e^b);
     of every budget any number of people may hold a 1. Both values of the victim are covered: the mirror image of a
     data set is another one of those that are looked at. With X the number of the others' ones, the difference of the
-    two laws at i ones is gain Pr[X = i-1] - loss Pr[X = i]. X is a sum of independent bits, so that Pr[X = i-1]/Pr[X =
-    i] grows with i: below the first i (from above) where the difference is not positive there is none that is.
+    two laws at i ones is gain Pr[X = i-1] - loss Pr[X = i], loss >= 0. X is a sum of independent bits, so that Pr[X =
+    i-1]/Pr[X = i] grows with i: below the first i (from above) where the difference is not positive none is.
     """
-    laws = [(arb_poly([1]), arb(0))]
-    for budget, count in others:
-        keep = arb(budget).exp() / (1 + arb(budget).exp())
-        ones, zeros = [arb_poly([1])], [arb_poly([1])]
-        for _ in range(count):
-            ones.append(ones[-1] * arb_poly([1 - keep, keep]))
-            zeros.append(zeros[-1] * arb_poly([keep, 1 - keep]))
-        laws = [
-            (law * ones[held] * zeros[count - held], mean + held * keep + (count - held) * (1 - keep))
-            for law, mean in laws
-            for held in range(count + 1)
-        ]
     people = sum(count for _, count in others)
     kept = v.exp() / (1 + v.exp())
     gain, loss = kept - epsilon.exp() * (1 - kept), epsilon.exp() * kept - (1 - kept)
     radius = math.ceil(math.sqrt(people * 40)) + 1
     beyond = gain * (-2 * arb(radius - 1) ** 2 / people).exp()  # Hoeffding: at most e^-80
+    keeps = [(arb(budget).exp() / (1 + arb(budget).exp()), count) for budget, count in others]
+    spend(splits(others))
     worst = arb(0)
-    for law, mean in laws:
+    for ones in itertools.product(*(range(count + 1) for _, count in others)):
+        law, mean = arb_poly([1]), arb(0)
+        for held, (keep, count) in zip(ones, keeps, strict=True):
+            law *= arb_poly([1 - keep, keep]) ** held * arb_poly([keep, 1 - keep]) ** (count - held)
+            mean += held * keep + (count - held) * (1 - keep)
         total, i = beyond, min(people + 1, int(float(mean)) + 1 + radius)
         while i > 0 and not (difference := gain * law[i - 1] - loss * law[i]) <= 0:
             total, i = total + difference.upper(), i - 1
-        worst = max(worst, total.upper())
+        worst = largest((worst, total))
     return worst
 
 
@@ -231,11 +247,11 @@ def blanket(mechanism: Mechanism, v: arb, others: Others, epsilon: arb, delta: f
     """
     if (exact := small_blanket(mechanism, v, others, epsilon, delta)) is not None:
         return exact
-    wide, narrow = SMOOTHING
-    bound = smoothed_blanket(mechanism, v, others, epsilon, delta, wide)
-    if bound <= delta or bound > 1.001 * delta:
-        return bound
-    return smoothed_blanket(mechanism, v, others, epsilon, delta, narrow)
+    for smoothing in SMOOTHING:
+        bound = smoothed_blanket(mechanism, v, others, epsilon, delta, smoothing)
+        if not delta < bound <= (1 + 10 * smoothing) * delta:
+            break
+    return bound
 
 
 def smoothed_blanket(mechanism: Mechanism, v: arb, others: Others, epsilon: arb, delta: float, smoothing: float) -> arb:
@@ -269,9 +285,8 @@ def smoothed_blanket(mechanism: Mechanism, v: arb, others: Others, epsilon: arb,
     product = sum((n * (1 - g + g * phi).log() for g, n in weights), arb(0))
     end = math.sqrt(2 * max(1.0, float(product + t * t * s2 / 2) - math.log(delta) + 16)) / sigma
     tail = ((t * t - arb(end) ** 2) * s2 / 2 + product).exp() / (s2 * end) * (moment / end + s2 / (least + 1) * phi)
-    return (integral(integrand, end, delta) + tail) / arb.pi() + few(weights, least) * arb(sigma) / (
-        2 * arb.pi()
-    ).sqrt()
+    rare = few(weights, least) * arb(sigma) / (2 * arb.pi()).sqrt()
+    return (integral(integrand, end, delta, len(atoms) + len(weights)) + tail) / arb.pi() + rare
 
 
 def small_blanket(mechanism: Mechanism, v: arb, others: Others, epsilon: arb, delta: float) -> arb | None:
@@ -283,13 +298,17 @@ def small_blanket(mechanism: Mechanism, v: arb, others: Others, epsilon: arb, de
     atoms = atoms_of(mechanism, v, epsilon)
     mean, people = sum(float(g) * n for g, n in weights), sum(n for _, n in weights)
     most = min(people, int(mean + 18 - math.log(delta) + math.sqrt(2 * mean * (18 - math.log(delta)))))
-    if math.comb(most + 1 + len(atoms), len(atoms)) > MOST_COUNTS or people > 10**5:
+    if math.comb(most + 1 + len(atoms), len(atoms)) > MOST_COUNTS:
         return None
+    spend(math.comb(most + 1 + len(atoms), len(atoms)))
     law = arb_poly([1])
     for weight, count in weights:
-        for _ in range(count):
-            law = arb_poly((law * arb_poly([1 - weight, weight])).coeffs()[: most + 1])
-    total = (1 - sum(law.coeffs(), arb(0))) * max(x.upper() for _, x in atoms) if most < people else arb(0)
+        power = arb_poly([1 - weight, weight])
+        while count:
+            if count % 2:
+                law = arb_poly((law * power).coeffs()[: most + 1])
+            power, count = arb_poly((power * power).coeffs()[: most + 1]), count // 2
+    total = (1 - sum(law.coeffs(), arb(0))) * largest(x for _, x in atoms) if most < people else arb(0)
     for reports in range(1, most + 2):
         excess = arb(0)
         for counts in compositions(reports, len(atoms)):
@@ -362,10 +381,11 @@ class Stage:
 
     def most(self, u: arb) -> arb:
         """Returns an upper bound on the logarithm, for every u in this interval and all data sets."""
+        spend(2 * len(self.tiers))
         total = arb(0)
         for count, *kinds in self.tiers:
             heights = [f.rest + (1 - 2 * f.c * (1 - (f.k * u).cos())).upper().log() / 2 for f in kinds]
-            total += count * max(min(h.upper(), f.rest.upper()) for h, f in zip(heights, kinds, strict=True))
+            total += count * largest(h.min(f.rest) for h, f in zip(heights, kinds, strict=True))
         return total
 
     def agreeing_is_worst(self, end: float) -> tuple[arb, float]:
@@ -382,6 +402,7 @@ class Stage:
                 continue
             low, step = 0.0, until / 64
             while low < until and step > until / 10**5:
+                spend(1)
                 u = arb(low).union(arb(low + step))
                 if agree.log(u) >= differ.log(u):
                     low, step = low + step, 2 * step
@@ -395,6 +416,7 @@ def stages_of(
     v: arb, others: Others, epsilon: arb, delta: float, theta: float, numbers: Sequence[int] = range(1, STAGES + 1)
 ) -> tuple[list[Stage], arb, float]:
     """Returns the stages at theta, the time until which the clocks run, and about the deviation of the sum."""
+    spend(len(others) * len(numbers))
     gain = epsilon.exp()
     hosts = [(count, arb(budget).exp() / (1 + arb(budget).exp())) for budget, count in others]
     start = sum((count * p * (1 - p) for count, p in hosts), arb(0))
@@ -445,7 +467,7 @@ def exchange(v: arb, others: Others, epsilon: arb, delta: float) -> arb:
     more = arb(0)
     for stage in stages:
         excess, until = stage.agreeing_is_worst(until)
-        more = max(more, excess)
+        more = largest((more, excess))
     variance = (deviation / max(float(a.k) for _, a, _ in stages[0].tiers)) ** 2
     t2, s2 = arb(theta) ** 2, arb(deviation) ** 2 * SMOOTHED / variance
 
@@ -458,7 +480,7 @@ def exchange(v: arb, others: Others, epsilon: arb, delta: float) -> arb:
         total = sum((stage.mass * stage.most(u).exp() for stage in stages), arb(0))
         return ((t2 - arb(low) ** 2) * s2 / 2).exp() / (t2 + arb(low) ** 2) * total
 
-    bulk = integral(integrand, until, delta) * more.exp()
+    bulk = integral(integrand, until, delta, len(stages) * len(others)) * more.exp()
     if bulk > 4 * delta:
         return arb("inf")  # what follows would take long, and could only add to it
     far = max(2 * until, (8 + math.sqrt(-2 * math.log(delta))) / float(s2) ** 0.5)
@@ -473,7 +495,7 @@ def cells(most: Callable[[float, float], arb], start: float, end: float, allowed
     done, waiting, left = arb(0), [(start, end)], MOST_CELLS
     while waiting:
         low, high = waiting.pop()
-        cost, left = most(low, high) * (high - low), left - 1
+        cost, left = most(low, high) * (arb(high) - low), left - 1
         if cost < allowed or left < 0:
             done += cost
         else:
@@ -491,8 +513,7 @@ def fakes(mechanism: Mechanism, v: arb, epsilon: arb, hop_epsilon: float, hop_de
     values) or 2a with probability p, and an infinite one with probability delta0; randomizers whose reports have the
     total variation t have delta(ln(1 + t(e^x - 1))) <= t (delta0 + p max(0, 1 - e^(x - loss))).
     """
-    if mechanism.values is None:
-        raise NotCovered(f"hop noise with {mechanism.name}")
+    assert mechanism.values is not None
     a, _, unhidden, p = law_of(mechanism.values, hop_epsilon, hop_delta)
     loss = a if mechanism.values == 2 else 2 * a
     t = mechanism.variation(v)
@@ -525,7 +546,7 @@ def law_of(values: int, hop_epsilon: float, hop_delta: float) -> tuple[arb, int,
 def scale_of(a: float) -> float:
     """Returns the least float that is at least 1/a: the scale that all services derive."""
     scale = 1 / a
-    while arb(scale) * arb(a) < 1:
+    while Fraction(scale) * Fraction(a) < 1:
         scale = math.nextafter(scale, math.inf)
     return scale
 
@@ -533,9 +554,16 @@ def scale_of(a: float) -> float:
 # -------------------------------------------------------------------------------------------------------- tools
 
 
-def integral(integrand: Callable[[acb, bool], acb], end: float, delta: float) -> arb:
-    """Returns the integral of the real part from 0 to `end`, with every error enclosed."""
-    return acb.integral(integrand, 0, end, rel_tol=2.0**-20, abs_tol=delta * 1e-7, depth_limit=10**4).real
+def integral(integrand: Callable[[acb, bool], acb], end: float, delta: float, steps: int) -> arb:
+    """Returns the integral of the real part from 0 to `end`, with every error enclosed. One value takes `steps`."""
+
+    def value(u: acb, analytic: bool) -> acb:
+        Work.left -= steps  # FLINT's caller cannot be left by an exception
+        return integrand(u, analytic) if Work.left >= 0 else acb("nan")
+
+    result = acb.integral(value, 0, end, rel_tol=2.0**-20, abs_tol=delta * 1e-7, depth_limit=10**4).real
+    spend(0)
+    return result
 
 
 def lowest(f: Callable[[float], float], start: float) -> float:
@@ -566,6 +594,46 @@ def lowest(f: Callable[[float], float], start: float) -> float:
 # ------------------------------------------------------------------------------------------------- the document
 
 
+def number(place: dict[str, Any], key: str, least: float, most: float) -> float:
+    """Returns a number of the document. Raises ValueError for anything else, and outside of its range."""
+    value = place[key]
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise ValueError(f"{key} is {value!r}; it must be a number from {least} to {most}")
+    return value  # type: ignore[no-any-return]
+
+
+def whole(place: dict[str, Any], key: str, least: int, most: int = 2**64) -> int:
+    """Returns a whole number of the document, as `number` does."""
+    if type(place[key]) is not int:
+        raise ValueError(f"{key} is {place[key]!r}; it must be a whole number")
+    return int(number(place, key, least, most))
+
+
+def read_json(text: bytes) -> Any:
+    """Returns the value of a JSON text. Raises ValueError where a key is there twice, and for NaN and Infinity."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError(f"a key is there twice among {[key for key, _ in pairs]}")
+        return dict(pairs)
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not a number of JSON")
+
+    return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+
+
+def stated_in(*parts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the assumptions of parts of a document with their parameters, which must be the same in all of them."""
+    stated: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        codes = [each["code"] for each in part["assumptions"]]
+        for code, each in zip(codes, part["assumptions"], strict=True):
+            if codes.count(code) > 1 or stated.setdefault(code, each["parameters"]) != each["parameters"]:
+                raise NotProved(f"the document contradicts itself: the assumption {code!r} is there twice")
+    return stated
+
+
 @dataclass(frozen=True)
 class Claim:
     """One (epsilon, delta) of the document, and the theorem that proves it."""
@@ -574,23 +642,24 @@ class Claim:
     epsilon: float
     delta: float
     theorem: str
-    reached: float
 
     def __str__(self) -> str:
-        proved = f"by {self.theorem} (delta <= {self.reached:.6g})"
-        return f"{self.what}: epsilon = {self.epsilon} at delta = {self.delta:g}, {proved}"
+        return f"{self.what}: epsilon = {self.epsilon} at delta = {self.delta}, by {self.theorem}"
 
 
 @dataclass(frozen=True)
 class Release:
-    """What a document says about one release: who took part with which budgets, and what is assumed."""
+    """What a document says about one release: who took part with which budgets, and what is assumed.
+
+    Attributes:
+        hop: the epsilon, the delta and the number of hops of hop noise; None without.
+    """
 
     mechanism: Mechanism
-    tiers: list[dict[str, Any]]
+    tiers: Others
     dishonest: int
-    rounds: int
     stratified: bool
-    hop: dict[str, Any] | None
+    hop: tuple[float, float, int] | None
     rests_on_hop: bool
     is_shuffled: bool
 
@@ -602,96 +671,117 @@ class Release:
             NotCovered: the certificate has a part that this program has no theorem for.
             NotProved: the document contradicts itself.
         """
-        if document.get("schema") != 1 or not document.get("tiers"):
-            raise NotCovered("this is not a certificate of version 1 that grants something")
-        if document["grade"] != "CERTIFIED":
-            raise NotCovered(f"its grade is {document['grade']}; only CERTIFIED says that something is proved")
-        assumptions = {each["code"]: each["parameters"] for each in document["assumptions"]}
-        stated = (document.get("one_honest_hop") or document)["assumptions"]
-        hop = {each["code"]: each["parameters"] for each in stated}
-        strange = {code for code in assumptions if not code.startswith("runs-")} - SHUFFLED - HARMLESS
-        if strange or "replace-one" not in assumptions:
-            raise NotCovered(
-                f"this program has no theorem for the assumptions {', '.join(sorted(strange or assumptions))}"
-            )
-        stratified = document["linkage"] == "stratified"
-        needed = SHUFFLED - {"budgets-unlinked"} if stratified else SHUFFLED
-        tiers = document["tiers"]
-        budgets = [tier["local_epsilon"] for tier in tiers]
-        people = sum(tier["count"] for tier in tiers)
+        parts = [document] if document["one_honest_hop"] is None else [document, document["one_honest_hop"]]
         for wrong, says in (
-            (any(not 0 < b < math.inf for b in budgets) or len(set(budgets)) < len(budgets), "budgets repeat"),
-            (any(tier["count"] < 1 for tier in tiers), "a tier is empty"),
-            (any(tier["local_delta"] for tier in tiers), "a local delta is not 0"),
-            (people != document["num_users"], f"the tiers have {people} people, not {document['num_users']}"),
-            (document["epsilon"] < max(tier["epsilon"] for tier in tiers), "epsilon is below that of a tier"),
-            (document["delta"] < max(tier["delta"] for tier in tiers), "delta is below that of a tier"),
+            (document["schema"] != 1, "it is not of version 1"),
+            (not document["tiers"] or document.get("granted", True) is not True, "it grants nothing"),
+            (document["rounds"] != 1, f"it is about {document['rounds']} rounds"),
+            (document["budget_privacy"] is not None, "its numbers of people are noised"),
             (
-                assumptions.get("dishonest-clients", {"dishonest": 0})["dishonest"] > document["dishonest"],
-                "dishonest clients",
+                document["linkage"] != "separate" and any(tier["up_to"] for tier in document["tiers"]),
+                "tiers are joined",
             ),
+            (document["linkage"] not in ("separate", "stratified"), f"its linkage is {document['linkage']!r}"),
+            *((part["grade"] != "CERTIFIED", f"a grade is {part['grade']!r}") for part in parts),
         ):
             if wrong:
-                raise NotProved(f"the document contradicts itself: {says}")
+                raise NotCovered(f"this program has no theorem for it: {says}")
+        assumptions, stated = stated_in(document), stated_in(*parts)
+        stratified = document["linkage"] == "stratified"
+        needed = SHUFFLED | {"budgets-shown" if stratified else "budgets-unlinked"}
+        strange = {code for code in stated if not code.startswith("runs-")} - needed - HARMLESS
+        if strange or "replace-one" not in assumptions:
+            raise NotCovered(f"this program has no theorem for the assumptions {sorted(strange or assumptions)}")
+        mechanism, hop = mechanism_of(stated), stated.get("one-honest-hop")
+        if hop is not None and (mechanism.values is None or stratified):
+            raise NotCovered(f"this program has no theorem for hop noise with {mechanism.name}, {document['linkage']}")
         return cls(
-            mechanism_of(assumptions),
-            tiers,
-            document["dishonest"],
-            document["rounds"],
+            mechanism,
+            [(number(tier, "local_epsilon", 1e-16, 500), whole(tier, "count", 1)) for tier in document["tiers"]],
+            whole(document, "dishonest", 0),
             stratified,
-            hop.get("one-honest-hop"),
+            hop and (number(hop, "epsilon", 1e-3, 20), number(hop, "delta", 1e-12, 1e-3), whole(hop, "hops", 1)),
             "one-honest-hop" in assumptions,
             needed <= assumptions.keys(),
         )
 
     def others(self, victim: float) -> Others:
         """Returns the honest others of a victim; lost reports that fakes could hide count as dishonest clients."""
-        everybody = [(tier["local_epsilon"], tier["count"]) for tier in self.tiers]
-        seen = [one for one in everybody if one[0] == victim] if self.stratified else everybody
+        spend(len(self.tiers))
+        seen = [one for one in self.tiers if one[0] == victim] if self.stratified else self.tiers
         hidden = 0
-        if self.hop is not None and self.mechanism.values is not None:
-            radius = law_of(self.mechanism.values, self.hop["epsilon"], self.hop["delta"])[1]
-            hidden = self.hop["hops"] * 2 * radius * (1 if self.mechanism.values == 2 else self.mechanism.values)
+        if self.hop is not None and (values := self.mechanism.values) is not None:
+            epsilon, delta, hops = self.hop
+            hidden = hops * 2 * law_of(values, epsilon, delta)[1] * (1 if values == 2 else values)
         return honest_others(seen, victim, self.dishonest + hidden)
 
     def theorems(self, victim: float, e: arb, delta: float) -> Iterator[tuple[str, Callable[[], arb]]]:
-        """Yields what may prove that a victim has (e, delta) in one round under the assumptions, the quickest first."""
-        v, others = arb(victim), self.others(victim)
-        yield "the local budget", lambda: alone(self.mechanism, v, e)
+        """Yields what may prove that a victim has (e, delta) under the assumptions, the quickest first."""
+        v, mechanism = arb(victim), self.mechanism
+        yield "the local budget", lambda: alone(mechanism, v, e)
         if self.hop is not None and self.rests_on_hop:
-            hop = self.hop
-            yield (
-                "the fake reports of one honest hop",
-                lambda: fakes(self.mechanism, v, e, hop["epsilon"], hop["delta"]),
-            )
-        if self.is_shuffled and others and e < victim and delta > 0:
-            if self.mechanism.is_bit and sum(self.mechanism.gamma(arb(b)) * n for b, n in others) > 20:
+            hop_epsilon, hop_delta, _ = self.hop
+            yield "the fake reports of one honest hop", lambda: fakes(mechanism, v, e, hop_epsilon, hop_delta)
+        if self.is_shuffled and e < v and delta > 1e-100 and (others := self.others(victim)):
+            if mechanism.is_bit and sum(mechanism.gamma(arb(b)) * n for b, n in others) > 20:
                 yield "the exchange of reports", lambda: exchange(v, others, e, delta)
-            yield "the common blanket", lambda: blanket(self.mechanism, v, others, e, delta)
-            if self.mechanism.counts_show_all and splits(others) <= MOST_SPLITS:
+            yield "the common blanket", lambda: blanket(mechanism, v, others, e, delta)
+            if mechanism.counts_show_all and splits(others) <= MOST_SPLITS:
                 yield "enumeration of all data sets", lambda: enumeration(v, others, e)
 
-    def prove(self, what: str, victim: float, epsilon: float, delta: float) -> Claim:
-        """Returns the claim with its proof; several rounds are added up.
+    def prove(self, what: str, victim: float, claim: dict[str, Any]) -> Claim:
+        """Returns the claim with its proof.
 
         Raises:
             NotProved: none of the theorems proves it.
+            NotCovered: none that is quick enough does.
         """
-        least, by = math.inf, "nothing"
-        for theorem, bound in self.theorems(victim, arb(epsilon) / self.rounds, delta / self.rounds):
+        epsilon, delta = number(claim, "epsilon", 0, 1e6), number(claim, "delta", 0, 1)
+        least, by, untried = math.inf, "nothing", None
+        for theorem, bound in self.theorems(victim, arb(epsilon), delta):
             try:
-                reached = arb(self.rounds) * bound()
-            except NotProved:
+                reached = bound()
+            except NotCovered as error:
+                untried = error
+                continue
+            except (ArithmeticError, ValueError):  # a search in floats has overflowed
                 continue
             if reached <= delta:
-                return Claim(what, epsilon, delta, theorem, float(reached.upper()))
+                return Claim(what, epsilon, delta, theorem)
             if reached.is_finite() and float(reached.upper()) < least:
                 least, by = float(reached.upper()), theorem
-        if self.rounds > 1:
-            raise NotCovered(f"{what}: {self.rounds} rounds, and adding them up does not prove epsilon = {epsilon}")
+        if untried is not None:
+            raise untried
         raise NotProved(
-            f"{what}: epsilon = {epsilon} at delta = {delta:g} is not proved; {by} proves delta <= {least:.6g}"
+            f"{what}: epsilon = {epsilon} at delta = {delta} is not proved; {by} proves delta = {least:.6g} or so"
         )
+
+
+def contradictions(document: dict[str, Any], release: Release) -> Iterator[tuple[bool, str]]:
+    """Yields what would make a document contradict itself, and whether it is so."""
+    tiers, budgets = document["tiers"], [budget for budget, _ in release.tiers]
+    people, stated = sum(count for _, count in release.tiers), stated_in(document)
+    users, unknown = whole(document, "num_users", 1), document.get("unknown_budgets", 0)
+    epsilons = [number(tier, "epsilon", 0, 1e6) for tier in tiers]
+    if unknown:
+        epsilons.append(number(document, "unknown_budget_epsilon", 0, 1e6))
+    if "granted" in document and not release.is_shuffled and release.hop is not None:
+        epsilons.append(number(document["one_honest_hop"], "epsilon", 0, 1e6))
+    yield len(set(budgets)) < len(budgets), "budgets repeat"
+    yield any(tier["local_delta"] != 0 for tier in tiers), "a local delta is not 0"
+    yield people != users, f"the tiers have {people} people, not {users}"
+    yield number(document, "epsilon", 0, 1e6) < max(epsilons), "epsilon is below that of some people"
+    yield (
+        number(document, "delta", 0, 1) < max(number(tier, "delta", 0, 1) for tier in tiers),
+        "delta is below a tier's",
+    )
+    for code, parameters in stated.items():
+        yield parameters.get("dishonest", 0) > release.dishonest, f"fewer dishonest clients than {code} says"
+    if "num_tickets" in document:
+        tickets, reports = whole(document, "num_tickets", 0), whole(document, "num_reports", 0)
+        roster = stated.get("genuine-roster", {"dishonest": 0})
+        yield release.dishonest < roster["dishonest"] + tickets - reports, "lost reports are not among the dishonest"
+        yield unknown != tickets - users - whole(document, "invalid_budgets", 0), "some budgets are missing"
 
 
 def check(document: dict[str, Any]) -> list[Claim]:
@@ -699,31 +789,32 @@ def check(document: dict[str, Any]) -> list[Claim]:
 
     Raises:
         NotCovered, NotProved: see there.
-        KeyError, TypeError: it is not a certificate.
+        KeyError, TypeError, ValueError, AttributeError: it is not a certificate.
     """
-    release = Release.read(document)
-    claims = []
-    for tier in release.tiers:
-        budget = tier["local_epsilon"]
-        what = f"{tier['count']:,} people with local epsilon {budget:g}"
-        claims.append(release.prove(what, budget, tier["epsilon"], tier["delta"]))
-    largest = max(tier["local_epsilon"] for tier in release.tiers)
-    everyone = document["everyone_else_colludes"]
-    if everyone["grade"] == "CERTIFIED" and not arb(everyone["epsilon"]) >= arb(largest) * release.rounds:
-        raise NotProved(f"everyone else colludes: epsilon = {everyone['epsilon']} is below a local budget, {largest}")
-    if (hop := document.get("one_honest_hop")) is not None:
+    Work.left = MOST_WORK
+    release, everyone = Release.read(document), document["everyone_else_colludes"]
+    for wrong, says in contradictions(document, release):
+        if wrong:
+            raise NotProved(f"the document contradicts itself: {says}")
+    claims = [
+        release.prove(f"{count:,} people with local epsilon {budget}", budget, tier)
+        for tier, (budget, count) in zip(document["tiers"], release.tiers, strict=True)
+    ]
+    # A person who is not counted has at most this budget, and reports a mixture of reports that have this budget.
+    most = number(everyone, "epsilon", 0, 500)
+    if most < max(budget for budget, _ in release.tiers):
+        raise NotProved(f"everyone else colludes: epsilon = {most} is below a local budget")
+    if document.get("unknown_budgets"):
+        if release.stratified:
+            raise NotCovered("reports show their budgets, and some people's budgets are not known")
+        claim = {"epsilon": document["unknown_budget_epsilon"], "delta": document["delta"]}
+        claims.append(release.prove("people whose budget has not arrived", most, claim))
+    nobody = replace(release, rests_on_hop=False, is_shuffled=False)
+    claims.append(nobody.prove("everyone else colludes", most, everyone))
+    if (hop := document["one_honest_hop"]) is not None:
         if release.hop is None:
             raise NotProved("one_honest_hop is given without the assumption one-honest-hop")
-        bound = arb(release.rounds) * fakes(
-            release.mechanism,
-            arb(largest),
-            arb(hop["epsilon"]) / release.rounds,
-            release.hop["epsilon"],
-            release.hop["delta"],
-        )
-        if not (bound <= hop["delta"] or hop["epsilon"] >= largest):
-            raise NotProved(f"one honest hop: epsilon = {hop['epsilon']} at delta = {hop['delta']:g} is not proved")
-        claims.append(Claim("one honest hop", hop["epsilon"], hop["delta"], "its fake reports", float(bound.upper())))
+        claims.append(replace(nobody, rests_on_hop=True).prove("one honest hop", most, hop))
     return claims
 
 
@@ -735,22 +826,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Prove the numbers of a certificate of croupier again.")
     parser.add_argument("file", type=Path, help="a certificate: certify --json, round result --json or demo --json")
     try:
-        read = json.loads(parser.parse_args(arguments).file.read_bytes())
-        documents = [one.get("certificate", one) for one in read.get("questions", [read])]
+        read = read_json(parser.parse_args(arguments).file.read_bytes())
+        whole_file = "questions" not in read
+        documents = [read] if whole_file else [one["certificate"] for one in read["questions"]]
+        documents = [one.get("certificate", one) for one in documents]
         proved = [(document, check(document)) for document in documents]
+        if not proved:
+            raise NotCovered("there is no certificate in it")
     except NotProved as error:
         print(f"NOT PROVED. {error}")
         return 1
     except NotCovered as error:
         print(f"Not checked. {error}")
         return 2
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         print(f"Not a certificate: {error!r}")
         return 2
     for document, claims in proved:
         print(*claims, sep="\n")
-        print(f"PROVED: epsilon = {document['epsilon']} at delta = {document['delta']:g}, if its assumptions hold:")
-        print(", ".join(each["code"] for each in document["assumptions"]))
+        print(f"PROVED: epsilon = {document['epsilon']} at delta = {document['delta']}, if its assumptions hold:")
+        print(*(f"  {each['code']} {json.dumps(each['parameters'])}" for each in document["assumptions"]), sep="\n")
+    if documents != [read]:
+        print("Nothing else in the file is proved, such as what it says of all its questions together.")
     return 0
 
 

@@ -7,7 +7,8 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from flint import arb
 import croupier
 
 Document = dict[str, Any]
+Change = Callable[[Document], Document]
 CERTIFIED = [
     ([(1.0, 10_000)], "krr(k=10)", {}),
     ([(0.1, 5400), (0.5, 3700), (1.0, 900)], "krr(k=4)", {"dishonest": 10}),
@@ -35,6 +37,11 @@ CERTIFIED = [
     ([(0.5, 10), (1.0, 3)], "krr(k=3)", {}),
     ([(1.0, 1_000_000), (2.0, 9_000_000)], "krr(k=16)", {}),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _as_much_work_as_for_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(croupier_check.Work, "left", croupier_check.MOST_WORK)
 
 
 def document(tiers: list[tuple[float, int]], kind: str, conditions: dict[str, Any]) -> Document:
@@ -103,6 +110,131 @@ def test_people_read_what_is_proved(tmp_path: Path, capsys: pytest.CaptureFixtur
     file.write_text("[]")
     assert croupier_check.main([str(file)]) == 2
     assert "PROVED" not in capsys.readouterr().out.replace("NOT PROVED", "")
+
+
+def with_tier(**changed: Any) -> Change:
+    return lambda it: it | {"tiers": [it["tiers"][0] | changed], **{k: changed[k] for k in changed if k in it}}
+
+
+def with_part(name: str, **changed: Any) -> Change:
+    return lambda it: it | {name: it[name] | changed}
+
+
+def with_assumption(code: str, **parameters: Any) -> Change:
+    """Adds an assumption in front of the others, or gives another one of its kind these parameters."""
+
+    def change(it: Document) -> Document:
+        kept = [each for each in it["assumptions"] if each["code"] != code]
+        if code.startswith("runs-"):
+            kept = [each for each in kept if not each["code"].startswith("runs-")]
+        return it | {"assumptions": [{"code": code, "parameters": parameters}, *kept]}
+
+    return change
+
+
+def in_turn(*changes: Change) -> Change:
+    return lambda it: reduce(lambda document, change: change(document), changes, it)
+
+
+def repeated(code: str, **parameters: Any) -> Change:
+    return lambda it: it | {"assumptions": [{"code": code, "parameters": parameters}, *it["assumptions"]]}
+
+
+LESS = with_tier(epsilon=1e-4)
+FALSE: dict[str, Change] = {
+    "rounds that subtract": in_turn(lambda it: it | {"rounds": -1}, with_tier(epsilon=0.0, delta=0.0)),
+    "half a round": in_turn(lambda it: it | {"rounds": 0.5}, with_tier(epsilon=0.02)),
+    "no round": lambda it: it | {"rounds": 0},
+    "dishonest clients that help": in_turn(
+        lambda it: it | {"dishonest": -(10**9)}, with_assumption("dishonest-clients", dishonest=-(10**9)), LESS
+    ),
+    "dishonest clients twice": repeated("dishonest-clients", dishonest=9000),
+    "epsilon is NaN": lambda it: it | {"epsilon": math.nan},
+    "delta is NaN": lambda it: it | {"delta": math.nan},
+    "epsilon is infinite": lambda it: it | {"epsilon": math.inf},
+    "epsilon is negative": in_turn(lambda it: it | {"num_users": 3}, with_tier(epsilon=-2.0, count=3, delta=0.9)),
+    "delta is 2": with_tier(epsilon=0.0, delta=2.0),
+    "a huge count": in_turn(lambda it: it | {"num_users": 10**400}, with_tier(count=10**400)),
+    "a huge budget": with_tier(local_epsilon=1e300, epsilon=0.01),
+    "a number in quotes": with_tier(epsilon="0.0001 +/- 5"),
+    "krr(k=0)": in_turn(with_assumption("runs-krr", k=0), LESS),
+    "krr(k=1e300)": in_turn(with_assumption("runs-krr", k=1e300), LESS),
+    "pgr(q=-3)": in_turn(with_assumption("runs-pgr", k=100, q=-3), LESS),
+    "pgr(q=0)": in_turn(with_assumption("runs-pgr", k=100, q=0), LESS),
+    "pgr(q=1)": in_turn(with_assumption("runs-pgr", k=100, q=1), LESS),
+    "pgr(q=6)": with_assumption("runs-pgr", k=10**15, q=6),
+    "no certificate": lambda it: {"questions": []},
+    "a certificate beside another one": lambda it: it | {"epsilon": 1e-9, "questions": [it]},
+    "a refused round": lambda it: it | {"granted": False},
+    "budgets that are not known": lambda it: it | {"unknown_budgets": 5, "unknown_budget_epsilon": 0.01},
+    "budgets that are not known, and larger": in_turn(
+        lambda it: it | {"unknown_budgets": 5, "unknown_budget_epsilon": it["epsilon"]},
+        with_part("everyone_else_colludes", epsilon=2.0),
+    ),
+    "lost reports that are not counted": lambda it: (
+        it | {"granted": True, "num_tickets": 20_000, "num_reports": 10_000, "invalid_budgets": 10_000}
+    ),
+    "noised counts": lambda it: it | {"budget_privacy": {"epsilon": 1.0, "delta": 1e-6, "most_uncounted": 54}},
+    "budgets shown and not": repeated("budgets-shown"),
+    "an unknown linkage": lambda it: it | {"linkage": "open"},
+    "a grade of a part": with_part("everyone_else_colludes", epsilon=0.001, grade="LOWER_BOUND"),
+}
+FALSE_OF_HOPS: dict[str, Change] = {
+    "rounds that are not composed": in_turn(
+        lambda it: it | {"rounds": 10},
+        with_tier(epsilon=10.0),
+        with_part("one_honest_hop", epsilon=1.0, delta=0.0),
+        with_part("everyone_else_colludes", epsilon=10.0),
+    ),
+    "another hop noise": with_assumption("one-honest-hop", epsilon=0.01, delta=1e-6, hops=1),
+    "a budget that nobody uses": with_part("everyone_else_colludes", epsilon=8.0),
+    "a negative epsilon of hops": in_turn(
+        with_assumption("one-honest-hop", epsilon=-1.0, delta=1e-6, hops=3), lambda it: it | {"one_honest_hop": None}
+    ),
+    "no delta of hops": in_turn(
+        with_assumption("one-honest-hop", epsilon=1.0, delta=0.0, hops=3), lambda it: it | {"one_honest_hop": None}
+    ),
+    "hemispheres cannot be faked": in_turn(
+        with_assumption("runs-hemisphere", dimension=3), lambda it: it | {"one_honest_hop": None}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*FALSE, *FALSE_OF_HOPS])
+def test_a_document_that_says_what_is_not_so_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name in FALSE:
+        changed = FALSE[name](document([(1.0, 10_000)], "rr", {}))
+    else:
+        changed = FALSE_OF_HOPS[name](document([(1.0, 3000)], "levels(k=9)", {"hop_noise": (1.0, 1e-6), "hops": 3}))
+    file = tmp_path / "certificate.json"
+    file.write_text(json.dumps(changed))
+    assert croupier_check.main([str(file)]) in (1, 2)
+    assert "\nPROVED" not in "\n" + capsys.readouterr().out
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "certificate.json"
+    file.write_text('{"epsilon": 0.001, ' + json.dumps(document([(1.0, 10_000)], "rr", {}))[1:])
+    assert croupier_check.main([str(file)]) == 2
+
+
+def test_a_proof_that_takes_long_is_not_begun_or_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(croupier_check, "MOST_WORK", 1000)
+    with pytest.raises(NotCovered, match="longer than about a minute"):
+        check(document([(1.0, 10_000)], "rr", {}))
+
+
+def test_nan_is_larger_than_every_number() -> None:
+    assert croupier_check.largest((arb(1), arb("nan"))).is_nan()
+
+
+def test_a_round_is_proved_with_those_whose_budgets_are_not_known() -> None:
+    certificate = document([(1.0, 4000)], "rr", {"dishonest": 7})
+    of_round = certificate | {"granted": True, "num_tickets": 4007, "num_reports": 4000, "invalid_budgets": 0}
+    of_round |= {"unknown_budgets": 7, "unknown_budget_epsilon": certificate["epsilon"]}
+    assert [claim.what for claim in check(of_round)][1] == "people whose budget has not arrived"
 
 
 def exact(kind: Mechanism, victim: float, others: list[float], epsilon: float) -> float:
