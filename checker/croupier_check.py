@@ -43,6 +43,8 @@ MOST_WORK = 4_000_000
 """Steps that the proof of one certificate may take, about 10 microseconds each; a longer one is not tried."""
 MOST_SPLITS = 9_000_000
 """Coefficients of all laws of an enumeration that may be wanted; croupier has no larger one."""
+MOST_TIERS = 100
+"""Tiers that a certificate may have; croupier joins budgets where there are more than about 65."""
 MOST_CELLS = 20_000
 """Cells that the tail of an integral may have; the last ones are charged as they are."""
 MOST_COUNTS = 400_000
@@ -653,6 +655,7 @@ class Release:
 
     Attributes:
         hop: the epsilon, the delta and the number of hops of hop noise; None without.
+        joined: whether people of several budgets are in one tier, which states the largest.
     """
 
     mechanism: Mechanism
@@ -660,6 +663,7 @@ class Release:
     dishonest: int
     stratified: bool
     hop: tuple[float, float, int] | None
+    joined: bool
     rests_on_hop: bool
     is_shuffled: bool
 
@@ -672,15 +676,14 @@ class Release:
             NotProved: the document contradicts itself.
         """
         parts = [document] if document["one_honest_hop"] is None else [document, document["one_honest_hop"]]
+        joined = any(tier["up_to"] for tier in document["tiers"])
         for wrong, says in (
             (document["schema"] != 1, "it is not of version 1"),
             (not document["tiers"] or document.get("granted", True) is not True, "it grants nothing"),
             (document["rounds"] != 1, f"it is about {document['rounds']} rounds"),
             (document["budget_privacy"] is not None, "its numbers of people are noised"),
-            (
-                document["linkage"] != "separate" and any(tier["up_to"] for tier in document["tiers"]),
-                "tiers are joined",
-            ),
+            (document["linkage"] != "separate" and joined, "its tiers join budgets that reports show"),
+            (len(document["tiers"]) > MOST_TIERS, f"it has more than {MOST_TIERS} tiers"),
             (document["linkage"] not in ("separate", "stratified"), f"its linkage is {document['linkage']!r}"),
             *((part["grade"] != "CERTIFIED", f"a grade is {part['grade']!r}") for part in parts),
         ):
@@ -701,6 +704,7 @@ class Release:
             whole(document, "dishonest", 0),
             stratified,
             hop and (number(hop, "epsilon", 1e-3, 20), number(hop, "delta", 1e-12, 1e-3), whole(hop, "hops", 1)),
+            joined,
             "one-honest-hop" in assumptions,
             needed <= assumptions.keys(),
         )
@@ -734,25 +738,20 @@ class Release:
 
         Raises:
             NotProved: none of the theorems proves it.
-            NotCovered: none that is quick enough does.
+            NotCovered: the same, where the document does not say which budgets people have, or the proof takes long.
         """
         epsilon, delta = number(claim, "epsilon", 0, 1e6), number(claim, "delta", 0, 1)
-        least, by, untried = math.inf, "nothing", None
+        least, by = math.inf, "nothing"
         for theorem, bound in self.theorems(victim, arb(epsilon), delta):
             try:
                 reached = bound()
-            except NotCovered as error:
-                untried = error
-                continue
             except (ArithmeticError, ValueError):  # a search in floats has overflowed
                 continue
             if reached <= delta:
                 return Claim(what, epsilon, delta, theorem)
             if reached.is_finite() and float(reached.upper()) < least:
                 least, by = float(reached.upper()), theorem
-        if untried is not None:
-            raise untried
-        raise NotProved(
+        raise (NotCovered if self.joined else NotProved)(
             f"{what}: epsilon = {epsilon} at delta = {delta} is not proved; {by} proves delta = {least:.6g} or so"
         )
 

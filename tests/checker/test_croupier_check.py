@@ -226,6 +226,18 @@ def test_a_proof_that_takes_long_is_not_begun_or_not_finished(monkeypatch: pytes
         check(document([(1.0, 10_000)], "rr", {}))
 
 
+def test_budgets_that_are_joined_may_prove_too_little() -> None:
+    certificate = document([(0.5, 5000), (1.0, 5000)], "rr", {})
+    joined = [tier | {"up_to": True} for tier in certificate["tiers"]]
+    joined[0] |= {"epsilon": 1e-4}
+    with pytest.raises(NotCovered, match="is not proved"):
+        check(certificate | {"tiers": joined})
+    with pytest.raises(NotCovered, match="join budgets that reports show"):
+        check(certificate | {"tiers": joined, "linkage": "stratified"})
+    with pytest.raises(NotCovered, match="more than 100 tiers"):
+        check(certificate | {"tiers": joined * 101})
+
+
 def test_nan_is_larger_than_every_number() -> None:
     assert croupier_check.largest((arb(1), arb("nan"))).is_nan()
 
