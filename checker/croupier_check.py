@@ -20,6 +20,7 @@ import argparse
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -679,7 +680,10 @@ class Release:
         joined = any(tier["up_to"] for tier in document["tiers"])
         for wrong, says in (
             (document["schema"] != 1, "it is not of version 1"),
-            (not document["tiers"] or document.get("granted", True) is not True, "it grants nothing"),
+            (
+                not document["tiers"] or document.get("granted", True) is not True or document.get("refusals"),
+                "it grants nothing",
+            ),
             (document["rounds"] != 1, f"it is about {document['rounds']} rounds"),
             (document["budget_privacy"] is not None, "its numbers of people are noised"),
             (document["linkage"] != "separate" and joined, "its tiers join budgets that reports show"),
@@ -766,6 +770,9 @@ def contradictions(document: dict[str, Any], release: Release) -> Iterator[tuple
         epsilons.append(number(document, "unknown_budget_epsilon", 0, 1e6))
     if "granted" in document and not release.is_shuffled and release.hop is not None:
         epsilons.append(number(document["one_honest_hop"], "epsilon", 0, 1e6))
+    runs = next((code for code in stated if code.startswith("runs-")), "none")
+    named = [runs.removeprefix("runs-"), *(str(value) for _, value in sorted(stated[runs].items()))]
+    yield re.findall("^[a-z]+|[0-9]+", document["randomizer"]) != named, f"its randomizer is not {named}"
     yield len(set(budgets)) < len(budgets), "budgets repeat"
     yield any(tier["local_delta"] != 0 for tier in tiers), "a local delta is not 0"
     yield people != users, f"the tiers have {people} people, not {users}"

@@ -165,6 +165,8 @@ FALSE: dict[str, Change] = {
     "pgr(q=6)": with_assumption("runs-pgr", k=10**15, q=6),
     "no certificate": lambda it: {"questions": []},
     "a certificate beside another one": lambda it: it | {"epsilon": 1e-9, "questions": [it]},
+    "another randomizer": with_assumption("runs-krr", k=2),
+    "a round with refusals": lambda it: it | {"granted": True, "refusals": [{"code": "limits-not-met"}]},
     "a refused round": lambda it: it | {"granted": False},
     "budgets that are not known": lambda it: it | {"unknown_budgets": 5, "unknown_budget_epsilon": 0.01},
     "budgets that are not known, and larger": in_turn(
