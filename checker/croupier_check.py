@@ -117,8 +117,8 @@ class Mechanism:
         return (self.inside - self.common) * (v.exp() - 1) / (self.inside * v.exp() + self.points - self.inside)
 
 
-SHUFFLED = {"uniform-order", "budgets-public", "independent-reports", "dishonest-clients"}
-"""What the theorems about a shuffled batch assume, beside whether reports show budgets."""
+SHUFFLED = {"uniform-order", "independent-reports", "dishonest-clients"}
+"""What the theorems about a shuffled batch assume, beside how budgets are counted and whether reports show them."""
 HARMLESS = {"replace-one", "one-honest-hop", "fixed-terms", "honest-accountant", "genuine-roster"}
 """Assumptions that say what is claimed, or by which it holds of a round; no theorem here needs the absence of one."""
 
@@ -166,7 +166,7 @@ def honest_others(tiers: Others, victim: float, dishonest: int) -> Others:
     """
     rest, left = [], dishonest
     for budget, count in sorted(tiers):
-        count -= budget == victim
+        count = max(0, count - (budget == victim))  # with budget privacy a victim need not have been counted
         gone = min(left, count)
         left -= gone
         if count > gone:
@@ -685,7 +685,6 @@ class Release:
                 "it grants nothing",
             ),
             (document["rounds"] != 1, f"it is about {document['rounds']} rounds"),
-            (document["budget_privacy"] is not None, "its numbers of people are noised"),
             (document["linkage"] != "separate" and joined, "its tiers join budgets that reports show"),
             (len(document["tiers"]) > MOST_TIERS, f"it has more than {MOST_TIERS} tiers"),
             (document["linkage"] not in ("separate", "stratified"), f"its linkage is {document['linkage']!r}"),
@@ -695,7 +694,9 @@ class Release:
                 raise NotCovered(f"this program has no theorem for it: {says}")
         assumptions, stated = stated_in(document), stated_in(*parts)
         stratified = document["linkage"] == "stratified"
-        needed = SHUFFLED | {"budgets-shown" if stratified else "budgets-unlinked"}
+        noised = document["budget_privacy"]
+        counted = "budgets-public" if noised is None else "budgets-noised"
+        needed = SHUFFLED | {counted, "budgets-shown" if stratified else "budgets-unlinked"}
         strange = {code for code in stated if not code.startswith("runs-")} - needed - HARMLESS
         if strange or "replace-one" not in assumptions:
             raise NotCovered(f"this program has no theorem for the assumptions {sorted(strange or assumptions)}")
@@ -704,7 +705,10 @@ class Release:
             raise NotCovered(f"this program has no theorem for hop noise with {mechanism.name}, {document['linkage']}")
         return cls(
             mechanism,
-            [(number(tier, "local_epsilon", 1e-16, 500), whole(tier, "count", 1)) for tier in document["tiers"]],
+            [
+                (number(tier, "local_epsilon", 1e-16, 500), whole(tier, "count", int(noised is None)))
+                for tier in document["tiers"]
+            ],
             whole(document, "dishonest", 0),
             stratified,
             hop and (number(hop, "epsilon", 1e-3, 20), number(hop, "delta", 1e-12, 1e-3), whole(hop, "hops", 1)),
@@ -775,7 +779,11 @@ def contradictions(document: dict[str, Any], release: Release) -> Iterator[tuple
     yield re.findall("^[a-z]+|[0-9]+", document["randomizer"]) != named, f"its randomizer is not {named}"
     yield len(set(budgets)) < len(budgets), "budgets repeat"
     yield any(tier["local_delta"] != 0 for tier in tiers), "a local delta is not 0"
-    yield people != users, f"the tiers have {people} people, not {users}"
+    noised = document["budget_privacy"]
+    yield people > users or (people < users and noised is None), f"the tiers have {people} people, not {users}"
+    if noised is not None and "budgets-noised" in stated:
+        says = {"epsilon": noised["epsilon"], "delta": noised["delta"], "most": noised["most_uncounted"]}
+        yield stated["budgets-noised"] != says, "budget_privacy is not that of budgets-noised"
     yield number(document, "epsilon", 0, 1e6) < max(epsilons), "epsilon is below that of some people"
     yield (
         number(document, "delta", 0, 1) < max(number(tier, "delta", 0, 1) for tier in tiers),
@@ -810,6 +818,8 @@ def check(document: dict[str, Any]) -> list[Claim]:
     most = number(everyone, "epsilon", 0, 500)
     if most < max(budget for budget, _ in release.tiers):
         raise NotProved(f"everyone else colludes: epsilon = {most} is below a local budget")
+    if document["budget_privacy"] is not None and most > max(budget for budget, _ in release.tiers):
+        raise NotProved(f"people with local epsilon {most} are in no tier, and with noised numbers there may be some")
     if document.get("unknown_budgets"):
         if release.stratified:
             raise NotCovered("reports show their budgets, and some people's budgets are not known")

@@ -18,6 +18,7 @@ from croupier_check import BIT, Mechanism, NotCovered, NotProved, check
 from flint import arb
 
 import croupier
+from croupier.protocol.tier_counts import BudgetPrivacy, TierCounts
 
 Document = dict[str, Any]
 Change = Callable[[Document], Document]
@@ -35,6 +36,8 @@ CERTIFIED = [
     ([(1.0, 3000)], "levels(k=9)", {"hop_noise": (0.1, 1e-6)}),
     ([(1.0, 8000), (2.0, 3000)], "rr", {"hop_noise": (1.0, 1e-6), "hops": 3}),
     ([(0.5, 10), (1.0, 3)], "krr(k=3)", {}),
+    ([(0.5, 901), (1.0, 1), (2.0, 401)], "rr", {"counted_by": TierCounts(BudgetPrivacy()), "dishonest": 2}),
+    ([(1.0, 1001), (2.0, 3001)], "krr(k=5)", {"counted_by": TierCounts(BudgetPrivacy(0.5, 1e-6))}),
     ([(1.0, 1_000_000), (2.0, 9_000_000)], "krr(k=16)", {}),
 ]
 
@@ -63,15 +66,19 @@ def test_what_croupier_certifies_is_proved_and_what_was_changed_is_not(
 
 
 def changes(certificate: Document) -> Iterator[Document]:
-    """Yields certificates that say a little more than what was proved."""
+    """Yields certificates that say a little more than what was proved.
+
+    With noised numbers croupier leaves out more of the others than the checker has to.
+    """
+    part = 1e-3 if certificate["budget_privacy"] is None else 0.02
     for number, tier in enumerate(certificate["tiers"]):
         if tier["epsilon"] == tier["local_epsilon"]:
             continue
         smaller = copy.deepcopy(certificate)
-        smaller["tiers"][number]["epsilon"] *= 1 - 1e-3
+        smaller["tiers"][number]["epsilon"] *= 1 - part
         yield smaller
         rarer = copy.deepcopy(certificate)
-        rarer["tiers"][number]["delta"] *= 0.9
+        rarer["tiers"][number]["delta"] *= 1 - 100 * part if part < 0.01 else 0.5
         yield rarer
     lost = copy.deepcopy(certificate)
     del lost["tiers"][0]
@@ -302,3 +309,15 @@ def test_the_sum_over_all_counts_is_the_integral() -> None:
     smoothed = croupier_check.smoothed_blanket(kind, v, others, epsilon, 1e-4, 0.0005)
     assert float(smoothed.upper()) == pytest.approx(float(summed.upper()), rel=1e-3)
     assert smoothed.upper() >= summed.lower()
+
+
+def test_nobody_is_left_out_of_noised_numbers() -> None:
+    """A tier of the largest budget in which nobody was counted may have people; its loss is not seen by the numbers."""
+    certificate = document([(0.5, 901), (1.0, 1)], "rr", {"counted_by": TierCounts(BudgetPrivacy())})
+    assert [tier["count"] for tier in certificate["tiers"]] == [900, 0]
+    check(certificate)
+    low = certificate["tiers"][0]
+    with pytest.raises(NotProved, match="in no tier"):
+        check(certificate | {"tiers": [low], "epsilon": low["epsilon"]})
+    with pytest.raises(NotProved, match="budgets-noised"):
+        check(certificate | {"budget_privacy": certificate["budget_privacy"] | {"epsilon": 0.5}})
