@@ -159,14 +159,15 @@ Others = list[tuple[float, int]]
 
 
 def honest_others(tiers: Others, victim: float, dishonest: int) -> Others:
-    """Returns everybody but the victim and the dishonest ones, which are those of the smallest budgets.
+    """Returns others who are honest and take part for certain: all that are counted but the victim and the dishonest.
 
-    Both bounds below fall when a budget of the others falls (docs: a smaller budget is a mixture of reports of a
-    larger one), so that no other choice of the dishonest is worse.
+    The dishonest are those of the smallest budgets. No other choice is worse, because a report of a smaller budget is
+    a mixture of reports of a larger one: every bound below falls with the budgets of the others. With budget privacy
+    no count is above the truth, so that these others take part, and a victim need not have been counted.
     """
     rest, left = [], dishonest
     for budget, count in sorted(tiers):
-        count = max(0, count - (budget == victim))  # with budget privacy a victim need not have been counted
+        count = max(0, count - (budget == victim))
         gone = min(left, count)
         left -= gone
         if count > gone:
