@@ -28,17 +28,22 @@ CERTIFIED = [
     ([(0.5, 9000), (2.0, 1000)], "rr", {"dishonest": 100}),
     ([(0.5, 3438), (1.0, 2355), (2.0, 573)], "onebit", {}),
     ([(4.0, 100_000)], "rr", {"delta": 1e-9}),
-    ([(1.0, 200)], "rr", {}),  # all data sets are enumerated
+    pytest.param([(1.0, 200)], "rr", {}, marks=pytest.mark.slow),
     ([(0.5, 2000), (1.0, 3000)], "levels(k=5)", {"linkage": "stratified"}),
     ([(2.0, 5000)], "pgr(k=100, q=5)", {}),
-    ([(2.0, 5000), (3.0, 200)], "choices(k=4)", {}),
+    pytest.param([(2.0, 5000), (3.0, 200)], "choices(k=4)", {}, marks=pytest.mark.slow),
     ([(1.0, 3000)], "hemisphere(d=20)", {}),
     ([(1.0, 3000)], "levels(k=9)", {"hop_noise": (0.1, 1e-6)}),
     ([(1.0, 8000), (2.0, 3000)], "rr", {"hop_noise": (1.0, 1e-6), "hops": 3}),
     ([(0.5, 10), (1.0, 3)], "krr(k=3)", {}),
-    ([(0.5, 901), (1.0, 1), (2.0, 401)], "rr", {"counted_by": TierCounts(BudgetPrivacy()), "dishonest": 2}),
+    pytest.param(
+        [(0.5, 901), (1.0, 1), (2.0, 401)],
+        "rr",
+        {"counted_by": TierCounts(BudgetPrivacy()), "dishonest": 2},
+        marks=pytest.mark.slow,
+    ),
     ([(1.0, 1001), (2.0, 3001)], "krr(k=5)", {"counted_by": TierCounts(BudgetPrivacy(0.5, 1e-6))}),
-    ([(1.0, 1_000_000), (2.0, 9_000_000)], "krr(k=16)", {}),
+    pytest.param([(1.0, 1_000_000), (2.0, 9_000_000)], "krr(k=16)", {}, marks=pytest.mark.slow),
 ]
 
 
