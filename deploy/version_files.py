@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, SignedFile, load_deployment, read_unchecked
 
 VERSIONS = "versions"
 
@@ -76,23 +76,27 @@ def install(directory: Path, deployment: Deployment) -> None:
 
 def write_deployment(directory: Path, deployment: Deployment, name: str = DEPLOYMENT_FILE) -> None:
     """Writes the deployment file, in place of an older one in a single step; comments in that one are not kept."""
-    file = directory / name
-    fresh = file.with_suffix(".new")
+    write_signed(directory / name, deployment)
+
+
+def write_signed(path: Path, file: SignedFile) -> None:
+    """Writes a file that organisations sign together, in place of an older one in a single step."""
+    fresh = path.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as text:
-        text.write(deployment_text(deployment))
+        text.write(signed_text(file))
         text.flush()
         os.fsync(text.fileno())
     give_to_owner(fresh)
-    fresh.replace(file)
+    fresh.replace(path)
 
 
-def deployment_text(deployment: Deployment) -> str:
-    """Returns what the deployment file holds."""
-    lines = toml_lines(deployment.model_dump(exclude={"services", "signatures"}, exclude_none=True))
-    for entry in deployment.services:
-        lines += ["", "[[services]]", *toml_lines(entry.model_dump(exclude_none=True))]
-    for signature in deployment.signatures:
-        lines += ["", "[[signatures]]", *toml_lines(signature.model_dump())]
+def signed_text(file: SignedFile) -> str:
+    """Returns the contents of a file that organisations sign together, such as the deployment file."""
+    tables = ("services", "signatures")
+    lines = toml_lines(file.model_dump(exclude={*tables}, exclude_none=True))
+    for table in tables:
+        for entry in getattr(file, table, ()):
+            lines += ["", f"[[{table}]]", *toml_lines(entry.model_dump(exclude_none=True))]
     return "\n".join(lines) + "\n"
 
 

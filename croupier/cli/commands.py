@@ -81,17 +81,6 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to.",
             'mood --dir clinic --question "How are you?" --choices "well;not well" --epsilon-max 0.5',
         ),
-        "round propose": Command(
-            "rounds:round_propose",
-            "Write a proposal to open a round, for organisations to approve of; 'croupier proposal send' then opens "
-            "it.",
-            "sleep --min-batch-size 500 --out sleep.json --dir study",
-        ),
-        "round approve": Command(
-            "proposals:proposal_approve",
-            "Show a proposal, and sign it with the keys of the services that are here; the file then goes back.",
-            "sleep.json --dir study",
-        ),
         "round list": Command(
             "rounds:round_list",
             "List the newest rounds: id, question, stage, reports against the minimum, deadline.",
@@ -362,27 +351,6 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "Organisations that do not trust each other make their own: 'croupier org new'.",
             "--dir clinic --shuffler a.example --shuffler b.example --accountant c.example --analyzer d.example",
         ),
-        "proposal": "Approve of what the operator wants to do, where a deployment asks for that.",
-        "proposal show": Command(
-            "proposals:proposal_show",
-            "Show what a proposal would do, and which organisations have approved of it.",
-            "sleep.json --dir study",
-        ),
-        "proposal approve": Command(
-            "proposals:proposal_approve",
-            "Show a proposal, and sign it with the keys of the services that are here; the file then goes back.",
-            "sleep.json --dir study",
-        ),
-        "proposal merge": Command(
-            "proposals:proposal_merge",
-            "Write the signatures of all copies into the first file.",
-            "sleep.json sleep-of-B.json",
-        ),
-        "proposal send": Command(
-            "proposals:proposal_send",
-            "Carry out a proposal that enough organisations have signed. The same command again is harmless.",
-            "sleep.json --dir study",
-        ),
         "org": "Make the keys of one organisation, on its own machine.",
         "org new": Command(
             "organisations:new",
@@ -390,36 +358,30 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "--role shuffler --host a.example --dir study",
         ),
         "org show": Command(
-            "organisations:show_file",
-            "Check a public file, and show its fingerprint as words and as a QR code, to compare by telephone.",
+            "organisations:show_files",
+            "Show the words and the QR code of a public file, or of the deployment file with all of its versions.\n\n"
+            "Compare them by telephone. Of each version: what it changed, and whether everybody consented.",
             "study/shuffler-1.public.toml",
         ),
-        "deployment": "Make, check, sign and compare versions of a deployment.",
-        "deployment assemble": Command(
-            "organisations:assemble",
+        "proposal": "Sign together: versions of the deployment, and what the operator wants to do where it must ask.",
+        "proposal new": Command(
+            "proposals:proposal_new",
             "Make the next version from what the owners state; changes by several owners are merged by name.",
             "study/shuffler-1.public.toml study/accountant.public.toml --name study --dir study",
         ),
-        "deployment sign": Command(
-            "organisations:sign",
-            "Show a proposal, ask, and sign it with the keys that are here; the last signature makes it the "
-            "deployment.",
+        "proposal show": Command(
+            "proposals:proposal_show", "Show what a proposal changes, its words, and who has signed it.", "--dir study"
+        ),
+        "proposal sign": Command(
+            "proposals:proposal_sign",
+            "Show a proposal, ask, and sign it with the keys that are here; signatures of all copies are merged.\n\n"
+            "The last signature on a version makes it the deployment.",
             "--dir study",
         ),
-        "deployment diff": Command(
-            "organisations:diff",
-            "Show what differs between the installed version and a file, or between two files.",
-            "--dir study",
-        ),
-        "deployment log": Command(
-            "organisations:log",
-            "Show all versions, what each changed, and whether it continues the one before with everybody's consent.",
-            "--dir study",
-        ),
-        "deployment fingerprint": Command(
-            "organisations:fingerprint",
-            "Show the fingerprint of a version as twelve words and as a QR code, and who has signed it.",
-            "--dir study",
+        "proposal send": Command(
+            "proposals:proposal_send",
+            "Carry out what enough have signed: do it, or install the version. The same command again is harmless.",
+            "study/operator/proposals/1.toml copy.toml --dir study",
         ),
         "cluster": "More machines for one service: the keys and processes of a cluster.",
         "cluster keys": Command(

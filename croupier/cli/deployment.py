@@ -134,7 +134,7 @@ def rotate(
     missing = deployment.not_signed_by()
     if missing:
         after = f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: sign it, and send it on, or "
-        after += f"have {name}.public.toml assembled with the changes of others ('croupier deployment sign --help')"
+        after += f"have {name}.public.toml assembled with the changes of others ('croupier proposal new --help')"
     else:
         after = f"all have signed {directory / DEPLOYMENT_FILE}; services and clients fetch it"
     lines = ["\n".join(states), after]

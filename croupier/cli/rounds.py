@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,13 +34,12 @@ from croupier.cli.round_options import (
     WordingOptions,
     settings_of,
 )
-from croupier.deploy.directory import client_transport, read_deployment
+from croupier.deploy.directory import client_transport
 from croupier.deploy.local.clients import client_of, terms_of
 from croupier.operator.operator import Operator, is_operators, sees_rounds
 from croupier.operator.overview import approvals_of, ledger_left, overview
-from croupier.operator.proposals import Approvals, read_proposal
 from croupier.operator.published_result import kept_result, open_published, published_result
-from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id, proposal_of
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import state_name
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RoundOptions:
-    """All terms of a round that is opened or proposed."""
+    """All terms of a round that is opened."""
 
     wording: WordingOptions = WordingOptions()
     question: QuestionOptions = QuestionOptions()
@@ -104,30 +102,6 @@ def round_open(
     round_id, fitted, forecasts = asyncio.run(open_it())
     document = {"round_id": round_id, **fitted_json(fitted), "forecasts": forecasts}
     show(as_json, document, forecast_table(forecasts), f"round {round_id} is open")
-
-
-def round_propose(
-    name: Annotated[str, Argument(help="A short name for the question.")],
-    /,
-    *,
-    directory: Directory = HERE,
-    options: RoundOptions = RoundOptions(),
-    out: Annotated[
-        Path | None, Parameter(help="A new file for it; one in DIR/operator/proposals if not given.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    settings = options.settings(name)
-    deployment = read_deployment(directory)
-    settings = options.forecasting.fitted(settings, deployment).settings
-    round_id = new_round_id(settings)
-    check_settings(settings, deployment, round_id)
-    file = Approvals(directory, deployment).write([proposal_of(settings, round_id, deployment)], out)
-    expires = read_proposal(file).expires_unix_s
-    document = {"round_id": round_id, "file": str(file), "approvals": deployment.approvals, "expires_unix_s": expires}
-    until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC"
-    said = f"{file} proposes round {round_id}; {deployment.approvals} organisations have to sign it before {until}"
-    show(as_json, document, said)
 
 
 def round_forecast(

@@ -1,30 +1,34 @@
-"""Proposals: their actions in words, and carrying them out once enough organisations have signed."""
+"""Proposed actions of the operator: in words, and carried out once enough organisations have signed."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
+from rich.text import Text
 
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitations import note_revoked_invitations
 from croupier.operator.opened_surveys import open_rounds
 from croupier.operator.operator import Operator
-from croupier.operator.proposals import ProposalFile, read_proposal
+from croupier.operator.proposals import Actions, Proposal, read_actions
 from croupier.operator.roster import Enrolment, note_enrolled, note_revoked
 from croupier.operator.round_settings import with_drawn_keys
-from croupier.protocol.approvals import proposal_to_open
+from croupier.protocol.approvals import expiry_objection, proposal_to_open
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import RoundId
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.words import fingerprint_words
+from croupier.show.documents import terms_json
+from croupier.show.round_text import proposed_text
 
 _MOST_SHOWN = 100
 """The most keys that people are shown one by one, because they compare them by eye; longer lists are summarised."""
@@ -33,7 +37,7 @@ _NEWER = "says something that this version of croupier does not know; upgrade, o
 
 @dataclass(frozen=True)
 class Action:
-    """The effect of one action of a proposal, for people and for programs.
+    """The effect of one action, for people and for programs.
 
     Attributes:
         line: for people.
@@ -48,19 +52,60 @@ class Action:
     details: tuple[str, ...] = ()
 
 
-def described_actions(proposal: ProposalFile, deployment: Deployment) -> list[Action]:
-    """Returns the effect of each action of a proposal.
+@dataclass(frozen=True, kw_only=True)
+class ActionsProposal(Proposal):
+    """Actions before an organisation, or before the operator who carries them out.
+
+    Attributes:
+        before: the deployment whose organisations approve.
+        actions: the effect of each.
+    """
+
+    file: Actions
+    before: Deployment
+    actions: Sequence[Action]
+
+    def check(self, hand_over: Collection[str] = (), instead_of: str = "", *, now_s: float | None = None) -> None:
+        """Checks that services would accept the actions now; raises ValueError if not."""
+        for action in self.file.proposals():
+            if action.deployment != self.before.name:
+                raise ValueError(
+                    f"the proposal is for deployment {action.deployment!r}; this one is {self.before.name!r}"
+                )
+        if objection := expiry_objection(self.file.expires_unix_s, time.time() if now_s is None else now_s):
+            raise ValueError(f"the proposal cannot be used: {objection}")
+
+    def effect(self) -> tuple[dict[str, object], list[str | Text]]:
+        """Returns each action with the terms of a round, or with its keys, and when all of them expire."""
+        texts: list[str | Text] = []
+        for action in self.actions:
+            texts += [action.line, *action.details]
+            if action.terms is not None:
+                texts.append(proposed_text(terms_json(action.terms), time.time()))
+        expires = self.file.expires_unix_s
+        texts.append(f"expires {datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC")
+        return {"actions": [action.document for action in self.actions], "expires_unix_s": expires}, texts
+
+    def carry_out(self) -> list[str]:
+        """Has the services do it, with the operator's keys; see `carry_out`."""
+        self.keep()
+        return asyncio.run(carry_out(self.directory, self.place))
+
+
+def actions_proposal(directory: Path, actions: Actions, deployment: Deployment, file: Path) -> ActionsProposal:
+    """Returns actions, with the signatures of all copies of a file, before the organisation of a directory.
 
     Raises:
         ValueError: an action cannot be read, its round could not be opened, or it has fields that this version of
             croupier does not know.
     """
-    actions = proposal.proposals()
-    for serialized, action in zip(proposal.actions, actions, strict=True):
+    described = []
+    for statement, action in zip(actions.statements, actions.proposals(), strict=True):
         action.DiscardUnknownFields()
-        if action.SerializeToString(deterministic=True) != bytes.fromhex(serialized):
+        if action.SerializeToString(deterministic=True) != statement:
             raise ValueError(f"an action of the proposal {_NEWER}")
-    return [_described(action, deployment) for action in actions]
+        described.append(_described(action, deployment))
+    return ActionsProposal(directory=directory, file=actions, place=file, before=deployment, actions=described)
 
 
 def _described(action: pb.Proposal, deployment: Deployment) -> Action:
@@ -78,21 +123,10 @@ def _described(action: pb.Proposal, deployment: Deployment) -> Action:
     until = action.register.valid_until_unix_s
     where = f" for survey {action.register.survey_hash.hex()[:16]}…" if action.register.survey_hash else ""
     where += f" until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC" if until else ""
-    document = {
-        kind: keys,
-        "words": (words := _words(keys)),
-        "survey_hash": action.register.survey_hash.hex(),
-        "valid_until_unix_s": until,
-    }
+    document = {kind: keys, "survey_hash": action.register.survey_hash.hex(), "valid_until_unix_s": until}
     listed = [f"key {key}" for key in keys[:_MOST_SHOWN]]
     more = [f"and {len(keys) - _MOST_SHOWN:,} more, which --json lists"] if len(keys) > _MOST_SHOWN else []
-    details = (*listed, *more, f"their words, which 'croupier proposal show' prints everywhere: {words}")
-    return Action(f"{kind} {len(keys):,} keys{where}", document, details=details)
-
-
-def _words(keys: Sequence[str]) -> str:
-    """Returns twelve words of a list of keys, whatever its order."""
-    return fingerprint_words(Digest(hashlib.sha256("\n".join(sorted(keys)).encode()).digest()))
+    return Action(f"{kind} {len(keys):,} keys{where}", document, details=(*listed, *more))
 
 
 async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> list[str]:
@@ -109,12 +143,12 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
         ValueError: the file is not a proposal.
         Refusal: NOT_APPROVED (too few signatures), or a service refuses; grpc.aio.AioRpcError: one is out of reach.
     """
-    proposal = read_proposal(file)
     async with Operator(directory, transport) as operator:
-        operator.add_approvals(proposal)
-        actions = described_actions(proposal, operator.deployment)
-        await _open(operator, directory, [described.terms for described in actions if described.terms is not None])
-        for action in proposal.proposals():
+        proposal = actions_proposal(directory, read_actions(file), operator.deployment, file)
+        operator.add_approvals(proposal.file)
+        rounds = [described.terms for described in proposal.actions if described.terms is not None]
+        await _open(operator, directory, rounds)
+        for action in proposal.file.proposals():
             if action.HasField("register"):
                 approved_by = await operator.register([action.register])
                 if not action.register.survey_hash:
@@ -124,7 +158,7 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
                 await operator.carry_out_revocation([action.revoke])
                 revoked = {key.hex() for key in action.revoke.client_keys}
                 note_revoked(directory, revoked - note_revoked_invitations(directory, revoked))
-    return [f"done: {described.line}" for described in actions]
+    return [f"done: {described.line}" for described in proposal.actions]
 
 
 async def _open(operator: Operator, directory: Path, rounds: Sequence[RoundTerms]) -> None:

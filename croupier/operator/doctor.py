@@ -345,9 +345,7 @@ def _deployment_file(service: str, stated: rpc.VersionInForce, deployment: Deplo
     said += f"; here version {deployment.version}, {deployment.fingerprint.hex()[:16]}…"
     if another_with_this_number(stated.number, stated.fingerprint, deployment):
         remedy = "an organisation has signed two files with one number: open nothing, compare the words of all files "
-        return CheckResult(
-            "deployment file", service, False, said, remedy + "('croupier deployment fingerprint'), and agree on one"
-        )
+        return CheckResult("deployment file", service, False, said, remedy + "('croupier org show'), and agree on one")
     remedy = (
         "a newer version is fetched within a minute; if this stays, bring the newest deployment.toml there, or here"
     )

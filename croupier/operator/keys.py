@@ -16,6 +16,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -27,13 +28,14 @@ from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import give_to_owner, install
 from croupier.protocol.collector import collector_key_lines
-from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature, SignedFile
 from croupier.protocol.envelope import MAX_HOPS
 from croupier.protocol.identity import Identity
 from croupier.protocol.names import HostName, StorageKey
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.service_directory import identity_keys, seal_key
 
+F = TypeVar("F", bound=SignedFile)
 _VALID_DAYS = 825
 """Days for which a TLS certificate is valid."""
 VALID_BEFORE = datetime.timedelta(days=1)
@@ -119,44 +121,40 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     return deployment
 
 
-def signed_here(deployment: Deployment, homes: Sequence[Path], before: Deployment | None = None) -> Deployment:
-    """Returns a deployment with the signatures of all services whose keys are in one of the directories.
+def signed_here(file: F, homes: Sequence[Path], before: Deployment | None = None) -> F:
+    """Returns a file with the signatures that it needs of all services whose keys are in one of the directories.
 
     Args:
-        deployment: to sign.
+        file: to sign.
         homes: with a directory below for each service.
-        before: see `signed_by`.
+        before: the deployment in force; None before the first.
 
     Raises:
         ValueError: a key does not open with its storage key.
     """
-    own = [(name, home / name) for home in homes for name in deployment.chain]
-    keys = [(name, identity_keys(place)) for name, place in own if (place / "identity.key").exists()]
-    return signed_by(deployment, [Identity(name, key) for name, private_keys in keys for key in private_keys], before)
+    return signed_by(file, [signer for home in homes for signer in identities_in(home)], before)
 
 
-def signed_by(deployment: Deployment, signers: Sequence[Identity], before: Deployment | None = None) -> Deployment:
-    """Returns a deployment with the signatures of those whose signatures it needs.
+def signed_by(file: F, signers: Sequence[Identity], before: Deployment | None = None) -> F:
+    """Returns a file with the signatures that it needs of these signers, and without its invalid ones."""
+    made, own = file.valid_signatures(), {signer_of(signer): signer for signer in signers}
+    for demanded in file.quorum(before).demands.values():
+        for keys in demanded:
+            able = [signer for signer in own if signer in keys]
+            if able and not made.keys() & able:
+                made[able[0]] = FileSignature.made(own[able[0]], file.kind, file.statements)
+    return file.model_copy(update={"signatures": tuple(made[signer] for signer in sorted(made))})
 
-    Args:
-        deployment: to sign; its invalid signatures are removed.
-        signers: services, with keys in use, pending ones or former ones.
-        before: the version that it follows; a service with another identity there also signs with that one.
-    """
-    statement = deployment.statement
-    made = {
-        (signature.signer, signature.identity): signature
-        for signature in deployment.signatures
-        if signature.is_valid(statement)
-    }
-    wanted = {(entry.name, entry.identity) for entry in deployment.services}
-    for entry in before.services if before is not None else ():
-        if deployment.service(entry.name).identity not in entry.live_identities:
-            wanted |= {(entry.name, identity) for identity in entry.live_identities}
-    for signer in signers:
-        if (named := (signer.name, signer.public_key.hex())) in wanted:
-            made[named] = FileSignature.made(signer, statement)
-    return deployment.model_copy(update={"signatures": tuple(made[named] for named in sorted(made))})
+
+def signer_of(identity: Identity) -> tuple[str, str]:
+    """Returns the service and the public key, hexadecimal, by which a `Quorum` names an identity."""
+    return identity.name, identity.public_key.hex()
+
+
+def identities_in(home: Path) -> list[Identity]:
+    """Returns the identities whose keys are in the directories of services; ValueError if one does not open."""
+    places = sorted(key.parent for key in home.glob("*/identity.key") if key.parent.name != OPERATOR)
+    return [Identity(place.name, key) for place in places for key in identity_keys(place)]
 
 
 def make_client_key(path: Path) -> str:

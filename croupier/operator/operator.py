@@ -21,7 +21,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import replace_secret
-from croupier.operator.proposals import ActionApproval, Approvals, ProposalFile
+from croupier.operator.proposals import ActionApproval, Actions, Approvals
 from croupier.operator.round_settings import (
     RoundSettings,
     check_settings,
@@ -187,7 +187,7 @@ class Operator:
             ]
         )
 
-    def add_approvals(self, proposal: ProposalFile) -> None:
+    def add_approvals(self, proposal: Actions) -> None:
         """Uses the signatures of a proposal for all later actions."""
         self.approvals.add(proposal)
 

@@ -24,7 +24,7 @@ from croupier.protocol.deployment import (
     read_unchecked,
 )
 from croupier.protocol.names import StorageKey
-from croupier.protocol.versions import differences
+from croupier.protocol.versions import differences, following
 from croupier.runtime.service_directory import SETTINGS_FILE
 
 _ORDER = ("shuffler", "accountant", "analyzer")
@@ -174,14 +174,13 @@ def assemble(
         current.service(sorted(unknown)[0])  # raises an error that lists the services
     time = (now or datetime.now(UTC)).replace(microsecond=0)
     services = tuple(_next(service, entries.get(service.name, service), time) for service in current.services)
-    following = {"version": current.version + 1, "previous": current.fingerprint.hex(), "signatures": ()}
     pages = current.participant_pages
     if page_hash() not in pages:
         pages = (page_hash(), *pages[:1])
-    changed = current.model_copy(update={"participant_pages": pages, **fields, "services": services, **following})
+    changed = current.model_copy(update={"participant_pages": pages, **fields, "services": services})
     if not differences(current, changed):
         raise ValueError("the files state nothing new; there is nothing to sign")
-    return Deployment.model_validate(changed.model_dump())
+    return Deployment.model_validate(following(current, changed).model_dump())
 
 
 def shared(deployment: Deployment) -> list[str]:

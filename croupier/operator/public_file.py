@@ -68,7 +68,7 @@ class PublicFile(Strict):
             signature is not None
             and signature.signer == self.owner
             and (self.service is None or signature.identity == self.service.identity)
-            and signature.is_valid(self.statement, Kind.ORGANISATION)
+            and signature.is_valid(Kind.ORGANISATION, [self.statement])
         )
 
 
@@ -84,7 +84,7 @@ def write_public_file(directory: Path, stated: PublicFile) -> PublicFile:
         ValueError: the key does not open, or is not that of the identity in the file.
     """
     for key in identity_keys(directory / stated.owner):
-        signature = FileSignature.made(Identity(stated.owner, key), stated.statement, Kind.ORGANISATION)
+        signature = FileSignature.made(Identity(stated.owner, key), Kind.ORGANISATION, [stated.statement])
         signed = stated.model_copy(update={"signature": signature})
         if signed.is_signed():
             break

@@ -26,12 +26,13 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.render.kubernetes import rotated
-from croupier.deploy.version_files import deployment_text
+from croupier.deploy.version_files import signed_text
 from croupier.operator.keys import signed_here, write_keys
 from croupier.operator.public_file import PublicFile, public_file_of, write_public_file
 from croupier.operator.versions import propose
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
+from croupier.protocol.versions import following
 from croupier.runtime.service_directory import PENDING, load_secrets
 
 _FILES = ("identity.key", "tls.key", "tls.crt")
@@ -58,7 +59,7 @@ def rotate(directory: Path, name: str, *, host: str = "", in_pod: bool = False) 
     if stated is not None and stated.pending_identity:
         raise ValueError(
             f"{name}.public.toml names pending keys already, which not all organisations have signed: have them sign "
-            "the version with this file ('croupier deployment assemble' makes it)"
+            "the version with this file ('croupier proposal new' makes it)"
         )
     for file in _FILES:  # left over from a rotation that never reached the deployment file
         (directory / name / f"{PENDING}{file}").unlink(missing_ok=True)
@@ -125,7 +126,7 @@ def manifests_of(directory: Path, name: str, deployment: Deployment) -> JsonObje
             if not pending.exists():
                 raise ValueError(f"{pending} is missing: it was on the service's volume; rotate makes new pending keys")
             keys[file] = pending.read_bytes()
-    return rotated(name, deployment_text(deployment), keys)
+    return rotated(name, signed_text(deployment), keys)
 
 
 def _moved(entry: ServiceEntry, host: str) -> ServiceEntry:
@@ -139,14 +140,13 @@ def _put(directory: Path, entry: ServiceEntry, in_pod: bool, **changes: object) 
     before = read_deployment(directory)
     changed = entry.model_copy(update=changes)
     services = tuple(changed if service.name == entry.name else service for service in before.services)
-    following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
-    deployment = before.model_copy(update={"services": services, **following})
+    deployment = following(before, before.model_copy(update={"services": services}))
     if in_pod:
         return signed_here(deployment, [directory], before)
     with _mounts_named(directory):
         if public_file_of(directory, entry.name) is not None:
             write_public_file(directory, PublicFile(service=changed))
-        return propose(directory, deployment).deployment
+        return propose(directory, deployment)
 
 
 @contextmanager

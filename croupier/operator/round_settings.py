@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.protocol.approvals import proposal_to_open
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Refusal
@@ -120,11 +119,6 @@ def with_drawn_keys(terms: pb.Manifest, chain: Sequence[str]) -> bytes:
         for name in chain
     }
     return with_keys(terms, keys, chain)
-
-
-def proposal_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment) -> bytes:
-    """Returns the proposal to open a round with these settings; see `protocol.approvals`."""
-    return proposal_to_open(terms_of(settings, round_id, deployment))
 
 
 def new_round_id(settings: RoundSettings) -> RoundId:

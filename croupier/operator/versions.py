@@ -1,4 +1,4 @@
-"""The next version of the deployment file at one organisation: proposed, read and signed.
+"""The next version of the deployment file at one organisation: proposed, checked, and installed once all have signed.
 
 DIR/proposal.toml          the next version, until all have signed it
 DIR/NAME.public.toml       this organisation's statement of its own service
@@ -10,12 +10,17 @@ DIR/agreed-versions.txt    number and fingerprint of every version that this org
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.text import Text
+
+from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import give_to_owner, install, last_signed, write_deployment
 from croupier.operator.keys import signed_here
+from croupier.operator.organisations import shared
+from croupier.operator.proposals import PROPOSAL_FILE, Proposal
 from croupier.operator.public_file import (
     PublicFile,
     entry_fingerprint,
@@ -23,57 +28,39 @@ from croupier.operator.public_file import (
     public_file_path,
     read_public_file,
 )
-from croupier.protocol.deployment import OPERATOR, Deployment, read_unchecked
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.versions import check_continues, differences, without_consent
+from croupier.protocol.versions import check_continues, differences, following
 from croupier.protocol.words import fingerprint_words
 from croupier.runtime.service_directory import PENDING, identity_keys
 
-PROPOSAL_FILE = "proposal.toml"
 _AGREED_FILE = "agreed-versions.txt"
 
 
-@dataclass(frozen=True)
-class Signing:
-    """The outcome of proposing or signing a version.
+@dataclass(frozen=True, kw_only=True)
+class VersionProposal(Proposal):
+    """A version before an organisation.
 
     Attributes:
-        deployment: the version, with the signatures so far.
-        missing: the services whose signatures are missing; without any, the version is installed.
-        changed: a line for each difference to the installed version.
-    """
-
-    deployment: Deployment
-    missing: list[str]
-    changed: list[str]
-
-
-@dataclass(frozen=True)
-class VersionProposal:
-    """A version before an organisation, which has not signed these bytes yet.
-
-    Attributes:
-        deployment: the version, with the signatures so far.
-        before: the installed version; None before the first.
-        changed: a line for each difference to the version before.
         given_away: this organisation's services, or "operator", that the version gives to somebody else's keys.
-        agreed: whether this organisation has agreed to exactly this version before.
-        instead_of: the fingerprint of another version with this number that it has agreed to; empty if there is none.
+        last_agreed: the fingerprint of the version with this number that it has agreed to last; empty if there is none.
     """
 
-    deployment: Deployment
-    before: Deployment | None
-    changed: list[str]
+    file: Deployment
     given_away: tuple[str, ...]
-    agreed: bool
-    instead_of: str
+    last_agreed: str
 
-    def require(self, hand_over: Collection[str], instead_of: str) -> None:
-        """Checks that this organisation intends the consequences of its signature.
+    @property
+    def agreed(self) -> bool:
+        """Whether this organisation has agreed to exactly this version before; the installed one counts."""
+        return self._is_installed or self.last_agreed == self.file.fingerprint.hex()
 
-        Args:
-            hand_over: the services that it gives away.
-            instead_of: the beginning of the fingerprint of the version that this one replaces, 16 digits or more.
+    @property
+    def _is_installed(self) -> bool:
+        return self.before is not None and self.before.fingerprint == self.file.fingerprint
+
+    def check(self, hand_over: Collection[str] = (), instead_of: str = "") -> None:
+        """Checks that this organisation intends the consequences; see `Proposal.check`.
 
         Raises:
             ValueError: a service is given away, or another version with this number was agreed to, and is not named.
@@ -86,12 +73,100 @@ class VersionProposal:
                 "of the new keys with their owner; if you give it away: "
                 f"{' '.join(f'--hand-over {name}' for name in silent)}. Else do not sign"
             )
-        if self.instead_of and not (len(instead_of) >= 16 and self.instead_of.startswith(instead_of)):
+        other = self.last_agreed
+        if other and not (len(instead_of) >= 16 and other.startswith(instead_of)):
             raise ValueError(
-                f"you have agreed to another version {self.deployment.version} before, with the fingerprint "
-                f"{self.instead_of[:16]}…: with two, services and participants could be led to different ones. If that "
-                f"one was given up everywhere: --instead-of {self.instead_of[:16]}"
+                f"you have agreed to another version {self.file.version} before, with the fingerprint "
+                f"{other[:16]}…: with two, services and participants could be led to different ones. If that "
+                f"one was given up everywhere: --instead-of {other[:16]}"
             )
+
+    def effect(self) -> tuple[dict[str, object], list[str | Text]]:
+        """Returns the services of the version, who shares what, and its differences to the version before."""
+        version = self.file
+        services = [
+            f"{entry.name} at {entry.address}: {entry.organisation or 'no organisation named'}\n"
+            f"    {fingerprint_words(entry_fingerprint(entry))}"
+            for entry in version.services
+        ]
+        operator = version.operator.organisation if version.operator else ""
+        services.append(f"operator: {operator or 'no organisation named'}")
+        pages = [f"page for participants {page}: {_whose(page)}" for page in version.participant_pages]
+        organisations = {entry.name: entry.organisation for entry in version.services} | {OPERATOR: operator}
+        holders = [
+            f"{name} is handed over to new keys, of {organisations[name] or 'no organisation named'}, whose words must "
+            f"be:\n    {words}"
+            for name, words in handed_over(version, self.before).items()
+        ]
+        changed = differences(self.before, version) if self.before is not None else []
+        parts = [f"version {version.version} of {version.name!r}", *services, *shared(version), *pages, *holders]
+        document = {"version": version.version, "shared": shared(version), "changed": changed}
+        return document, ["\n".join([*parts, *changed])]
+
+    def keep(self) -> str:
+        """Writes the signed version, or installs it where no signature is missing.
+
+        It is noted first, so that the organisation does not sign two versions with one number without knowing.
+        """
+        if not self.agreed:
+            file = self.directory / _AGREED_FILE
+            with file.open("a", encoding="ascii") as text:
+                text.write(f"{self.file.version} {self.file.fingerprint.hex()}\n")
+                text.flush()
+                os.fsync(text.fileno())
+            give_to_owner(file)
+        return super().keep() if self.missing else self.carry_out()[0]
+
+    def carry_out(self) -> list[str]:
+        """Installs the version, which all have signed."""
+        if not self._is_installed:
+            _install(self.directory, self.file)
+        return [f"all have signed version {self.file.version}; it is in {self.directory / DEPLOYMENT_FILE}"]
+
+
+def version_proposal(directory: Path, version: Deployment, accept_loss: Collection[str] = ()) -> VersionProposal:
+    """Returns a version, with the signatures of all its copies, before the organisation of a directory.
+
+    An edited copy of the installed version is a proposal of the next one.
+
+    Raises:
+        ValueError: the version does not continue the installed one, or an own service is missing or differs from this
+            organisation's statement.
+    """
+    before = last_signed(directory)
+    if before is not None and version.fingerprint != before.fingerprint:
+        if version.signatures == before.signatures:  # of the former contents
+            version = following(before, version)
+        check_continues(version, before)
+    agreed = [fingerprint for number, fingerprint in _agreed(directory) if number == version.version]
+    return VersionProposal(
+        directory=directory,
+        file=version,
+        place=directory / PROPOSAL_FILE,
+        before=before,
+        accept_loss=accept_loss,
+        given_away=tuple(_given_away(directory, version, before)),
+        last_agreed=agreed[-1] if agreed else "",
+    )
+
+
+def propose(directory: Path, version: Deployment) -> Deployment:
+    """Keeps the next version as a proposal; signs and installs it if the keys of all services are here.
+
+    If others have to sign it, nobody has signed it yet, because an owner sees a version before signing it.
+
+    Raises:
+        ValueError: the version does not continue the installed one, or a key cannot be read.
+    """
+    before = last_signed(directory)
+    if before is not None:
+        check_continues(version, before)
+    signed = signed_here(version, [directory], before)
+    if signed.not_signed_by(before):
+        write_deployment(directory, version, PROPOSAL_FILE)
+        return version
+    _install(directory, signed)
+    return signed
 
 
 def handed_over(version: Deployment, before: Deployment | None) -> dict[str, str]:
@@ -111,111 +186,13 @@ def handed_over(version: Deployment, before: Deployment | None) -> dict[str, str
     return words
 
 
-def propose(directory: Path, proposal: Deployment) -> Signing:
-    """Keeps the next version as a proposal; signs and installs it if the keys of all services are here.
-
-    If others have to sign it, nobody has signed it yet, because an owner sees a version before signing it.
-
-    Raises:
-        ValueError: the version does not continue the installed one, or a key cannot be read.
-    """
-    before = last_signed(directory)
-    if before is not None:
-        check_continues(proposal, before)
-    signed = signed_here(proposal, [directory], before)
-    missing = _missing(signed, before, ())
-    changed = differences(before, signed) if before is not None else []
-    if missing:
-        write_deployment(directory, proposal, PROPOSAL_FILE)
-        return Signing(proposal, list(proposal.chain), changed)
-    _install(directory, signed)
-    return Signing(signed, [], changed)
-
-
-def read_version(directory: Path, files: Sequence[Path] = ()) -> VersionProposal:
-    """Reads and checks a proposal, to be shown; nothing is signed.
-
-    Args:
-        directory: of the organisation.
-        files: copies of the proposal, each with some signatures; by default the one in the directory. An edited copy of
-            the installed version is a proposal of the next one.
-
-    Raises:
-        ValueError: the copies differ, the version does not continue the installed one, or an own service is missing or
-            differs from this organisation's statement.
-    """
-    first, *others = [(file, read_unchecked(file)) for file in files or [directory / PROPOSAL_FILE]]
-    signatures = {(signature.signer, signature.identity): signature for signature in first[1].signatures}
-    for file, other in others:
-        if other.fingerprint != first[1].fingerprint:
-            changed = "; ".join(differences(first[1], other)) or "another version"
-            raise ValueError(f"{file} is not the proposal in {first[0]}: {changed}. Sign one of them")
-        statement = other.statement
-        signatures |= {
-            (signature.signer, signature.identity): signature
-            for signature in other.signatures
-            if signature.is_valid(statement)
-        }
-    proposal = first[1].model_copy(update={"signatures": tuple(signatures.values())})
-    before = last_signed(directory)
-    if before is not None and first[1].signatures == before.signatures and proposal.fingerprint != before.fingerprint:
-        # The installed file, edited: it still has the signatures of its former contents.
-        following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
-        proposal = proposal.model_copy(update=following)
-    if before is not None and proposal.fingerprint != before.fingerprint:
-        check_continues(proposal, before)
-    given_away = _given_away(directory, proposal, before)
-    fingerprint = proposal.fingerprint.hex()
-    agreed = [noted for number, noted in _agreed(directory) if number == proposal.version]
-    is_installed = before is not None and before.fingerprint == proposal.fingerprint
-    return VersionProposal(
-        proposal,
-        before,
-        differences(before, proposal) if before is not None else [],
-        tuple(given_away),
-        is_installed or agreed[-1:] == [fingerprint],
-        "" if is_installed or agreed[-1:] in ([], [fingerprint]) else agreed[-1],
-    )
-
-
-def sign(directory: Path, proposed: VersionProposal, *, accept_loss: Sequence[str] = (), keep: bool = True) -> Signing:
-    """Signs a version with the keys that are here, and installs it if no signature is missing.
-
-    The organisation's consent is noted first, so that it does not sign two versions with one number without knowing.
-
-    Args:
-        directory: of the organisation.
-        proposed: the version that was shown, after `VersionProposal.require`.
-        accept_loss: services whose former holders need not have agreed: their keys are lost, or they refuse.
-        keep: whether to write files.
-
-    Raises:
-        ValueError: a key cannot be read.
-    """
-    before = proposed.before
-    if before is not None and proposed.deployment.fingerprint == before.fingerprint:
-        return Signing(before, [], [])
-    if keep and not proposed.agreed:
-        _note(directory, proposed.deployment)
-    signed = signed_here(proposed.deployment, [directory], before)
-    missing = _missing(signed, before, accept_loss)
-    if missing and keep:
-        write_deployment(directory, signed, PROPOSAL_FILE)
-    elif keep:
-        _install(directory, signed)
-    return Signing(signed, missing, proposed.changed)
-
-
-def _missing(signed: Deployment, before: Deployment | None, accept_loss: Sequence[str]) -> list[str]:
-    missing = set(signed.not_signed_by())
-    if before is not None:
-        missing |= {name for name in without_consent(signed, before) if name not in accept_loss}
-    return [name for name in signed.chain if name in missing]
-
-
 def _install(directory: Path, version: Deployment) -> None:
     install(directory, version)
     (directory / PROPOSAL_FILE).unlink(missing_ok=True)
+
+
+def _whose(page: str) -> str:
+    return "the one of this installation" if page == page_hash() else "of another release than this installation"
 
 
 def _agreed(directory: Path) -> list[tuple[int, str]]:
@@ -223,15 +200,6 @@ def _agreed(directory: Path) -> list[tuple[int, str]]:
     file = directory / _AGREED_FILE
     lines = file.read_text(encoding="ascii").splitlines() if file.exists() else []
     return [(int(number), fingerprint) for number, fingerprint in map(str.split, lines)]
-
-
-def _note(directory: Path, version: Deployment) -> None:
-    file = directory / _AGREED_FILE
-    with file.open("a", encoding="ascii") as text:
-        text.write(f"{version.version} {version.fingerprint.hex()}\n")
-        text.flush()
-        os.fsync(text.fileno())
-    give_to_owner(file)
 
 
 def _given_away(directory: Path, proposal: Deployment, before: Deployment | None) -> list[str]:

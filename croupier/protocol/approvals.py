@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from croupier.protocol.deployment import Deployment, ServiceEntry
-from croupier.protocol.errors import SignatureError
-from croupier.protocol.identity import Kind, verify_signature
+from croupier.protocol.deployment import Deployment, Quorum, ServiceEntry, is_by
+from croupier.protocol.identity import Kind
 from croupier.protocol.v1 import messages_pb2 as pb
 
 MOST_VALID_S = 30 * 24 * 3600
@@ -71,26 +70,25 @@ def organisation_of(entry: ServiceEntry) -> str:
     return entry.organisation or entry.name
 
 
-def approving_organisations(
-    deployment: Deployment, proposal: bytes, signatures: Iterable[pb.Signature]
-) -> dict[str, str]:
-    """Returns the organisations whose signatures on a proposal are valid, each with the service that has signed.
+def approval_quorum(deployment: Deployment) -> Quorum:
+    """Returns the signatures that a proposal needs: of organisations, each with an active or pending identity."""
+    demands: dict[str, list[set[tuple[str, str]]]] = {}
+    for entry in sorted(deployment.services, key=organisation_of):
+        (keys,) = demands.setdefault(organisation_of(entry), [set()])
+        keys |= {(entry.name, identity) for identity in entry.live_identities}
+    return Quorum(demands, deployment.approvals)
 
-    Signatures by other keys than the active and the pending identity of a service approve of nothing.
-    """
-    pinned = {
-        entry.name: {bytes.fromhex(identity): None for identity in entry.live_identities}
-        for entry in deployment.services
+
+def approving_organisations(deployment: Deployment, proposal: bytes, signatures: Iterable[pb.Signature]) -> list[str]:
+    """Returns the organisations whose signatures on a proposal are valid, in the order of their names."""
+    identities = {entry.name: entry.live_identities for entry in deployment.services}
+    signers = {
+        (signature.signer, identity)
+        for signature in signatures
+        for identity in identities.get(signature.signer, ())
+        if is_by(identity, Kind.PROPOSAL, proposal, signature)
     }
-    approving: dict[str, str] = {}
-    for signature in signatures:
-        try:
-            verify_signature(Kind.PROPOSAL, proposal, signature, pinned)
-        except SignatureError:
-            continue
-        organisation = organisation_of(deployment.service(signature.signer))
-        approving.setdefault(organisation, signature.signer)
-    return approving
+    return approval_quorum(deployment).signed_by(signers)
 
 
 def _serialized(proposal: pb.Proposal) -> bytes:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -38,7 +39,6 @@ DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 _Url = Annotated[str, StringConstraints(pattern=r"^(https://|http://(127\.|localhost))[!\x22\x24-\x3e\x40-\x7e]+$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-_Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\r\n -]*$")]
 """A certificate."""
 
@@ -193,42 +193,127 @@ class PrivacyLimit(Strict):
     fixed_terms: bool = False
 
 
-class FileSignature(Strict):
-    """The signature of one service on the deployment file.
-
-    Attributes:
-        signer: the service.
-        identity: the Ed25519 public key that the signature is by.
-        signature: over the file's statement, hexadecimal.
-    """
-
-    signer: _Name
-    identity: _Hex32
-    signature: _Hex64
-
-    def is_valid(self, statement: bytes, kind: Kind = Kind.DEPLOYMENT) -> bool:
-        """Returns whether this identity has signed the statement."""
-        signature = Signature(signer=self.signer, signature=bytes.fromhex(self.signature))
-        try:
-            verify_signature(kind, statement, signature, {self.signer: {bytes.fromhex(self.identity): None}})
-        except SignatureError:
-            return False
-        return True
-
-    @staticmethod
-    def made(signer: Identity, statement: bytes, kind: Kind = Kind.DEPLOYMENT) -> FileSignature:
-        """Returns the signature of a service over a statement."""
-        return FileSignature(
-            signer=signer.name,
-            identity=signer.public_key.hex(),
-            signature=signer.sign(kind, statement).signature.hex(),
-        )
-
-
 def canonical_json(model: BaseModel, *, without: set[str]) -> bytes:
     """Returns what a signature covers: the fields that are not at their defaults, in one order, without blanks."""
     fields = model.model_dump(mode="json", exclude=without, exclude_defaults=True)
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def is_by(identity: str, kind: Kind, statement: bytes, signature: Signature) -> bool:
+    """Returns whether a signature on a statement is by this Ed25519 public key, hexadecimal."""
+    try:
+        verify_signature(kind, statement, signature, {signature.signer: {bytes.fromhex(identity): None}})
+    except SignatureError:
+        return False
+    return True
+
+
+class FileSignature(Strict):
+    """The signature of one service on a file.
+
+    Attributes:
+        signer: the service.
+        identity: the Ed25519 public key that the signature is by.
+        signature: over the file's statement, hexadecimal; of a file with several, one after the other.
+    """
+
+    signer: _Name
+    identity: _Hex32
+    signature: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{128})+$")]
+
+    @property
+    def signatures(self) -> list[Signature]:
+        """The signature on each statement of the file."""
+        made = (self.signature[start : start + 128] for start in range(0, len(self.signature), 128))
+        return [Signature(signer=self.signer, signature=bytes.fromhex(signature)) for signature in made]
+
+    def is_valid(self, kind: Kind, statements: Sequence[bytes]) -> bool:
+        """Returns whether this identity has signed each of the statements."""
+        made = self.signatures
+        return len(made) == len(statements) and all(
+            is_by(self.identity, kind, statement, signature)
+            for statement, signature in zip(statements, made, strict=True)
+        )
+
+    @staticmethod
+    def made(signer: Identity, kind: Kind, statements: Sequence[bytes]) -> FileSignature:
+        """Returns the signature of a service over statements."""
+        made = (signer.sign(kind, statement).signature.hex() for statement in statements)
+        return FileSignature(signer=signer.name, identity=signer.public_key.hex(), signature="".join(made))
+
+
+class Quorum(NamedTuple):
+    """The signatures that a file needs.
+
+    Attributes:
+        demands: by the name of each service or organisation that is asked: sets of (service, identity), one of each of
+            which has to sign.
+        needed: how many of these names must have signed.
+    """
+
+    demands: Mapping[str, Sequence[Set[tuple[str, str]]]]
+    needed: int
+
+    def signed_by(self, signers: Set[tuple[str, str]]) -> list[str]:
+        """Returns the names that have signed, where these (service, identity) have."""
+        return [name for name, demanded in self.demands.items() if all(keys & signers for keys in demanded)]
+
+    def missing(self, signers: Set[tuple[str, str]]) -> list[str]:
+        """Returns the names that have not signed yet; none where enough have."""
+        signed = self.signed_by(signers)
+        return [name for name in self.demands if name not in signed] if len(signed) < self.needed else []
+
+
+class SignedFile(Strict):
+    """A file that services of several organisations sign together, with their signatures in it.
+
+    Attributes:
+        signatures: by services, each over all statements.
+    """
+
+    kind: ClassVar[Kind]
+    signatures: Annotated[tuple[FileSignature, ...], FailFast()] = ()
+
+    @property
+    def statement(self) -> bytes:
+        """Everything but the signatures."""
+        return canonical_json(self, without={"signatures"})
+
+    @property
+    def statements(self) -> Sequence[bytes]:
+        """What each service signs."""
+        return (self.statement,)
+
+    @property
+    def fingerprint(self) -> Digest:
+        """The hash by which people, and the next version of a deployment file, name this one."""
+        return document_hash(self.kind, self.statement)
+
+    def valid_signatures(self) -> dict[tuple[str, str], FileSignature]:
+        """Returns the valid signatures by (service, identity)."""
+        statements = self.statements
+        return {
+            (signature.signer, signature.identity): signature
+            for signature in self.signatures
+            if signature.is_valid(self.kind, statements)
+        }
+
+    @abstractmethod
+    def quorum(self, before: Deployment | None = None, accept_loss: Collection[str] = ()) -> Quorum:
+        """Returns the signatures that the file needs.
+
+        Args:
+            before: the deployment in force; None before the first.
+            accept_loss: the services that need not have agreed with an identity that they have there.
+        """
+
+    def signed_by(self, before: Deployment | None = None, accept_loss: Collection[str] = ()) -> list[str]:
+        """Returns the services or organisations that have signed; arguments as `quorum`."""
+        return self.quorum(before, accept_loss).signed_by(self.valid_signatures().keys())
+
+    def not_signed_by(self, before: Deployment | None = None, accept_loss: Collection[str] = ()) -> list[str]:
+        """Returns the services or organisations whose signatures are missing; arguments as `quorum`."""
+        return self.quorum(before, accept_loss).missing(self.valid_signatures().keys())
 
 
 class OperatorEntry(Strict):
@@ -244,7 +329,7 @@ class OperatorEntry(Strict):
     host: _Text = ""
 
 
-class Deployment(Strict):
+class Deployment(SignedFile):
     """The whole deployment file. Shufflers are chained in the order in which they stand.
 
     Without a privacy_limit the ledger records what is spent and refuses nothing. A gateway is named where the operator
@@ -270,6 +355,8 @@ class Deployment(Strict):
             that are not at their defaults, sorted by name, without blanks (`canonical_json`).
     """
 
+    kind: ClassVar = Kind.DEPLOYMENT
+
     name: _Name
     version: Annotated[int, Field(ge=1, lt=2**31)] = 1
     previous: _Hex32 | None = None
@@ -282,7 +369,6 @@ class Deployment(Strict):
     approvals: Annotated[int, Field(ge=0)] = 0
     minimum_version: Annotated[str, StringConstraints(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")] = ""
     participant_pages: Annotated[tuple[_Hex32, ...], FailFast()] = ()
-    signatures: Annotated[tuple[FileSignature, ...], FailFast()] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Deployment:
@@ -323,29 +409,13 @@ class Deployment(Strict):
                 f"0..{len(alike)}"
             )
 
-    @property
-    def statement(self) -> bytes:
-        """What the services sign: everything but the signatures."""
-        return canonical_json(self, without={"signatures"})
-
-    @property
-    def fingerprint(self) -> Digest:
-        """The hash by which people and the next version name this one."""
-        return document_hash(Kind.DEPLOYMENT, self.statement)
-
-    def signers(self) -> dict[str, frozenset[str]]:
-        """Returns the identities whose signatures on this file are valid, by service."""
-        statement = self.statement
-        valid = [signature for signature in self.signatures if signature.is_valid(statement)]
-        return {
-            name: frozenset(signature.identity for signature in valid if signature.signer == name)
-            for name in self.chain
-        }
-
-    def not_signed_by(self) -> list[str]:
-        """Returns the services that have not signed this file with their active identity."""
-        signers = self.signers()
-        return [entry.name for entry in self.services if entry.identity not in signers[entry.name]]
+    def quorum(self, before: Deployment | None = None, accept_loss: Collection[str] = ()) -> Quorum:
+        """Returns the signatures that this version needs: of every service, with its identity in each of the two."""
+        demands = {name: [{(name, self.service(name).identity)}] for name in self.chain}
+        for entry in before.services if before is not None else ():
+            if entry.name not in accept_loss:
+                demands[entry.name].append({(entry.name, identity) for identity in entry.live_identities})
+        return Quorum(demands, len(demands))
 
     @property
     def shufflers(self) -> tuple[ServiceEntry, ...]:
@@ -400,7 +470,7 @@ def load_deployment(path: Path) -> Deployment:
     if missing := deployment.not_signed_by():
         raise ValueError(
             f"{path} lacks the signature of {', '.join(missing)}: it was changed after they signed it, or they have "
-            f"not signed it yet. Get the file that all have signed; or, where the keys are: croupier deployment sign "
+            f"not signed it yet. Get the file that all have signed; or, where the keys are: croupier proposal sign "
             f"{path} --dir {path.parent}"
         )
     return deployment

@@ -64,13 +64,13 @@ def read_toml(path: Path, model: type[M], what: str, *, is_sent: bool = False) -
     return (parse_toml if is_sent else _parse)(path.read_bytes(), model, what, str(path))
 
 
-def parse_toml(text: bytes, model: type[M], what: str, path: str) -> M:
+def parse_toml(text: bytes, model: type[M], what: str, path: str, *, most_bytes: int = _MOST_BYTES) -> M:
     """Returns what the text of a file states that others have sent; `path` is its name in errors.
 
     Arguments and errors as `read_toml`; also ValueError for a text that is too long, or a line with too many dots.
     """
-    if len(text) > _MOST_BYTES:
-        raise ValueError(f"{path} has {len(text):,} bytes; a {what} must have at most {_MOST_BYTES:,}")
+    if len(text) > most_bytes:
+        raise ValueError(f"{path} has {len(text):,} bytes; a {what} must have at most {most_bytes:,}")
     for number, line in enumerate(text.split(b"\n"), start=1):
         if (dots := line.count(b".")) > _MOST_DOTS:
             raise ValueError(f"line {number} of {path} has {dots:,} dots; a {what} must have at most {_MOST_DOTS}")

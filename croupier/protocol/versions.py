@@ -62,18 +62,18 @@ def _check_identities(entry: ServiceEntry, before: ServiceEntry) -> None:
             )
 
 
+def following(before: Deployment, changed: Deployment) -> Deployment:
+    """Returns a changed deployment as the version that follows another one; nobody has signed it."""
+    update = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
+    return changed.model_copy(update=update)
+
+
 def another_with_this_number(number: int, fingerprint: bytes, deployment: Deployment) -> bool:
     """Returns whether a service goes by another version with the number of the one in hand.
 
     Where one organisation has signed two, each complete, a participant could be led to one and services to the other.
     """
     return number == deployment.version and fingerprint != deployment.fingerprint
-
-
-def without_consent(newer: Deployment, older: Deployment) -> list[str]:
-    """Returns the services of the older version that have not signed the newer one with an identity of the older."""
-    signers = newer.signers()
-    return [entry.name for entry in older.services if not signers[entry.name] & set(entry.live_identities)]
 
 
 def follow(older: Deployment, newer: Iterable[Deployment]) -> Deployment:
@@ -85,7 +85,7 @@ def follow(older: Deployment, newer: Iterable[Deployment]) -> Deployment:
     current = older
     for version in newer:
         check_continues(version, current)
-        if missing := sorted({*version.not_signed_by(), *without_consent(version, current)}):
+        if missing := version.not_signed_by(current):
             raise ValueError(
                 f"version {version.version} of {version.name!r} lacks the signature of {', '.join(missing)}; nobody "
                 "follows it by itself. If it is right, its fingerprint is confirmed by the other organisations, and "

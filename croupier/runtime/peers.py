@@ -76,9 +76,9 @@ class Peers:
         if len(approving) < needed:
             raise Refusal(
                 Code.NOT_APPROVED,
-                f"{len(approving)} have ({', '.join(sorted(approving)) or 'none'}), and this deployment needs {needed}",
+                f"{len(approving)} have ({', '.join(approving) or 'none'}), and this deployment needs {needed}",
             )
-        return pb.ProposalApproved(proposal=proposal, signatures=approvals, organisations=sorted(approving))
+        return pb.ProposalApproved(proposal=proposal, signatures=approvals, organisations=approving)
 
     def pinned_at(self, terms: RoundTerms) -> Pinned:
         """Returns the identity keys that count for a round: keys change between rounds."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc.aio
 
 from croupier.client.versions import ANSWER_BYTES, newer_versions
-from croupier.deploy.version_files import deployment_text, install, kept_versions
+from croupier.deploy.version_files import install, kept_versions, signed_text
 from croupier.net.tls import Context
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -36,7 +36,7 @@ class VersionLog(stubs.VersionsServicer):
             _log.exception("the older versions of the deployment file are not shown")
             versions = {}
         versions[deployment.version] = deployment
-        self._files = {number: deployment_text(versions[number]).encode() for number in sorted(versions)}
+        self._files = {number: signed_text(versions[number]).encode() for number in sorted(versions)}
 
     async def GetVersions(self, request: rpc.GetVersionsRequest, context: Context) -> rpc.GetVersionsResponse:  # noqa: N802
         """Returns the next versions after the one that the caller has, as many as fit; none is missing among them.

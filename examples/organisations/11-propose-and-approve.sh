@@ -1,12 +1,12 @@
 # B
-croupier round propose sleep --min-batch-size 2 --epsilon-max 2 --out study/sleep.json --dir study
-scp study/sleep.json a.example:study/
+croupier round open sleep --min-batch-size 2 --epsilon-max 2 --dir study || test $? = 3
+scp study/operator/proposals/1.toml a.example:study/
 
 # A
-croupier proposal show study/sleep.json --dir study
-croupier proposal approve study/sleep.json --yes --dir study
-scp study/sleep.json b.example:study/
+croupier proposal show study/1.toml --dir study
+croupier proposal sign study/1.toml --dir study
+scp study/1.toml b.example:study/
 
 # B
-croupier proposal approve study/sleep.json --yes --dir study
-croupier proposal send study/sleep.json --dir study
+croupier proposal sign study/operator/proposals/1.toml study/1.toml --dir study
+croupier proposal send study/operator/proposals/1.toml --dir study

@@ -1,5 +1,5 @@
 # A
-croupier deployment sign signed.toml --dir study
+croupier proposal send signed.toml --dir study
 
 # B
-croupier deployment sign signed.toml --dir study
+croupier proposal send signed.toml --dir study

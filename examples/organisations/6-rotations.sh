@@ -7,14 +7,13 @@ croupier rotate analyzer --dir study
 scp study/analyzer.public.toml b.example:study/
 
 # B
-croupier deployment assemble study/shuffler-1.public.toml study/analyzer.public.toml --dir study
-croupier deployment diff --dir study
-croupier deployment sign --dir study
+croupier proposal new study/shuffler-1.public.toml study/analyzer.public.toml --dir study
+croupier proposal sign --dir study
 scp study/proposal.toml a.example:study/
 
 # A
-croupier deployment sign --dir study
+croupier proposal sign --dir study
 scp study/proposal.toml c.example:study/
 
 # C
-croupier deployment sign --dir study
+croupier proposal sign --dir study

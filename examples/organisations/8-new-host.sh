@@ -1,11 +1,11 @@
 # A
 croupier rotate shuffler-1 --host a2.example --dir study
-croupier deployment sign --dir study
+croupier proposal sign --dir study
 scp study/proposal.toml b.example:study/
 
 # B
-croupier deployment sign --dir study
+croupier proposal sign --dir study
 scp study/proposal.toml c.example:study/
 
 # C
-croupier deployment sign --dir study
+croupier proposal sign --dir study

@@ -3,21 +3,21 @@ croupier org new --role analyzer --host d.example --organisation "Clinic D" --di
 scp study/analyzer.public.toml b.example:study/
 
 # B
-croupier deployment assemble study/analyzer.public.toml --dir study
-croupier deployment sign --accept-loss analyzer --dir study
+croupier proposal new study/analyzer.public.toml --dir study
+croupier proposal sign --accept-loss analyzer --dir study
 scp study/proposal.toml a.example:study/
 
 # A
-croupier deployment sign --accept-loss analyzer --dir study
+croupier proposal sign --accept-loss analyzer --dir study
 scp study/proposal.toml d.example:study/
 
 # D
-croupier deployment sign --dir study
+croupier proposal sign --dir study
 scp study/deployment.toml a.example:signed.toml
 scp study/deployment.toml b.example:signed.toml
 
 # A
-croupier deployment sign signed.toml --accept-loss analyzer --dir study
+croupier proposal send signed.toml --accept-loss analyzer --dir study
 
 # B
-croupier deployment sign signed.toml --accept-loss analyzer --dir study
+croupier proposal send signed.toml --accept-loss analyzer --dir study

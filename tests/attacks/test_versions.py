@@ -11,7 +11,7 @@ import pytest
 from croupier.client.async_client import AsyncClient
 from croupier.client.versions import newer_versions
 from croupier.deploy.node.versions import VersionLog, VersionWatch
-from croupier.deploy.version_files import deployment_text, write_deployment
+from croupier.deploy.version_files import signed_text, write_deployment
 from croupier.operator.keys import make_deployment, signed_here
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.toml_file import parse_toml
@@ -42,7 +42,7 @@ async def test_nobody_follows_a_version_that_one_service_has_not_signed(
     shown: list[Deployment] = []
 
     async def show(*_: object) -> rpc.GetVersionsResponse:
-        return rpc.GetVersionsResponse(versions=[deployment_text(version).encode() for version in shown])
+        return rpc.GetVersionsResponse(versions=[signed_text(version).encode() for version in shown])
 
     monkeypatch.setattr(VersionLog, "GetVersions", show)
     async with arena(tmp_path / "d", 1) as at:

@@ -23,7 +23,7 @@ from croupier.operator.invitations import (
     revoke_invitations,
 )
 from croupier.operator.opened_surveys import kept_rounds
-from croupier.operator.proposals import read_proposal
+from croupier.operator.proposals import read_actions
 from croupier.operator.roster import enrolled
 from croupier.operator.survey_plans import open_survey
 from croupier.protocol.errors import Code, Refusal
@@ -61,7 +61,7 @@ class Deciding:
         with pytest.raises(Refusal) as refused:
             await call
         assert refused.value.code is Code.NOT_APPROVED
-        (file,) = set((self.home / "operator" / "proposals").glob("*.json")) - self.known
+        (file,) = set((self.home / "operator" / "proposals").glob("*.toml")) - self.known
         self.known.add(file)
         return file
 
@@ -134,7 +134,7 @@ async def test_canaries_are_enrolled_together(deciding: Deciding) -> None:
     terms = replace(settings(), dishonest=4, min_batch_size=3)
     await deciding.decided(at.operator.open_round(terms, RoundId("asked")))
     proposal = await deciding.proposes(send_canaries(home, RoundId("asked"), 3, transport))
-    (action,) = read_proposal(proposal).proposals()
+    (action,) = read_actions(proposal).proposals()
     assert len(action.register.client_keys) == 3
     approve_file(home, proposal, at.deployment)
     await carry_out(home, proposal, transport)

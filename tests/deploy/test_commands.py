@@ -46,7 +46,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round", "survey", "study", "org", "deployment", "proposal"}
+    operator |= {"canary", "round", "survey", "study", "org", "proposal"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert names() == operator | accountant | {
         "cluster",
@@ -69,9 +69,10 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "research",
     }
-    rounds = {"forecast", "propose", "approve", "open", "list", "show", "close", "withdraw", "result"}
+    rounds = {"forecast", "open", "list", "show", "close", "withdraw", "result"}
     assert names("round") == rounds
-    assert names("proposal") == {"show", "approve", "merge", "send"}
+    assert names("proposal") == {"new", "show", "sign", "send"}
+    assert names("org") == {"new", "show"}
     assert names("survey") == {"new", "forecast", "open", "show", "close", "results"}
     assert names("study") == {"new", "plan", "show", "run", "change", "results"}
     assert names("experiment") == {"all", "list", "run"}

@@ -53,12 +53,12 @@ def found(place: Path, members: str = "abc") -> dict[str, Path]:
 def agree(homes: dict[str, Path], file: Path) -> Any:
     """Everybody signs a proposal, one after the other, and gets the file that all have signed."""
     for home in homes.values():
-        said = answer("deployment", "sign", "--yes", file, "--dir", home)
+        said = answer("proposal", "sign", "--yes", file, "--dir", home)
         if said["not_signed_by"]:
             file = home / "proposal.toml"
     for home in homes.values():
         if home != list(homes.values())[-1]:
-            answer("deployment", "sign", "--yes", list(homes.values())[-1] / DEPLOYMENT_FILE, "--dir", home)
+            answer("proposal", "sign", "--yes", list(homes.values())[-1] / DEPLOYMENT_FILE, "--dir", home)
     return said
 
 
@@ -66,7 +66,7 @@ def founded(place: Path) -> dict[str, Path]:
     homes = found(place)
     public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
     operator = homes["b"] / "operator.public.toml"
-    said = answer("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
+    said = answer("proposal", "new", *public, operator, "--name", "study", "--dir", homes["a"])
     assert said["not_signed_by"] == ["shuffler-1", "accountant", "analyzer"]
     agree(homes, homes["a"] / "proposal.toml")
     return homes
@@ -78,7 +78,7 @@ def test_three_organisations_make_one_deployment(tmp_path: Path) -> None:
     versions = [read_deployment(home) for home in homes.values()]
     assert len({version.fingerprint for version in versions}) == 1
     assert versions[0].chain == ("shuffler-1", "accountant", "analyzer")
-    said = answer("deployment", "fingerprint", "--dir", homes["c"])
+    said = answer("org", "show", "--dir", homes["c"])
     assert said["words"] == fingerprint_words(versions[0].fingerprint)
     assert len(said["words"].split()) == 12
     secrets = {name: [file.read_bytes() for file in home.rglob("*.key")] for name, home in homes.items()}
@@ -106,17 +106,17 @@ def test_an_own_entry_that_was_changed_is_not_signed(tmp_path: Path) -> None:
     homes = found(tmp_path)
     public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
     operator = homes["b"] / "operator.public.toml"
-    croupier("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
+    croupier("proposal", "new", *public, operator, "--name", "study", "--dir", homes["a"])
     proposal = homes["a"] / "proposal.toml"
     proposal.write_text(proposal.read_text().replace("c.example:7101", "evil.example:7101"))
-    croupier("deployment", "sign", "--yes", proposal, "--dir", homes["b"])
-    said = " ".join(croupier("deployment", "sign", "--yes", proposal, "--dir", homes["c"], expect=2).stderr.split())
+    croupier("proposal", "sign", "--yes", proposal, "--dir", homes["b"])
+    said = " ".join(croupier("proposal", "sign", "--yes", proposal, "--dir", homes["c"], expect=2).stderr.split())
     assert "changes public_address of analyzer, which is yours" in said
     (tmp_path / "strange").mkdir()
     stranger = tmp_path / "strange" / "operator.public.toml"
     croupier("org", "new", "--role", "operator", "--dir", stranger.parent)
-    croupier("deployment", "assemble", *public, stranger, "--name", "study", "--dir", homes["a"])
-    said = " ".join(croupier("deployment", "sign", "--yes", proposal, "--dir", homes["b"], expect=2).stderr.split())
+    croupier("proposal", "new", *public, stranger, "--name", "study", "--dir", homes["a"])
+    said = " ".join(croupier("proposal", "sign", "--yes", proposal, "--dir", homes["b"], expect=2).stderr.split())
     assert re.search(naming("operator.public.toml"), said)
     file = homes["c"] / "analyzer.public.toml"
     file.write_text(file.read_text().replace("c.example", "d.example"))
@@ -132,18 +132,18 @@ def test_two_rotations_at_once_are_merged_by_name(tmp_path: Path) -> None:
     again = croupier("rotate", "analyzer", "--dir", homes["c"], expect=2).stderr
     assert "pending keys" in " ".join(again.split())
     stated = [homes[name] / f"{NAMES[name]}.public.toml" for name in "ac"]
-    answer("deployment", "assemble", *stated, "--dir", homes["b"])
-    changed = answer("deployment", "diff", "--dir", homes["b"])["changed"]
+    answer("proposal", "new", *stated, "--dir", homes["b"])
+    changed = answer("proposal", "show", "--dir", homes["b"])["changed"]
     assert {line.partition(":")[0] for line in changed} == {"shuffler-1", "analyzer"}
     agree(homes, homes["b"] / "proposal.toml")
     for name in "ac":
         answer("rotate", NAMES[name], "--activate", "--dir", homes[name])
-    answer("deployment", "assemble", *stated, "--dir", homes["b"])
+    answer("proposal", "new", *stated, "--dir", homes["b"])
     agree(homes, homes["b"] / "proposal.toml")
     newest = read_deployment(homes["b"])
     assert newest.version == 3
     assert [len(entry.retired_identities) for entry in newest.services] == [1, 0, 1]
-    assert [version["version"] for version in answer("deployment", "log", "--dir", homes["b"])["versions"]] == [1, 2, 3]
+    assert [version["version"] for version in answer("org", "show", "--dir", homes["b"])["versions"]] == [1, 2, 3]
     first, *later = [load_deployment(homes["c"] / "versions" / f"{number}.toml") for number in (1, 2, 3)]
     assert follow(first, later) == newest
 
@@ -156,7 +156,7 @@ def test_two_statements_about_one_name_are_refused_with_the_difference(tmp_path:
         file = tmp_path / f"edited-{number}.toml"
         file.write_text((homes["a"] / DEPLOYMENT_FILE).read_text().replace("b.example:7101", f"{host}:7101"))
         edited.append(file)
-    said = " ".join(croupier("deployment", "assemble", *edited, "--dir", homes["a"], expect=2).stderr.split())
+    said = " ".join(croupier("proposal", "new", *edited, "--dir", homes["a"], expect=2).stderr.split())
     assert "accountant: public address" in said
 
 
@@ -166,25 +166,25 @@ def test_a_service_is_handed_over_and_its_past_stays(tmp_path: Path) -> None:
     before = read_deployment(homes["a"])
     homes["d"] = tmp_path / "d"
     croupier("org", "new", "--role", "analyzer", "--host", "d.example", "--dir", homes["d"])
-    answer("deployment", "assemble", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
+    answer("proposal", "new", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
     proposal = homes["a"] / "proposal.toml"
     for name in "abd":
-        said = answer("deployment", "sign", "--yes", proposal, "--dir", homes[name])
+        said = answer("proposal", "sign", "--yes", proposal, "--dir", homes[name])
         proposal = homes[name] / ("proposal.toml" if said["not_signed_by"] else DEPLOYMENT_FILE)
     assert said["not_signed_by"] == []
     # The former holder has not agreed: those who have the version before do not follow.
     loaded = read_unchecked(proposal)
     with pytest.raises(ValueError, match=naming("analyzer")):
         follow(before, [loaded])
-    said = answer("deployment", "sign", "--yes", proposal, "--dir", homes["a"])
+    said = answer("proposal", "sign", "--yes", proposal, "--dir", homes["a"])
     assert said["not_signed_by"] == ["analyzer"]
-    said = answer("deployment", "sign", "--yes", proposal, "--accept-loss", "analyzer", "--dir", homes["a"])
+    said = answer("proposal", "sign", "--yes", proposal, "--accept-loss", "analyzer", "--dir", homes["a"])
     assert said["not_signed_by"] == []
-    assert answer("deployment", "log", "--dir", homes["a"])["versions"][1]["objected"] == ["analyzer"]
+    assert answer("org", "show", "--dir", homes["a"])["versions"][1]["objected"] == ["analyzer"]
     entry = read_deployment(homes["a"]).analyzer
     assert [retired.identity for retired in entry.retired_identities] == [before.analyzer.identity]
     # With the former holder's agreement everybody follows.
-    said = answer("deployment", "sign", "--yes", "--hand-over", "analyzer", proposal, "--dir", homes["c"])
+    said = answer("proposal", "sign", "--yes", "--hand-over", "analyzer", proposal, "--dir", homes["c"])
     assert follow(before, [read_deployment(homes["c"])]).analyzer == entry
 
 
@@ -197,10 +197,10 @@ def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None
         copy.write_text(
             (home / DEPLOYMENT_FILE).read_text() + f"\n[privacy_limit]\ntotal_epsilon = {limit}\ntotal_delta = 1e-5\n"
         )
-        answer("deployment", "assemble", copy, "--dir", home)
-        answer("deployment", "sign", "--yes", "--dir", home)
+        answer("proposal", "new", copy, "--dir", home)
+        answer("proposal", "sign", "--yes", "--dir", home)
     said = croupier(
-        "deployment",
+        "proposal",
         "sign",
         "--yes",
         homes["a"] / "proposal.toml",
@@ -212,7 +212,7 @@ def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None
     assert "privacy limit: (total_epsilon 1.0" in " ".join(said.split())
     agree(homes, homes["a"] / "proposal.toml")
     said = croupier(
-        "deployment", "sign", "--yes", tmp_path / "other" / "proposal.toml", "--dir", homes["b"], expect=2
+        "proposal", "sign", "--yes", tmp_path / "other" / "proposal.toml", "--dir", homes["b"], expect=2
     ).stderr
     assert re.search(naming("version 2"), " ".join(said.split()))
 
@@ -222,9 +222,9 @@ def test_an_edited_file_is_signed_as_the_next_version(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
     file = tmp_path / DEPLOYMENT_FILE
     file.write_text(file.read_text() + "\n[privacy_limit]\ntotal_epsilon = 1.5\ntotal_delta = 1e-5\n")
-    with pytest.raises(ValueError, match=naming("croupier deployment sign")):
+    with pytest.raises(ValueError, match=naming("croupier proposal sign")):
         read_deployment(tmp_path)
-    signed = answer("deployment", "sign", "--yes", file, "--dir", tmp_path)
+    signed = answer("proposal", "sign", "--yes", file, "--dir", tmp_path)
     assert (signed["version"], signed["not_signed_by"]) == (2, [])
     assert [line for line in signed["changed"] if "privacy limit" in line]
     limit = read_deployment(tmp_path).privacy_limit
@@ -235,7 +235,7 @@ def test_an_edited_file_is_signed_as_the_next_version(tmp_path: Path) -> None:
 def test_a_file_from_before_signatures_is_signed(tmp_path: Path) -> None:
     write_deployment(tmp_path, make_deployment(tmp_path, "local", 1).model_copy(update={"signatures": ()}))
     shutil.rmtree(tmp_path / "versions")
-    assert answer("deployment", "sign", "--yes", tmp_path / DEPLOYMENT_FILE, "--dir", tmp_path)["not_signed_by"] == []
+    assert answer("proposal", "sign", "--yes", tmp_path / DEPLOYMENT_FILE, "--dir", tmp_path)["not_signed_by"] == []
     assert read_deployment(tmp_path).version == 1
 
 
@@ -248,13 +248,13 @@ def test_those_who_share_are_named_before_anybody_signs(tmp_path: Path) -> None:
             "org", "new", "--role", role, "--host", host, "--port", f"{port}", "--administrator", "Ada", "--dir", home
         )
     croupier("org", "new", "--role", "operator", "--host", "one.example", "--organisation", "Institute", "--dir", home)
-    said = answer("deployment", "assemble", *sorted(home.glob("*.public.toml")), "--name", "s", "--dir", home)
+    said = answer("proposal", "new", *sorted(home.glob("*.public.toml")), "--name", "s", "--dir", home)
     on_one_host, of_ada = said["shared"]
     assert re.match(naming("accountant", "analyzer", "operator", "one.example"), on_one_host)
     assert len(on_one_host.split("; ")) == 2  # both pairs with the accountant
     assert re.match(naming("shuffler-1", "accountant", "analyzer", "Ada"), of_ada)
     assert "; " not in of_ada
-    assert json.loads(croupier("deployment", "sign", "--yes", "--dir", home, "--json").stdout)["not_signed_by"] == []
+    assert json.loads(croupier("proposal", "sign", "--yes", "--dir", home, "--json").stdout)["not_signed_by"] == []
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_the_page_of_a_new_release_is_signed_as_a_new_version(tmp_path: Path, mo
     proposal = assemble(tmp_path, [])
     assert proposal.participant_pages == ("cd" * 32, page_hash())
     write_deployment(tmp_path, proposal, "proposal.toml")
-    said = " ".join(croupier("deployment", "sign", "--yes", "--dir", tmp_path).stdout.split())
+    said = " ".join(croupier("proposal", "sign", "--yes", "--dir", tmp_path).stdout.split())
     assert re.search(naming(f"participants {'cd' * 32}"), said)
     assert re.search(naming(f"participants {page_hash()}"), said)
     assert load_deployment(file).participant_pages == proposal.participant_pages
@@ -310,14 +310,14 @@ def test_before_signing_everybody_reads_the_words_of_every_public_file(tmp_path:
     public = {name: home / f"{NAMES[name]}.public.toml" for name, home in homes.items()}
     told = {name: answer("org", "show", file)["words"] for name, file in public.items()}
     operator = homes["b"] / "operator.public.toml"
-    croupier("deployment", "assemble", *public.values(), operator, "--name", "study", "--dir", homes["a"])
-    said = " ".join(croupier("deployment", "sign", "--yes", "--dir", homes["a"]).stdout.split())
+    croupier("proposal", "new", *public.values(), operator, "--name", "study", "--dir", homes["a"])
+    said = " ".join(croupier("proposal", "sign", "--yes", "--dir", homes["a"]).stdout.split())
     assert all(words in said for words in told.values())
     # A file that was changed on its way to A has other words, there and in what A signs.
     stranger = found(tmp_path / "strangers", "c")["c"] / public["c"].name
     other = tmp_path / "other"
-    croupier("deployment", "assemble", public["a"], public["b"], stranger, operator, "--name", "study", "--dir", other)
-    refused = croupier("deployment", "sign", "--yes", other / "proposal.toml", "--dir", homes["a"], expect=2)
+    croupier("proposal", "new", public["a"], public["b"], stranger, operator, "--name", "study", "--dir", other)
+    refused = croupier("proposal", "sign", "--yes", other / "proposal.toml", "--dir", homes["a"], expect=2)
     shown = " ".join(refused.stdout.split())  # A has agreed to another version 1
     assert told["a"] in shown
     assert told["c"] not in shown
@@ -333,21 +333,21 @@ def test_the_words_are_shown_as_a_code_for_telephones_too(tmp_path: Path) -> Non
 def test_the_log_notices_a_version_that_was_rewritten(tmp_path: Path) -> None:
     homes = founded(tmp_path)
     croupier("rotate", "analyzer", "--dir", homes["c"])
-    croupier("deployment", "assemble", homes["c"] / "analyzer.public.toml", "--dir", homes["a"])
+    croupier("proposal", "new", homes["c"] / "analyzer.public.toml", "--dir", homes["a"])
     agree(homes, homes["a"] / "proposal.toml")
-    log = answer("deployment", "log", "--dir", homes["a"])["versions"]
+    log = answer("org", "show", "--dir", homes["a"])["versions"]
     assert [(version["version"], version["objected"]) for version in log] == [(1, []), (2, [])]
     first = homes["a"] / "versions" / "1.toml"
     assert 'organisation = "University B"' in first.read_text(encoding="utf-8")
     first.write_text(first.read_text(encoding="utf-8").replace("University B", "University X"), encoding="utf-8")
-    refused = croupier("deployment", "log", "--dir", homes["a"], expect=2).stderr
+    refused = croupier("org", "show", "--dir", homes["a"], expect=2).stderr
     assert "1.toml" in refused
 
 
 @pytest.mark.slow
 def test_more_approvals_than_organisations_are_refused(tmp_path: Path) -> None:
     homes = founded(tmp_path)
-    refused = croupier("deployment", "assemble", "--approvals", "4", "--dir", homes["a"], expect=2).stderr
+    refused = croupier("proposal", "new", "--approvals", "4", "--dir", homes["a"], expect=2).stderr
     assert re.search(naming(4, "3 organisations", "0..3"), " ".join(refused.split()))
 
 
@@ -369,13 +369,13 @@ def test_a_foreign_identity_in_ones_own_place_is_not_signed(tmp_path: Path) -> N
     stranger = found(tmp_path / "strangers", "c")["c"]
     public = [homes["a"] / "shuffler-1.public.toml", homes["b"] / "accountant.public.toml"]
     public += [stranger / "analyzer.public.toml", homes["b"] / "operator.public.toml"]
-    croupier("deployment", "assemble", *public, "--name", "study", "--dir", homes["a"])
+    croupier("proposal", "new", *public, "--name", "study", "--dir", homes["a"])
     proposal = homes["a"] / "proposal.toml"
     for home in (homes["a"], homes["b"], stranger):
-        croupier("deployment", "sign", "--yes", proposal, "--dir", home)
+        croupier("proposal", "sign", "--yes", proposal, "--dir", home)
         proposal = home / "proposal.toml" if (home / "proposal.toml").exists() else home / DEPLOYMENT_FILE
     for more in ((), ("--hand-over", "analyzer")):
-        said = croupier("deployment", "sign", "--yes", proposal, *more, "--dir", homes["c"], expect=2).stderr
+        said = croupier("proposal", "sign", "--yes", proposal, *more, "--dir", homes["c"], expect=2).stderr
         assert re.search(naming("another identity", "analyzer", "your service"), " ".join(said.split()))
     assert not (homes["c"] / DEPLOYMENT_FILE).exists()
 
@@ -386,7 +386,7 @@ def test_a_foreign_identity_among_ones_own_retired_ones_is_not_signed(tmp_path: 
     foreign = "ab" * 32
     public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
     operator = homes["b"] / "operator.public.toml"
-    croupier("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
+    croupier("proposal", "new", *public, operator, "--name", "study", "--dir", homes["a"])
     made = read_unchecked(homes["a"] / "proposal.toml")
     retired = (RetiredIdentity(identity=foreign),)
     added = made.analyzer.model_copy(update={"retired_identities": retired})
@@ -394,7 +394,7 @@ def test_a_foreign_identity_among_ones_own_retired_ones_is_not_signed(tmp_path: 
     for stated in (True, False):  # also where no public file says what the owner has stated
         if not stated:
             (homes["c"] / "analyzer.public.toml").unlink()
-        said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["c"], expect=2).stderr
+        said = croupier("proposal", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["c"], expect=2).stderr
         assert re.search(naming("retired_identities", "analyzer"), " ".join(said.split()))
     agree(homes, homes["a"] / "proposal.toml")
     installed = read_deployment(homes["a"])
@@ -402,7 +402,7 @@ def test_a_foreign_identity_among_ones_own_retired_ones_is_not_signed(tmp_path: 
     later = with_entry(installed, added).model_copy(update=following)
     write_deployment(homes["a"], later, "edited.toml")
     for home in homes.values():  # nobody signs that somebody else has an identity that nobody has seen before
-        said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", home, expect=2).stderr
+        said = croupier("proposal", "sign", "--yes", homes["a"] / "edited.toml", "--dir", home, expect=2).stderr
         assert re.search(naming(foreign[:8], "analyzer"), " ".join(said.split()))
 
 
@@ -420,7 +420,7 @@ def test_a_stolen_identity_stays_marked_in_what_its_owner_signs(tmp_path: Path) 
     assert marked.compromised
     cleared = entry.model_copy(update={"retired_identities": (marked.model_copy(update={"compromised": False}),)})
     write_deployment(homes["a"], with_entry(made, cleared), "edited.toml")
-    said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["a"], expect=2).stderr
+    said = croupier("proposal", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["a"], expect=2).stderr
     assert re.search(naming("retired_identities", "shuffler-1"), " ".join(said.split()))
 
 
@@ -431,17 +431,17 @@ def test_a_service_is_handed_over_by_its_name_alone(tmp_path: Path) -> None:
     homes["d"] = tmp_path / "d"
     made = ("org", "new", "--role", "analyzer", "--host", "d.example", "--organisation", "Clinic D")
     words_of_d = answer(*made, "--dir", homes["d"])["words"]
-    answer("deployment", "assemble", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
+    answer("proposal", "new", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
     proposal = homes["a"] / "proposal.toml"
-    said = croupier("deployment", "sign", "--yes", proposal, "--dir", homes["c"], expect=2)
+    said = croupier("proposal", "sign", "--yes", proposal, "--dir", homes["c"], expect=2)
     assert re.search(naming("analyzer", "Clinic D", words_of_d), " ".join(said.stdout.split()))
     assert re.search(naming("analyzer", "--hand-over analyzer"), " ".join(said.stderr.split()))
     assert not (homes["c"] / "proposal.toml").exists()
     given = ("--yes", "--hand-over", "analyzer")
-    said = answer("deployment", "sign", *given, proposal, "--dir", homes["c"])
+    said = answer("proposal", "sign", *given, proposal, "--dir", homes["c"])
     assert said["not_signed_by"] == ["shuffler-1", "accountant", "analyzer"]  # D, too, signs for the analyzer
     assert all(
-        words_of_d in " ".join(croupier("deployment", "sign", proposal, "--dir", homes[name], expect=1).stdout.split())
+        words_of_d in " ".join(croupier("proposal", "sign", proposal, "--dir", homes[name], expect=1).stdout.split())
         for name in "ab"
     )
 
@@ -462,7 +462,7 @@ def test_pending_keys_that_are_not_ones_own_are_not_signed(tmp_path: Path) -> No
         ("tls_certificate", {"pending_tls_certificate": theirs.tls_certificate}),
     ):
         write_deployment(homes["a"], with_entry(installed, entry.model_copy(update=change)), "edited.toml")
-        said = croupier("deployment", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["c"], expect=2).stderr
+        said = croupier("proposal", "sign", "--yes", homes["a"] / "edited.toml", "--dir", homes["c"], expect=2).stderr
         assert re.search(naming(wrong, "analyzer"), " ".join(said.split()))
 
 
@@ -478,22 +478,21 @@ def test_what_is_signed_is_shown_and_asked_before(tmp_path: Path) -> None:
     file = homes["a"] / "edited.toml"
     file.write_text(text, encoding="utf-8")
     before = {path: path.read_bytes() for path in homes["a"].rglob("*") if path.is_file()}
-    said = croupier("deployment", "sign", file, "--dir", homes["a"], expect=1, typed="n\n")
+    said = croupier("proposal", "sign", file, "--dir", homes["a"], expect=1, typed="n\n")
     assert "total_epsilon 1.5" in " ".join(said.stdout.split())
     assert {path: path.read_bytes() for path in homes["a"].rglob("*") if path.is_file()} == before
     for how in ("--json", "--print"):
-        croupier("deployment", "sign", file, how, "--dir", homes["a"], expect=2)
-    signed = croupier("deployment", "sign", file, "--dir", homes["a"], typed="y\n")
+        croupier("proposal", "sign", file, how, "--dir", homes["a"], expect=2)
+    signed = croupier("proposal", "sign", file, "--dir", homes["a"], typed="y\n")
     words_shown = fingerprint_words(read_unchecked(homes["a"] / "proposal.toml").fingerprint)
     assert words_shown in " ".join(said.stdout.split())
     assert words_shown in " ".join(signed.stdout.split())
     # What one has agreed to is not asked again: the file that all have signed is brought home.
     agree(homes, homes["a"] / "proposal.toml")
-    assert "Sign this?" not in croupier("deployment", "sign", homes["c"] / DEPLOYMENT_FILE, "--dir", homes["b"]).stderr
-    # Reproduction: `deployment diff FILE` compared the file with itself.
-    changed = answer("deployment", "diff", homes["a"] / "versions" / "1.toml", "--dir", homes["a"])["changed"]
-    assert len([line for line in changed if "privacy limit" in line]) == 1
-    assert answer("deployment", "diff", homes["a"] / "versions" / "2.toml", "--dir", homes["a"])["changed"] == []
+    assert "Sign this?" not in croupier("proposal", "sign", homes["c"] / DEPLOYMENT_FILE, "--dir", homes["b"]).stderr
+    assert answer("proposal", "show", homes["a"] / "versions" / "2.toml", "--dir", homes["a"])["changed"] == []
+    _, second = answer("org", "show", "--dir", homes["a"])["versions"]
+    assert len([line for line in second["changed"] if "privacy limit" in line]) == 1
 
 
 @pytest.mark.slow
@@ -504,12 +503,12 @@ def test_nobody_signs_two_versions_with_one_number_without_knowing(tmp_path: Pat
         edited(homes, f"{host}.toml", ("b.example:7101", f"{host}:7101")) for host in ("x.example", "y.example")
     ]
     (homes["b"] / "accountant.public.toml").unlink()
-    answer("deployment", "sign", "--yes", proposals[0], "--dir", homes["a"])
+    answer("proposal", "sign", "--yes", proposals[0], "--dir", homes["a"])
     first = read_unchecked(homes["a"] / "proposal.toml").fingerprint.hex()
-    said = " ".join(croupier("deployment", "sign", "--yes", proposals[1], "--dir", homes["a"], expect=2).stderr.split())
+    said = " ".join(croupier("proposal", "sign", "--yes", proposals[1], "--dir", homes["a"], expect=2).stderr.split())
     assert f"--instead-of {first[:16]}" in said
     for wrong in (first[:15], "0" * 16):
-        croupier("deployment", "sign", "--yes", proposals[1], "--instead-of", wrong, "--dir", homes["a"], expect=2)
-    answer("deployment", "sign", "--yes", proposals[1], "--instead-of", first[:16], "--dir", homes["a"])
-    said = " ".join(croupier("deployment", "sign", "--yes", proposals[0], "--dir", homes["a"], expect=2).stderr.split())
+        croupier("proposal", "sign", "--yes", proposals[1], "--instead-of", wrong, "--dir", homes["a"], expect=2)
+    answer("proposal", "sign", "--yes", proposals[1], "--instead-of", first[:16], "--dir", homes["a"])
+    said = " ".join(croupier("proposal", "sign", "--yes", proposals[0], "--dir", homes["a"], expect=2).stderr.split())
     assert first[:16] not in said  # the last one that was agreed to counts

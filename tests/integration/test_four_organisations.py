@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "three-organisations.md"
 SERVICES = {"A": "shuffler-1", "B": "accountant", "C": "analyzer", "D": "analyzer"}
 PARTICIPANTS = ("p.example", "q.example")
 SUBMIT = ("croupier", "submit", "--value", "1", "--epsilon", "1", "--key", "me.key", "--dir", "study")
-FINGERPRINT = "croupier deployment fingerprint --dir study --json"
+FINGERPRINT = "croupier org show --dir study --json"
 EXTRAS = {"a": "shuffler", "b": "operator", "c": "analyzer", "d": "analyzer", "p": "client", "q": "client"}
 """The environment of each user: B has the accountant and the operator, for whom the extra `operator` is enough."""
 SURVEY = """
@@ -106,6 +106,7 @@ class Study:
 
     def play(self, name: str, line: str) -> str:
         """Does one step of the page; scp is a copy by root."""
+        line, _, allowed = line.partition(" || test $? = ")
         machine, words = self.of[name], shlex.split(line)
         if words[0] == "scp":
             host, target = words[2].split(":")
@@ -115,7 +116,8 @@ class Study:
         if not machine.isolated:
             words = ["127.0.0.1" if word.endswith(".example") else word for word in words]
             words += ["--port", self._ports[name]] if words[1:3] == ["org", "new"] and "--host" in words else []
-        said = machine.run(*words, typed="y\n").stdout  # one is asked before one signs a version
+        # One is asked before one signs a version.
+        said = machine.run(*words, typed="y\n", expect=int(allowed or 0)).stdout
         self.secrets[machine.user] |= secrets_of(machine)
         return said
 
@@ -149,12 +151,11 @@ class Study:
         said = self.of["B"].run(*shlex.split(line), expect=3).stderr
         (file,) = re.findall(r"Send (\S+) to them", " ".join(said.split()))
         for step in (
-            ("B", f"scp {file} a.example:study/proposed.json"),
-            ("A", "croupier proposal approve study/proposed.json --yes --dir study"),
-            ("A", "scp study/proposed.json b.example:study/signed.json"),
-            ("B", f"croupier proposal merge {file} study/signed.json --dir study"),
-            ("B", f"croupier proposal approve {file} --yes --dir study"),
-            ("B", f"croupier proposal send {file} --dir study"),
+            ("B", f"scp {file} a.example:study/proposed.toml"),
+            ("A", "croupier proposal sign study/proposed.toml --dir study"),
+            ("A", "scp study/proposed.toml b.example:study/signed.toml"),
+            ("B", f"croupier proposal sign {file} --dir study"),
+            ("B", f"croupier proposal send {file} study/signed.toml --dir study"),
         ):
             self.play(*step)
 
@@ -226,7 +227,7 @@ def _follow_the_page(study: Study, tmp_path: Path) -> None:
             if step[0] == name and step[1].startswith(beginning):
                 return
 
-    until("B", "croupier deployment sign signed.toml")
+    until("B", "croupier proposal send signed.toml")
     study.everybody_has(1, "ABC")
     for name in "ABC":
         study.start(name)
@@ -236,9 +237,9 @@ def _follow_the_page(study: Study, tmp_path: Path) -> None:
     study.answered("smokes")
     study.at_night()
 
-    until("C", "croupier deployment sign")  # pending keys of two at once
+    until("C", "croupier proposal sign")  # pending keys of two at once
     study.everybody_has(2, "ABC")
-    until("C", "croupier deployment sign")  # and in use
+    until("C", "croupier proposal sign")  # and in use
     study.everybody_has(3, "ABC")
     assert [len(service.retired_identities) for service in read_deployment(study.of["B"].home / "study").services] == [
         1,
@@ -250,28 +251,28 @@ def _follow_the_page(study: Study, tmp_path: Path) -> None:
     new = study.machines["a2.example"]
     new.replace(study.of["A"])
     study.of["A"] = new
-    until("C", "croupier deployment sign")
+    until("C", "croupier proposal sign")
     new.receive(study.of["C"].home / "study" / "deployment.toml", "signed.toml")
-    study.play("A", "croupier deployment sign signed.toml --dir study")
+    study.play("A", "croupier proposal send signed.toml --dir study")
     study.start("A")
     study.everybody_has(4, "ABC")
     for name, line in (
         ("A", "croupier rotate shuffler-1 --activate --dir study"),
-        ("A", "croupier deployment sign --dir study"),
+        ("A", "croupier proposal sign --dir study"),
         ("A", "scp study/proposal.toml b.example:study/"),
-        ("B", "croupier deployment sign --dir study"),
+        ("B", "croupier proposal sign --dir study"),
         ("B", "scp study/proposal.toml c.example:study/"),
-        ("C", "croupier deployment sign --dir study"),
+        ("C", "croupier proposal sign --dir study"),
     ):
         study.play(name, line)
     study.everybody_has(5, "ABC")
     study.play("B", "croupier round open moved --min-batch-size 2 --epsilon-max 2 --dir study")
     study.answered("moved")  # participants have followed four versions, and the new host, by themselves
 
-    until("B", "croupier deployment sign signed.toml")  # D in place of C, which goes on running
+    until("B", "croupier proposal send signed.toml")  # D in place of C, which goes on running
     study.start("D")
     study.everybody_has(6, "ABD")
-    until("D", "croupier deployment sign")
+    until("D", "croupier proposal sign")
     study.everybody_has(7, "ABD")
     until("B", "croupier proposal send")
     assert todo == []

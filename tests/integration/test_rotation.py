@@ -297,7 +297,7 @@ def test_a_pod_with_its_own_keys_prints_a_proposal_for_the_others(tmp_path: Path
     for other in ("shuffler-1", "accountant"):
         shutil.copytree(tmp_path / "all" / other, others / other)
     before = contents(others)
-    copy.write_text(croupier("deployment", "sign", "--yes", copy, "--print", "--dir", others).stdout)
+    copy.write_text(croupier("proposal", "sign", "--yes", copy, "--print", "--dir", others).stdout)
     assert contents(others) == before
     assert load_deployment(copy).service(name).pending_identity
 
@@ -380,8 +380,8 @@ async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_pa
         directory, former, following = at.inside.directory, tmp_path / "former", tmp_path / "following"
         croupier("org", "new", "--role", "operator", "--dir", following)
         shutil.copy(following / "operator.public.toml", directory)
-        croupier("deployment", "assemble", directory / "operator.public.toml", "--dir", directory)
-        croupier("deployment", "sign", "--yes", "--hand-over", "operator", "--dir", directory)
+        croupier("proposal", "new", directory / "operator.public.toml", "--dir", directory)
+        croupier("proposal", "sign", "--yes", "--hand-over", "operator", "--dir", directory)
         deployment = load_deployment(directory / DEPLOYMENT_FILE)
         assert deployment.version == at.deployment.version + 1
         await all_have(at, deployment)
