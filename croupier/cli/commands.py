@@ -78,7 +78,8 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
         ),
         "round open": Command(
             "rounds:round_open",
-            "Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to.",
+            "Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to.\n\n"
+            "Where organisations must approve, it writes a proposal for them, names its file, and ends with 3.",
             'mood --dir clinic --question "How are you?" --choices "well;not well" --epsilon-max 0.5',
         ),
         "round list": Command(
