@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from croupier.cli.console import HERE, Argument, Directory, Json, note, show
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.version_files import kept_versions
-from croupier.operator.organisations import Owner, new_operator, new_service
+from croupier.operator.organisations import new_operator, new_service
 from croupier.operator.public_file import public_file_path, read_public_file
 from croupier.protocol.deployment import OperatorEntry
 from croupier.protocol.versions import check_continues, differences
@@ -64,7 +64,8 @@ def new(
             name,
             hop,
             machine.host,
-            Owner(organisation, administrator),
+            organisation=organisation,
+            administrator=administrator,
             public_host=machine.public_host,
             first_port=machine.port,
             storage_key_file=storage_key,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -30,31 +29,14 @@ from croupier.runtime.service_directory import SETTINGS_FILE
 _ORDER = ("shuffler", "accountant", "analyzer")
 
 
-@dataclass(frozen=True)
-class Owner:
-    """Who runs a service, as they name themselves.
-
-    Attributes:
-        organisation: that runs it.
-        administrator: the person or team with access to its machine.
-    """
-
-    organisation: str
-    administrator: str = ""
-
-
-def service_name(role: str, hop: int) -> str:
-    """Returns the name of a service; hop counts for shufflers only."""
-    return f"shuffler-{hop}" if role == "shuffler" else role
-
-
 def new_service(
     directory: Path,
     role: Literal["shuffler", "accountant", "analyzer"],
     hop: int,
     host: str,
-    owner: Owner,
     *,
+    organisation: str = "",
+    administrator: str = "",
     public_host: str = "",
     first_port: int = 7100,
     storage_key_file: Path | None = None,
@@ -66,7 +48,8 @@ def new_service(
         role: of the service.
         hop: the position of a shuffler in the chain, from 1.
         host: of the service, for peers and the operator.
-        owner: of the service.
+        organisation: that runs it, as it names itself.
+        administrator: the person or team with access to its machine.
         public_host: for clients, if that is another name.
         first_port: for peers; the next three are for clients, for health, and for metrics.
         storage_key_file: for the storage key, apart from its files; by default storage.key beside the keys.
@@ -74,7 +57,7 @@ def new_service(
     Raises:
         ValueError: a host or port is invalid, or there are keys already.
     """
-    name = service_name(role, hop)
+    name = f"shuffler-{hop}" if role == "shuffler" else role
     place = Place(
         service=name,
         role=role,
@@ -96,8 +79,8 @@ def new_service(
         public_address=place.public_address,
         identity=identity,
         tls_certificate=certificate,
-        organisation=owner.organisation,
-        administrator=owner.administrator,
+        organisation=organisation,
+        administrator=administrator,
     )
     return write_public_file(directory, PublicFile(service=entry))
 
