@@ -15,8 +15,8 @@ from croupier.accountant.guessing import right_at_most
 from croupier.accountant.numerics.decimals import as_decimal, decimal_above
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import Assumption, Method
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement
+from croupier.protocol.surveys import QuestionTerms
 
 
 def basic_composition(guarantees: Iterable[Guarantee], times: int = 1) -> Guarantee:
@@ -81,7 +81,7 @@ class WorstCases:
             object.__setattr__(self, "one_honest_hop", alone)
 
     @classmethod
-    def of(cls, terms: RoundTerms, local_epsilon: float, waves: int = 1) -> WorstCases:
+    def of(cls, terms: QuestionTerms, local_epsilon: float, waves: int = 1) -> WorstCases:
         """Returns the guarantees of several waves of a round together for a person with this budget in each of them.
 
         In a permanent study the own noise is drawn once, for an answer that stays the same; hop noise in every wave.

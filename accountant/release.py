@@ -32,7 +32,7 @@ from croupier.protocol.tier_counts import EXACT, TierCounts
 
 if TYPE_CHECKING:
     from croupier.accountant.certificate import Certificate
-    from croupier.protocol.manifest import RoundTerms
+    from croupier.protocol.surveys import QuestionTerms
 
 
 class Conditions(TypedDict, total=False):
@@ -203,7 +203,7 @@ class Release:
         return bool((self.budgets.local_delta > 0).any()) and not self.randomizer.spends_local_delta
 
 
-def conditions_of_round(terms: RoundTerms, dishonest: int | None = None, bounds: Bounds = "all") -> RoundConditions:
+def conditions_of_round(terms: QuestionTerms, dishonest: int | None = None, bounds: Bounds = "all") -> RoundConditions:
     """Returns the conditions of a round, as `certify` takes them; dishonest: in place of the manifest's."""
     return {
         "dishonest": terms.dishonest if dishonest is None else dishonest,

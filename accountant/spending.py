@@ -22,7 +22,7 @@ from croupier.accountant.recorded_profile import Profile, RecordedProfile
 from croupier.accountant.round_cost import RoundCost
 from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.statements import Statement
-from croupier.protocol.studies import is_round_of_study
+from croupier.protocol.surveys import is_round_of
 
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
@@ -56,14 +56,14 @@ class Limit:
         delta: of all rounds together.
         max_rounds: the most rounds that may reveal information on budgets, granted or refused; 0: any number.
         fixed_terms: whether the terms of all rounds are said to be fixed before the first result; see `Ledger.spent`.
-        study_id: the only study whose rounds count; empty: all rounds of the deployment.
+        survey_id: the only survey whose rounds count; empty: all rounds of the deployment.
     """
 
     epsilon: float
     delta: float
     max_rounds: int = 0
     fixed_terms: bool = False
-    study_id: str = ""
+    survey_id: str = ""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -72,7 +72,7 @@ class Limit:
 
     def counts(self, round_id: str) -> bool:
         """Returns whether a round counts."""
-        return not self.study_id or is_round_of_study(self.study_id, round_id)
+        return not self.survey_id or is_round_of(self.survey_id, round_id)
 
     def allows(self, rounds: Sequence[Sequence[Entry]]) -> bool:
         """Returns whether these rounds, each in its worst tier, are within the limit.
@@ -196,9 +196,9 @@ def refusal_of(
     }
     if before is None or after is None:
         return Statement.of(
-            RefusalReason.STUDY_UNBOUNDED if limit.study_id else RefusalReason.LEDGER_UNBOUNDED, **about
+            RefusalReason.STUDY_UNBOUNDED if limit.survey_id else RefusalReason.LEDGER_UNBOUNDED, **about
         )
-    exceeded = RefusalReason.STUDY_EXCEEDED if limit.study_id else RefusalReason.LEDGER_EXCEEDED
+    exceeded = RefusalReason.STUDY_EXCEEDED if limit.survey_id else RefusalReason.LEDGER_EXCEEDED
     excess = difference(after.epsilon, limit.epsilon)
     return Statement.of(exceeded, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
 

@@ -13,8 +13,8 @@ from croupier.analyzer.held_reports import HeldReports
 from croupier.net.tls import Context
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.protocol.identity import Kind, read_answer
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, canonical, read_answer
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import ANSWER_KEY_BYTES

@@ -26,8 +26,8 @@ from croupier.protocol.codes import Note
 from croupier.protocol.collector import seal_result
 from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import Kind, read_signed
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, canonical, read_signed
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import UNOPENED, ticket_item
 from croupier.protocol.statements import Statement, messages_of
@@ -131,19 +131,19 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         await self._publish(terms, *signed)
         return True
 
-    async def _certificate(self, terms: RoundTerms, kind: DocumentKind) -> tuple[pb.Signed, pb.Signed] | None:
-        """Returns a certificate and the round's manifest, both signed; None until the certificate is here."""
+    async def _certificate(self, terms: RoundTerms, kind: DocumentKind) -> tuple[pb.Signed, pb.SignedRound] | None:
+        """Returns a certificate and the round, both signed; None until the certificate is here."""
         document, row = await self.store.run(
             StoreStep.READ_CERTIFICATE, lambda tx: (tx.document(terms.round_id, kind), tx.round(terms.round_id))
         )
-        return None if document is None else (pb.Signed.FromString(document), pb.Signed.FromString(row.manifest))
+        return None if document is None else (pb.Signed.FromString(document), pb.SignedRound.FromString(row.manifest))
 
-    async def _publish(self, terms: RoundTerms, signed: pb.Signed, manifest: pb.Signed) -> None:
+    async def _publish(self, terms: RoundTerms, signed: pb.Signed, signed_round: pb.SignedRound) -> None:
         """Publishes the result, or the refusal, and deletes the round."""
         watch = Stopwatch()
         certificate = pb.Certificate.FromString(signed.payload)
         publication = pb.Publication(
-            round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed, manifest=manifest
+            round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed, round=signed_round
         )
         drops = Counter({drop.reason: drop.count for drop in certificate.report_drops})
         if certificate.granted and terms.question.sequential is not None:

@@ -427,14 +427,10 @@ class AsyncClientRound(VerifiedRound):
         """Returns the key that an invitation to rounds or to the survey of this round gives.
 
         Raises:
-            ValueError: the link is not an invitation, or of a survey, and the round is not.
+            ValueError: the link is not an invitation.
         """
         if key := key_of_rounds(link):
             return key
-        if self.terms.survey is None:
-            raise ValueError(
-                f"round {self.id!r} is not of a survey; give the link of an invitation to rounds, or a key"
-            )
         return Invitation.read(link).key(self.terms.survey.invitation_hash)
 
     async def answer(

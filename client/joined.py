@@ -16,13 +16,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.studies import Study, StudyPromises, StudyWave, check_continues
-from croupier.protocol.surveys import Survey
-from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.surveys import Survey, read_survey, scheduled
 
 _FOLDER = "studies"
 AnswerState = Literal["answered", "left out", "abstained"]
-WaveState = Literal["answered", "abstained", "missed", "new version", "new survey"]
+WaveState = Literal["answered", "abstained", "missed", "new version"]
 
 
 class _Document(BaseModel):
@@ -55,8 +53,7 @@ class WaveRecord(_Document):
         version: of the study.
         state: "answered" (at least one question), "abstained" (none), "missed" (closed before the device came), or "new
             version": the person has not consented to the wave's version of the study; it is answered after the consent
-            if it is still open. "new survey": the same for a wave with another survey than the one that the person has
-            consented to.
+            if it is still open.
         answers: by question.
         change: the change of the new version, in the operator's words.
     """
@@ -81,63 +78,50 @@ class JoinedStudy(_Document):
     """A study that a person has joined.
 
     Attributes:
-        study: the newest version that the person has consented to, hexadecimal; see `version`.
-        collector: the key that its results are sealed to, hexadecimal; empty for public results.
+        survey: the newest version that the person has consented to, hexadecimal; see `version`.
         consents: to all versions, oldest first.
         person: a name if a program answers for several people; else empty.
         wave_epsilon: the most that the answers to one wave may spend together.
         invitation: the link of an invitation, a secret; empty if another key admits.
         first_wave: the first wave after the person joined.
         waves: the record of each wave that is over for this device, by number.
-        surveys: the hash of the survey of a wave that the person has consented to, hexadecimal, by the wave's number.
         drawn: in a permanent study, the answers that were drawn for questions left out.
     """
 
-    study: str
-    collector: str = ""
+    survey: str
     consents: list[Consent]
     person: str = ""
     wave_epsilon: float
     invitation: str = Field(default="", repr=False)
     first_wave: int = 1
     waves: dict[int, WaveRecord] = {}
-    surveys: dict[int, str] = {}
     drawn: dict[str, float] = Field(default={}, repr=False)
 
     @property
-    def version(self) -> Study:
+    def version(self) -> Survey:
         """The newest version that the person has consented to."""
-        return Study.read(pb.Study.FromString(bytes.fromhex(self.study)))
+        return read_survey(bytes.fromhex(self.survey))
 
-    def covers(self, survey: Survey, wave: StudyWave) -> bool:
-        """Returns whether the person's consent covers a survey as this wave; a wave that was not shown may be any."""
-        survey_hash = survey.hash.hex()
-        return self.version.hash == wave.study.hash and self.surveys.get(wave.number, survey_hash) == survey_hash
-
-    def check_continues(self, study: Study, collector_public_key: bytes, between: Iterable[Study] = ()) -> None:
+    def check_continues(self, survey: Survey, between: Iterable[Survey] = ()) -> None:
         """Checks that a version continues the newest one that the person has consented to.
 
         between: versions between the two, and any others.
 
         Raises:
-            Refusal: BAD_MANIFEST; it does not follow that version, or changes what its first wave has promised.
+            Refusal: BAD_MANIFEST; it does not follow that version, or changes what the first one has promised.
         """
         try:
-            check_continues(self.version, study, between)
-            StudyPromises.of(self.version, bytes.fromhex(self.collector)).check_kept(study, collector_public_key)
+            self.version.check_continued_by(survey, between)
         except ValueError as error:
             raise Refusal(Code.BAD_MANIFEST, str(error)) from error
 
-    def consent(self, survey: Survey, wave: StudyWave, collector_public_key: bytes, now: float) -> None:
-        """Records that the person consents to a survey as a wave, and to the wave's version of the study."""
-        study = wave.study
-        self.surveys[wave.number] = survey.hash.hex()
-        if self.consents and self.consents[-1].hash == study.hash.hex():
+    def consent(self, survey: Survey, now: float) -> None:
+        """Records that the person consents to a version of a survey."""
+        if self.consents and self.consents[-1].hash == survey.hash.hex():
             return
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
-        self.study = study.message().SerializeToString(deterministic=True).hex()
-        self.collector = collector_public_key.hex()
-        self.consents.append(Consent(version=study.version, hash=study.hash.hex(), at=at))
+        self.survey = survey.payload.hex()
+        self.consents.append(Consent(version=scheduled(survey).version, hash=survey.hash.hex(), at=at))
 
     @property
     def next_wave(self) -> int:
@@ -149,7 +133,7 @@ class JoinedStudy(_Document):
 
     def write(self, directory: Path) -> None:
         """Writes the file in place of an older one, in a single step; it is durable then."""
-        file = _file(directory, self.version.study_id, self.person)
+        file = _file(directory, self.version.survey_id, self.person)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = file.with_suffix(".new")
         fresh.unlink(missing_ok=True)
@@ -161,7 +145,7 @@ class JoinedStudy(_Document):
 
     def forget(self, directory: Path) -> None:
         """Deletes the file."""
-        _file(directory, self.version.study_id, self.person).unlink(missing_ok=True)
+        _file(directory, self.version.survey_id, self.person).unlink(missing_ok=True)
 
 
 def _file(directory: Path, study_id: str, person: str) -> Path:

@@ -26,7 +26,7 @@ _PATIENCE_S = 30.0
 """Seconds after which a call for rounds is given up, unless the caller gives another time."""
 
 
-def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
+def accept_manifest(document: pb.SignedRound, deployment: Deployment) -> RoundTerms:
     """Returns the terms of a manifest that every pinned service has signed.
 
     Raises:
@@ -34,7 +34,7 @@ def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
         Refusal: BAD_MANIFEST if the terms are out of range or for another deployment, chain or lifetime policy.
     """
     verify_manifest(document, deployment)
-    terms = parse_terms(document.payload)
+    terms = parse_terms(document)
     terms.check_place(deployment)
     return terms
 
@@ -58,7 +58,7 @@ async def fetch_round(
             f"{stated.fingerprint.hex()[:16]}…, and {deployment.fingerprint.hex()[:16]}… is here: ask several "
             "organisations for theirs"
         )
-    terms = accept_manifest(answer.manifest, deployment)
+    terms = accept_manifest(answer.round, deployment)
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")
     return terms, answer.state
@@ -93,7 +93,7 @@ def read_publication(
 
 
 def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
-    """Returns the time of a result's round, by the manifest in it; None if an older analyzer included no manifest.
+    """Returns the time of a result's round, by the manifest in it; None where a service does not state one.
 
     The terms themselves are not checked: they may be of an earlier privacy limit.
     """
@@ -101,11 +101,9 @@ def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
         claimed = pb.Publication.FromString(document.payload)
     except DecodeError as error:
         raise SignatureError("what is signed as publication cannot be read as one") from error
-    if not claimed.manifest.payload:
-        return None
-    if claimed.manifest_hash != document_hash(Kind.MANIFEST, claimed.manifest.payload):
+    if claimed.manifest_hash != document_hash(Kind.MANIFEST, claimed.round.manifest.payload):
         raise SignatureError("the result is about another manifest than the one that is in it")
-    return verify_manifest(claimed.manifest, deployment)
+    return verify_manifest(claimed.round, deployment)
 
 
 async def fetch_signed_result(

@@ -98,7 +98,7 @@ class RoundResult:
         num_reports: the number of counted reports.
         guarantee: the certified central guarantee for the people with the largest budget, with grade and assumptions.
         sealed: the values are sealed to a collector.
-        document: the output of `croupier round result --json`; `croupier.explain` reads its "certificate".
+        document: the output of `croupier survey results --json`; `croupier.explain` reads its "certificate".
     """
 
     round_id: RoundId

@@ -27,16 +27,15 @@ from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import NO_ROUND, Digest, RoundId
-from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
-from croupier.protocol.surveys import Survey, budgets_within
+from croupier.protocol.schedules import MOST_WAVES, Wave
+from croupier.protocol.surveys import Survey, budgets_within, is_round_of, scheduled
 
 Value: TypeAlias = float | str | Collection[str]
 Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
 """The answer to each question by its name, or a function from a wave's number to these. A question without an answer is
 left out."""
-Accept: TypeAlias = Callable[[Study, Study], bool | Awaitable[bool]]
-"""Whether the person consents to the second version of a study instead of the first; both are the same if only the
-survey of a wave differs from the one that the person has consented to."""
+Accept: TypeAlias = Callable[[Survey, Survey], bool | Awaitable[bool]]
+"""Whether the person consents to the second version of a survey instead of the first."""
 _NOT_THERE = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
 _POLL_S = 900.0
@@ -75,26 +74,16 @@ class ShownStudy:
     """A study as its newest known wave states it, to be shown to a person before consent.
 
     Attributes:
-        survey: the wave's description.
-        wave: with the version of the study.
+        survey: the version that the wave is of.
+        wave: the wave.
         rounds: the terms of the wave's rounds, in the order of the questions.
         earlier: the versions of the waves before it that are kept.
     """
 
     survey: Survey
-    wave: StudyWave
+    wave: Wave
     rounds: tuple[RoundTerms, ...]
-    earlier: tuple[Study, ...] = ()
-
-    @property
-    def study(self) -> Study:
-        """The version of the study."""
-        return self.wave.study
-
-    @property
-    def collector_public_key(self) -> bytes:
-        """The key that the results of all rounds are sealed to; empty for public results."""
-        return self.rounds[0].collector_public_key
+    earlier: tuple[Survey, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,11 +109,11 @@ class Follower:
 
 def _round_of(study_id: str, wave: int) -> RoundId:
     """Returns the first round of a wave."""
-    return RoundId(f"{wave_survey_id(study_id, wave)}-1")
+    return RoundId(f"{study_id}-w{wave}-1")
 
 
 async def _wave(
-    client: _StudyClient, study_id: str, number: int, earlier: Iterable[Study] = ()
+    client: _StudyClient, study_id: str, number: int, earlier: Iterable[Survey] = ()
 ) -> tuple[ShownStudy, list[_StudyRound]]:
     """Returns an opened wave with its rounds.
 
@@ -134,14 +123,10 @@ async def _wave(
         SignatureError, UnreachableError: as for `AsyncClient.round`.
     """
     rounds = await fetch_survey(client, _round_of(study_id, number))
-    survey = rounds[0].terms.survey
-    wave = None if survey is None else survey.wave
-    if survey is None or wave is None or (wave.study.study_id, wave.number) != (study_id, number):
-        raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of study {study_id!r}")
-    shown = ShownStudy(survey, wave, tuple(study_round.terms for study_round in rounds), tuple(earlier))
-    if len({terms.collector_public_key for terms in shown.rounds}) > 1:
-        raise Refusal(Code.BAD_MANIFEST, f"the rounds of survey {survey.survey_id!r} are sealed to different keys")
-    return shown, rounds
+    survey, wave = rounds[0].terms.survey, rounds[0].terms.wave
+    if wave is None or (survey.survey_id, wave.number) != (study_id, number):
+        raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of survey {study_id!r}")
+    return ShownStudy(survey, wave, tuple(study_round.terms for study_round in rounds), tuple(earlier)), rounds
 
 
 async def find_study(client: _StudyClient, study_id: str = "") -> ShownStudy:
@@ -157,17 +142,15 @@ async def find_study(client: _StudyClient, study_id: str = "") -> ShownStudy:
         SignatureError, UnreachableError: as for `AsyncClient.round`.
     """
     if not study_id:
-        survey = (await client.round()).terms.survey
-        if survey is None or survey.wave is None:
+        newest_open = (await client.round()).terms
+        if newest_open.wave is None:
             raise Refusal(Code.BAD_REQUEST, "the newest open round is not of a study; name the study")
-        study_id = survey.wave.study.study_id
-    newest, versions = 0, dict[Digest, Study]()
+        study_id = newest_open.survey.survey_id
+    newest, versions = 0, dict[Digest, Survey]()
     for number in range(1, MOST_WAVES + 1):
         try:
             survey = (await client.round(_round_of(study_id, number))).terms.survey
-            newest = number
-            if survey is not None and survey.wave is not None:
-                versions[survey.wave.study.hash] = survey.wave.study
+            newest, versions[survey.hash] = number, survey
         except Refusal as refusal:
             if refusal.code in _NOT_THERE:
                 break
@@ -206,16 +189,16 @@ def join(
             wave has promised (`JoinedStudy.check_continues`).
     """
     budgets_within(shown.rounds, wave_epsilon)
-    joined = read_joined(client.directory, shown.study.study_id, person)
+    joined = read_joined(client.directory, shown.survey.survey_id, person)
     if joined is None:
         joined = JoinedStudy(
-            study="", consents=[], person=person, wave_epsilon=wave_epsilon, first_wave=shown.wave.number
+            survey="", consents=[], person=person, wave_epsilon=wave_epsilon, first_wave=shown.wave.number
         )
     else:
-        joined.check_continues(shown.study, shown.collector_public_key, shown.earlier)
+        joined.check_continues(shown.survey, shown.earlier)
     joined.wave_epsilon = wave_epsilon
     joined.invitation = invitation or joined.invitation
-    joined.consent(shown.survey, shown.wave, shown.collector_public_key, now())
+    joined.consent(shown.survey, now())
     joined.write(client.directory)
     return joined
 
@@ -231,10 +214,10 @@ def leave(client: _StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     joined = _joined(client, study_id, person)
     joined.forget(client.directory)  # first: who follows the study stops
     kept = client.outbox.series_by_round(person).items()
-    for series in {series for round_id, series in kept if is_round_of_study(study_id, round_id)}:
+    for series in {series for round_id, series in kept if is_round_of(study_id, round_id)}:
         client.outbox.forget_reports(person, series)
     for round_id in client.outbox.rounds_prepared():
-        if is_round_of_study(study_id, round_id):
+        if is_round_of(study_id, round_id):
             mine = [user for user in client.outbox.prepared(round_id) if is_of_person(user, person)]
             client.outbox.discard(round_id, mine)
     client.outbox.overwrite_log()
@@ -269,7 +252,7 @@ async def follow(client: _StudyClient, study_id: str, follower: Follower) -> Asy
             pass
         else:
             joined = read_joined(client.directory, study_id, follower.person)
-            if joined is None or joined.next_wave > joined.version.last_wave:
+            if joined is None or joined.next_wave > scheduled(joined.version).last_wave:
                 return
             wait_s = _until_next(joined, follower.now())
         until = follower.now() + wait_s
@@ -278,7 +261,7 @@ async def follow(client: _StudyClient, study_id: str, follower: Follower) -> Asy
 
 
 def _until_next(joined: JoinedStudy, now: float) -> float:
-    opens = joined.version.wave(joined.next_wave).opens_unix_s
+    opens = scheduled(joined.version).wave(joined.next_wave).opens_unix_s
     return min(_POLL_S, max(_SOON_S, opens - now))
 
 
@@ -299,7 +282,7 @@ async def answer_open_waves(
     told = set() if told is None else told
     _joined(client, study_id, follower.person)
     while (joined := read_joined(client.directory, study_id, follower.person)) is not None:
-        number, known = joined.next_wave, joined.version
+        number, known = joined.next_wave, scheduled(joined.version)
         try:
             shown, rounds = await _wave(client, study_id, number)
         except Refusal as refusal:
@@ -314,35 +297,34 @@ async def answer_open_waves(
                 client, joined, WaveRecord(study_id=study_id, wave=number, version=known.version, state="missed")
             )
             continue
-        wave, asked_about = shown.wave, _asked_about(shown, known)
-        if not joined.covers(shown.survey, wave) and not await _is_accepted(client, joined, shown, follower, told):
+        wave, version = shown.wave, shown.survey.hash
+        if version != joined.version.hash and not await _is_accepted(client, joined, shown, follower, told):
             closed = follower.now() >= wave.closes_unix_s or any(question.state != "OPEN" for question in rounds)
-            record = _record(wave, "new survey" if wave.study.hash == known.hash else "new version")
+            record = _record(shown, "new version")
             if closed:
                 yield _done(client, joined, record)
                 continue
-            if asked_about not in told:
-                told.add(asked_about)
+            if version.hex() not in told:
+                told.add(version.hex())
                 yield record
             return
         if follower.now() >= wave.closes_unix_s or all(question.state != "OPEN" for question in rounds):
-            yield _done(client, joined, _record(wave, "missed"))
+            yield _done(client, joined, _record(shown, "missed"))
             continue
-        joined.surveys[number] = shown.survey.hash.hex()
         answers = await _answer_wave(client, joined, rounds, number, follower)
         if answers is None:
             return  # the person has left meanwhile
         state: WaveState = "answered" if any(answer.state == "answered" for answer in answers) else "abstained"
-        yield _done(client, joined, _record(wave, state, answers))
+        yield _done(client, joined, _record(shown, state, answers))
 
 
-def _record(wave: StudyWave, state: WaveState, answers: Sequence[AnswerRecord] = ()) -> WaveRecord:
-    study = wave.study
-    change = study.change if state == "new version" else ""
+def _record(shown: ShownStudy, state: WaveState, answers: Sequence[AnswerRecord] = ()) -> WaveRecord:
+    schedule = scheduled(shown.survey)
+    change = schedule.change if state == "new version" else ""
     return WaveRecord(
-        study_id=study.study_id,
-        wave=wave.number,
-        version=study.version,
+        study_id=shown.survey.survey_id,
+        wave=shown.wave.number,
+        version=schedule.version,
         state=state,
         answers=tuple(answers),
         change=change,
@@ -357,34 +339,29 @@ def _done(client: _StudyClient, joined: JoinedStudy, record: WaveRecord) -> Wave
     return record
 
 
-def _asked_about(shown: ShownStudy, known: Study) -> str:
-    """Returns the hash of a question that a person is asked once: a new version, or another survey of a known wave."""
-    return (shown.survey.hash if shown.study.hash == known.hash else shown.study.hash).hex()
-
-
 async def _is_accepted(
     client: _StudyClient, joined: JoinedStudy, shown: ShownStudy, follower: Follower, told: set[str]
 ) -> bool:
-    """Returns whether the person consents to another version of a study, or to another survey as a wave.
+    """Returns whether the person consents to another version of a study.
 
     Raises:
         Refusal: see `JoinedStudy.check_continues`.
     """
-    before, link = joined.version, shown.study
-    between, number = [], shown.wave.number
-    while link.version > before.version + 1 and number > before.first_wave:
+    before, link = joined.version, scheduled(shown.survey)
+    known, between, number = scheduled(before), [], shown.wave.number
+    while link.version > known.version + 1 and number > known.first_wave:
         number -= 1
-        earlier, _ = await _wave(client, before.study_id, number)
-        between.append(earlier.study)
-        if earlier.study.hash == link.previous_hash:
-            link = earlier.study
-    joined.check_continues(shown.study, shown.collector_public_key, between)
-    if follower.accept is None or _asked_about(shown, before) in told:
+        earlier, _ = await _wave(client, before.survey_id, number)
+        between.append(earlier.survey)
+        if earlier.survey.hash == link.previous_hash:
+            link = scheduled(earlier.survey)
+    joined.check_continues(shown.survey, between)
+    if follower.accept is None or shown.survey.hash.hex() in told:
         return False
-    said = follower.accept(before, shown.study)
+    said = follower.accept(before, shown.survey)
     if not (await said if inspect.isawaitable(said) else said):
         return False
-    joined.consent(shown.survey, shown.wave, shown.collector_public_key, follower.now())
+    joined.consent(shown.survey, follower.now())
     joined.write(client.directory)
     return True
 
@@ -393,8 +370,7 @@ async def _answer_wave(
     client: _StudyClient, joined: JoinedStudy, rounds: Sequence[_StudyRound], number: int, follower: Follower
 ) -> list[AnswerRecord] | None:
     answers = follower.answers(number) if callable(follower.answers) else follower.answers
-    survey = rounds[0].terms.survey
-    hides = survey is not None and survey.left_out == "random"
+    hides = rounds[0].terms.survey.left_out == "random"
     wanted = budgets_within([question.terms for question in rounds], joined.wave_epsilon)
     records = []
     for asked, most in zip(rounds, wanted, strict=True):
@@ -405,7 +381,7 @@ async def _answer_wave(
         if value is None:
             records.append(AnswerRecord(question=name, state="left out"))
             continue
-        if read_joined(client.directory, joined.version.study_id, joined.person) is None:
+        if read_joined(client.directory, joined.version.survey_id, joined.person) is None:
             return None
         joined.write(client.directory)  # the drawn values, before they are sent
         records.append(

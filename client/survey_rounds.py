@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, one_survey
 from croupier.protocol.names import NO_ROUND, RoundId
-from croupier.protocol.surveys import rounds_together
 
 
 class _RoundLike(Protocol):
@@ -29,26 +28,27 @@ class Asker(Protocol[R_co]):
         ...
 
 
-async def fetch_survey(client: Asker[R], round_id: RoundId = NO_ROUND) -> list[R]:
-    """Returns all rounds of a survey, in the order of its questions.
+async def fetch_survey(client: Asker[R], name: RoundId | str = NO_ROUND) -> list[R]:
+    """Returns all rounds of a survey, or of one of its waves, in the order of its questions.
 
     Args:
         client: of the deployment.
-        round_id: any round of the survey; the newest open one if not given.
+        name: of the survey, of a wave, or of any round of it; the newest open round if not given.
 
     Raises:
-        Refusal: there is no such round, it is not of a survey (BAD_REQUEST), or the survey's rounds do not belong
-            together (BAD_MANIFEST).
+        Refusal: there is no such round, or the survey's rounds do not belong together (BAD_MANIFEST).
         SignatureError, UnreachableError: as for `AsyncClient.round`.
     """
-    asked = await client.round(round_id)
-    survey = asked.terms.survey
-    if survey is None:
-        raise Refusal(Code.BAD_REQUEST, f"round {asked.id!r} is not of a survey; 'croupier round show' shows it")
-    others = [survey_round.round_id for survey_round in survey.rounds]
+    try:
+        asked = await client.round(name)
+    except Refusal as refusal:
+        if not name or refusal.code is not Code.UNKNOWN_ROUND:
+            raise
+        asked = await client.round(f"{name}-1")
+    others = asked.terms.survey.round_ids(asked.terms.wave.number if asked.terms.wave else 0)
     rounds = [asked if other == asked.id else await client.round(other) for other in others]
     try:
-        rounds_together([client_round.terms for client_round in rounds])
+        one_survey([client_round.terms for client_round in rounds])
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
     return rounds

@@ -101,7 +101,7 @@ async def _ask(
     patience_s: float,
     elsewhere: RunElsewhere,
 ) -> None:
-    blinded, request = await elsewhere(_blind_all, terms.payload, [*users.values()])
+    blinded, request = await elsewhere(_blind_all, terms.unsigned, [*users.values()])
     message = pb.GetTicketsRequest.FromString(request)
     answer = await retrying(lambda: stub.GetTickets(message, timeout=60.0), give_up_after_s=patience_s)
     check_codes(answer.codes, len(users))
@@ -111,7 +111,7 @@ async def _ask(
     tickets.refused.update({name: code for name, code in codes.items() if code != pb.SUBMISSION_CODE_ACCEPTED})
     if granted:
         evaluations = answer.report_evaluations, answer.parameter_evaluations
-        pairs = await elsewhere(_unblind_all, terms.payload, requests, evaluations)
+        pairs = await elsewhere(_unblind_all, terms.unsigned, requests, evaluations)
         tickets.granted.update(dict(zip(granted, pairs, strict=True)))
 
 

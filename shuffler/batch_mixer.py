@@ -12,8 +12,8 @@ from functools import partial
 
 from croupier.protocol.batches import ciphertext_hashes, digest_of_hashes, drop_counts
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -83,7 +83,7 @@ class FakeReports:
         drawn = await self._drawn(terms, law)
         with_tickets = [*zip((sealed for sealed, _ in drawn), await self.tickets(terms, drawn), strict=True)]
         fakes, _ = await self._pool.map_chunks(
-            partial(wrap_fakes, terms.payload, self._position.hop(terms)), with_tickets
+            partial(wrap_fakes, terms.unsigned, self._position.hop(terms)), with_tickets
         )
         return fakes
 
@@ -105,7 +105,7 @@ class FakeReports:
             counts = await asyncio.to_thread(draw_fakes, law)
             law.check_counts(counts)
             values = [value for value, count in enumerate(counts) for _ in range(count)]
-            sealed, _ = await self._pool.map_chunks(partial(seal_values, terms.payload), values)
+            sealed, _ = await self._pool.map_chunks(partial(seal_values, terms.unsigned), values)
             nonce = os.urandom(_NONCE_BYTES)
             with_blinds = b"".join(report + random_scalar() for report in sealed)
             drawn = nonce + cipher.encrypt(nonce, with_blinds, terms.hash)

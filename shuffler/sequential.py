@@ -18,8 +18,8 @@ from croupier.net.limits import mark_authenticated
 from croupier.net.tls import Context
 from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
-from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, attendance_is_authentic, canonical, read_signed
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb

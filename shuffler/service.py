@@ -212,7 +212,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         if not row.manifest:
             raise Refusal(Code.NOT_READY, f"round {row.round_id!r} is being prepared")
         return rpc.GetRoundResponse(
-            manifest=pb.Signed.FromString(row.manifest), state=row.state, deployment=self.peers.version_in_force
+            round=pb.SignedRound.FromString(row.manifest), state=row.state, deployment=self.peers.version_in_force
         )
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802

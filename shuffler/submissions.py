@@ -157,7 +157,7 @@ class Submissions:
             self._peers.waiting.wait(
                 terms.round_id,
                 "held: with these reports, and with tickets that no report has, some mixture of budgets would have it "
-                f"refused; 'croupier round close {terms.round_id}' says more",
+                f"refused; 'croupier survey close {terms.round_id}' says more",
             )
             await asyncio.sleep(0.2)
 

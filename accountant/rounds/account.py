@@ -13,9 +13,9 @@ from croupier.accountant.rounds.forecast import AskLedger, Forecast, forecast
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import BudgetsTold, Entry, Limit, refusal_of, total_of_rounds
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.statements import Statement, messages_of
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
@@ -103,19 +103,19 @@ def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
 
 
 def answer(
-    terms: RoundTerms,
+    terms: QuestionTerms,
     num_reports: int,
     num_tickets: int,
     account: Account,
     limits: Sequence[Limit],
-    of_study: tuple[Account, Limit] | None = None,
+    of_survey: tuple[Account, Limit] | None = None,
 ) -> rpc.ForecastResponse:
     """Returns the accountant's forecast of a round.
 
-    of_study: the rounds of the round's study, and the study's limit.
+    of_survey: the rounds of the round's study, and the study's limit.
     """
     askers = [account.asker(limits)] if limits else []
-    askers += [] if of_study is None else [of_study[0].asker([of_study[1]])]
+    askers += [] if of_survey is None else [of_survey[0].asker([of_survey[1]])]
     ledger = _all_of(askers) if askers else None
     response = rpc.ForecastResponse(
         num_reports=num_reports,

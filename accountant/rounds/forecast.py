@@ -21,8 +21,8 @@ from croupier.accountant.rounds.round_guarantee import certify_into, fakes_of_ro
 from croupier.accountant.spending import Entry
 from croupier.accountant.victims import MAX_EXACT_TIERS
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, read_messages
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _MOST_ALIKE = 6
@@ -95,7 +95,7 @@ class Forecast:
         return self.best.is_granted
 
 
-def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
+def mixtures(terms: QuestionTerms, num_people: int) -> list[Mixture]:
     """Returns the mixtures of budgets that are tried for this number of people; an empty one is any mixture.
 
     Why none is worse: where a smaller budget is a larger one mixed with noise that does not depend on the answer
@@ -121,7 +121,7 @@ def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
     return sorted(alike.union(_worst(terms, num_people)))
 
 
-def _worst(terms: RoundTerms, num_people: int) -> set[Mixture]:
+def _worst(terms: QuestionTerms, num_people: int) -> set[Mixture]:
     """Returns the mixtures that decide whether a round is at risk; see `mixtures`."""
     grid, limits = terms.budget_grid, terms.epsilon_max_of
     if not randomizer_of(terms.question.mechanism).smaller_budgets_mix:
@@ -132,7 +132,7 @@ def _worst(terms: RoundTerms, num_people: int) -> set[Mixture]:
     return {((grid[-1], num_people),)} | (ones if num_people > 1 else set())
 
 
-def always_granted(terms: RoundTerms, num_people: int) -> bool:
+def always_granted(terms: QuestionTerms, num_people: int) -> bool:
     """Says whether every mixture of budgets of this number of people would be granted, the ledger aside."""
     randomizer = randomizer_of(terms.question.mechanism)
     return all(
@@ -141,7 +141,7 @@ def always_granted(terms: RoundTerms, num_people: int) -> bool:
     )
 
 
-def highest_cost(terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
+def highest_cost(terms: QuestionTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
     """Returns the largest cost of a round with this number of reports, for any of the grid's budgets.
 
     These are the entries of all mixtures that decide (`mixtures`): the ledger counts a round by the worst of its
@@ -155,7 +155,7 @@ def highest_cost(terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> t
 
 
 def forecast(
-    terms: RoundTerms, num_reports: int, num_tickets: int | None = None, ledger: AskLedger | None = None
+    terms: QuestionTerms, num_reports: int, num_tickets: int | None = None, ledger: AskLedger | None = None
 ) -> Forecast:
     """Returns the forecast of a round with this number of reports, for any of the grid's budgets.
 
@@ -173,7 +173,7 @@ def forecast(
     return Forecast(num_reports, tickets, tuple(outcomes))
 
 
-def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
+def could_be_granted(terms: QuestionTerms, num_people: int) -> bool:
     """Says whether the accountant's best bounds would grant the round if everybody used one and the same budget.
 
     With budget privacy: for noise that omits the mean number of people.
@@ -188,7 +188,7 @@ def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
     return False
 
 
-def _least_counted(terms: RoundTerms, mixture: Mixture, num_people: int) -> Mixture:
+def _least_counted(terms: QuestionTerms, mixture: Mixture, num_people: int) -> Mixture:
     """Returns as few of a mixture's people as budget privacy can count; all of them without it."""
     most, worst = terms.counted_by.most_uncounted, mixture in _worst(terms, num_people)
     uncounted = most * len(terms.budget_grid) if worst else most
@@ -196,7 +196,7 @@ def _least_counted(terms: RoundTerms, mixture: Mixture, num_people: int) -> Mixt
 
 
 def _outcome(
-    terms: RoundTerms,
+    terms: QuestionTerms,
     mixture: Mixture,
     num_reports: int,
     num_tickets: int,

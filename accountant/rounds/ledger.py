@@ -187,10 +187,6 @@ class Ledger:
         """Returns the rounds in which a client may have had any budget, because some budgets did not arrive."""
         return set(self._connection.execute(sa.select(_unknown_rounds.c.round_id)).scalars())
 
-    def rounds_of_series(self, series: str) -> set[RoundId]:
-        """Returns the rounds of a series of waves in which clients send the same reports."""
-        return set(self._connection.execute(sa.select(_series.c.round_id).where(_series.c.series == series)).scalars())
-
     def entered(self) -> list[tuple[RoundId, Digest, list[Entry]]]:
         """Returns every entered round: its id, its batch and its costs, in the order of entry."""
         rounds: dict[tuple[RoundId, Digest], list[Entry]] = {}

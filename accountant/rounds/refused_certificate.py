@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.rounds.round_entries import limit_of, study_limit_of
+from croupier.accountant.rounds.round_entries import limit_of, survey_limit_of
 from croupier.accountant.spending import Limit
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
@@ -51,8 +51,8 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
         may_end = terms.question.sequential is not None
         ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
         reasons.append(Statement.of(ledger, epsilon=limit.epsilon, delta=limit.delta))
-    if (of_study := study_limit_of(terms)) is not None:
-        reasons.append(Statement.of(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
+    if (of_survey := survey_limit_of(terms)) is not None:
+        reasons.append(Statement.of(RefusalReason.STUDY_LIMIT, epsilon=of_survey.epsilon, delta=of_survey.delta))
     return reasons
 
 

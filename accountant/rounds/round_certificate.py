@@ -19,6 +19,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane
 from croupier.protocol.statements import SCHEMA, Statement
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _MAX_REJECTED = 100_000
@@ -104,7 +105,7 @@ def check_stated_fakes(chain: Sequence[pb.Commitment], fake_tickets: Sequence[in
             raise Refusal(Code.BAD_BATCH, "a hop states more fake reports than it was given tickets for")
 
 
-def reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
+def reserved(terms: QuestionTerms, first: pb.Certificate) -> list[Entry]:
     """Returns the cost of a sequential round that is cut short: every budget without amplification.
 
     Clients may vanish and the operator may end or withdraw the round after any answer, so the ledger has to bear this
@@ -113,7 +114,9 @@ def reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
     return after_sequential(terms, first, 0)[1]
 
 
-def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
+def after_sequential(
+    terms: QuestionTerms, first: pb.Certificate, num_answers: int
+) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the last certificate of a sequential round, for the clients that answered, and its cost for each tier.
 
     It is made from the round's first certificate, which has shown the tiers. So this one shows them with their bounds

@@ -8,25 +8,25 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
 from croupier.accountant.spending import Entry, Limit
 from croupier.protocol.deployment import PrivacyLimit
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.surveys import QuestionTerms
 
 
-def limit_of(terms: RoundTerms) -> Limit | None:
+def limit_of(terms: QuestionTerms) -> Limit | None:
     """Returns the limit on the ledger's total with this round, if its manifest has one."""
     return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
 
 
-def study_limit_of(terms: RoundTerms) -> Limit | None:
-    """Returns the limit on the rounds of a study with this round; None for a round outside a study."""
-    if terms.survey is None or terms.survey.wave is None:
+def survey_limit_of(terms: QuestionTerms) -> Limit | None:
+    """Returns the limit on all waves of the survey; None where it is asked once."""
+    schedule = terms.survey.schedule
+    if schedule is None:
         return None
-    study = terms.survey.wave.study
-    return Limit(study.total_epsilon, study.total_delta, study_id=study.study_id)
+    return Limit(schedule.total_epsilon, schedule.total_delta, survey_id=terms.survey.survey_id)
 
 
-def keeps_profiles(terms: RoundTerms) -> bool:
+def keeps_profiles(terms: QuestionTerms) -> bool:
     """Says whether the round's cost is composed with other rounds, so that the ledger needs its curves."""
-    return limit_of(terms) is not None or study_limit_of(terms) is not None
+    return limit_of(terms) is not None or survey_limit_of(terms) is not None
 
 
 def as_limit(limit: PrivacyLimit) -> Limit:

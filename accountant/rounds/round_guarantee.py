@@ -24,8 +24,8 @@ from croupier.accountant.release import SettledConditions, conditions_of_round
 from croupier.accountant.rounds.round_entries import entries_of, keeps_profiles
 from croupier.accountant.spending import Entry
 from croupier.protocol.codes import Assumption, RefusalReason
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import SCHEMA, Statement, messages_of
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.tier_counts import EXACT
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -37,13 +37,13 @@ SHARPER_SECONDS = 10.0
 """A time limit, because a round waits for its certificate; tiers that are not finished then keep the blanket bound."""
 
 
-def fakes_of_round(terms: RoundTerms) -> Fakes:
+def fakes_of_round(terms: QuestionTerms) -> Fakes:
     """Returns the fakes that hops add to the reports of a round."""
     return SettledConditions.of(conditions_of_round(terms)).fakes(randomizer_of(terms.question.mechanism))
 
 
 def certify_into(
-    message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]], *, as_forecast: bool = False
+    message: pb.Certificate, terms: QuestionTerms, budgets: Sequence[tuple[float, int]], *, as_forecast: bool = False
 ) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
 
@@ -108,7 +108,7 @@ def certify_into(
 
 def _one_honest_hop_into(
     message: pb.Certificate,
-    terms: RoundTerms,
+    terms: QuestionTerms,
     assumptions: Sequence[Statement[Assumption]],
     certified: Certify,
 ) -> Guarantee | None:
@@ -154,7 +154,7 @@ def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> N
 
 def _unknown_budgets_into(
     message: pb.Certificate,
-    terms: RoundTerms,
+    terms: QuestionTerms,
     known: Budgets,
     randomizer: Randomizer,
     entries: Sequence[Entry],
@@ -205,7 +205,7 @@ def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
 
 
 def _assumptions(
-    terms: RoundTerms, message: pb.Certificate, of_batch: Sequence[Statement[Assumption]]
+    terms: QuestionTerms, message: pb.Certificate, of_batch: Sequence[Statement[Assumption]]
 ) -> list[Statement[Assumption]]:
     """Returns the assumptions of a batch's certificate, with those of the round."""
     assumptions = list(of_batch)

@@ -15,16 +15,15 @@ from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.rounds.account import PENDING, Account, answer
 from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.accountant.rounds.round_entries import as_limit, limit_of, study_limit_of
+from croupier.accountant.rounds.round_entries import as_limit, limit_of, survey_limit_of
 from croupier.accountant.service.search import Search
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.accountant.spending import Entry, Limit
 from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.surveys import MOST_QUESTIONS, stated_terms_hash
+from croupier.protocol.surveys import MOST_QUESTIONS, QuestionTerms, read_survey
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
@@ -65,10 +64,10 @@ class Outlook:
         self._desk = desk
         self._search = search
         self._known: tuple[Limit, rpc.LedgerState] | None = None
-        self._costs: OrderedDict[tuple[bytes, int, int], tuple[Entry, ...]] = OrderedDict()
+        self._costs: OrderedDict[tuple[bytes, int, int, int], tuple[Entry, ...]] = OrderedDict()
         self._turn = asyncio.Lock()
 
-    def limits(self, terms: RoundTerms | None = None) -> list[Limit]:
+    def limits(self, terms: QuestionTerms | None = None) -> list[Limit]:
         """Returns the limit in a round's manifest, and that of the deployment if it is another one by now.
 
         The people of later rounds have been promised the latter, over all rounds.
@@ -92,35 +91,39 @@ class Outlook:
         """
         hop_1 = self._peers.deployment.shufflers[0].name
         caller = self._peers.require_caller(context, [OPERATOR, hop_1])
-        for name in ("together_with", "closed_before"):
-            if (number := len(getattr(request, name))) >= MOST_QUESTIONS:
-                raise Refusal(Code.BAD_REQUEST, f"{number} rounds in {name}; there must be below {MOST_QUESTIONS}")
+        if (number := len(request.closed_before)) >= MOST_QUESTIONS:
+            raise Refusal(Code.BAD_REQUEST, f"{number} rounds in closed_before; there must be below {MOST_QUESTIONS}")
         for number in (request.num_reports, *(closed.num_reports for closed in request.closed_before)):
             if not 1 <= number <= _MOST_REPORTS:
                 raise Refusal(Code.BAD_REQUEST, f"num_reports is {number}; it must be in 1..{_MOST_REPORTS}")
+        terms: QuestionTerms
+        others: list[tuple[QuestionTerms, int, int]] = []
+        asked: Sequence[RoundId]
         if request.round_id:
             terms = await self._engine.terms(RoundId(request.round_id))
             tickets = max(request.num_reports, await self._desk.num_tickets(terms))
+            for closed in request.closed_before:
+                closing = await self._engine.terms(RoundId(closed.round_id))
+                others.append((closing, closed.num_reports, await self._desk.num_tickets(closing)))
+            asked = [terms.round_id, *(other.round_id for other, *_ in others)]
         else:
-            terms, tickets = parse_terms(request.manifest), request.num_reports
-            terms.check_place(self._peers.deployment)
-
-        others = [(parse_terms(manifest), request.num_reports, 0) for manifest in request.together_with]
-        for other, *_ in others:
-            other.check_place(self._peers.deployment)
-        for closed in request.closed_before:
-            closing = await self._engine.terms(RoundId(closed.round_id))
-            others.append((closing, closed.num_reports, await self._desk.num_tickets(closing)))
-        limits, of_study = self.limits(terms), None
+            survey, tickets = read_survey(request.survey), request.num_reports
+            survey.check_place(self._peers.deployment)
+            if request.question >= len(survey.questions):
+                raise Refusal(Code.BAD_REQUEST, f"question is {request.question}; there are {len(survey.questions)}")
+            terms = survey.questions[request.question]
+            others = [(other, request.num_reports, 0) for other in survey.questions if other is not terms]
+            asked = survey.round_ids(request.wave)
+        limits, of_survey = self.limits(terms), None
         async with self._turn:  # else hop 1 could learn of two rounds at once that each of them fits
             account = Account()
             if limits:
-                account = await self._account_beside(terms, others, is_open=bool(request.round_id))
-            if (limit := study_limit_of(terms)) is not None:
-                beside = await self._account_beside(terms, others, is_open=bool(request.round_id), limit=limit)
-                of_study = beside, limit
-            response = await self._search.run(answer, terms, request.num_reports, tickets, account, limits, of_study)
-            if (limits or of_study) and request.round_id and caller == hop_1:
+                account = await self._account_beside(asked, others, is_open=bool(request.round_id))
+            if (limit := survey_limit_of(terms)) is not None:
+                beside = await self._account_beside(asked, others, is_open=bool(request.round_id), limit=limit)
+                of_survey = beside, limit
+            response = await self._search.run(answer, terms, request.num_reports, tickets, account, limits, of_survey)
+            if (limits or of_survey) and request.round_id and caller == hop_1:
                 closes = request.closes_anyway or not any(outcome.refusals for outcome in response.outcomes)
                 await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
         return response
@@ -147,17 +150,16 @@ class Outlook:
 
     async def _account_beside(
         self,
-        terms: RoundTerms,
-        others: Sequence[tuple[RoundTerms, int, int]],
+        without: Collection[RoundId],
+        others: Sequence[tuple[QuestionTerms, int, int]],
         *,
         is_open: bool,
         limit: Limit | None = None,
     ) -> Account:
-        """Returns the ledger without a round, with the rounds that are granted before it.
+        """Returns the ledger without some rounds, with the rounds that are granted before one.
 
         others: the terms, reports and tickets of the rounds that the caller names. limit: only rounds that it counts.
         """
-        without = {terms.round_id, *(other.round_id for other, *_ in others)}
 
         def counts(round_id: RoundId) -> bool:
             return round_id not in without and (limit is None or limit.counts(round_id))
@@ -179,10 +181,9 @@ class Outlook:
                 pending.append((*cost, *(await self._cost(known, *map(int, batch.split())) if batch else ())))
         return replace(account, pending=tuple(pending), planned=tuple(planned))
 
-    async def _cost(self, terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
+    async def _cost(self, terms: QuestionTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
         """Returns the largest cost of a round with this number of reports, and of tickets if there are more."""
-        # A planned round has keys that are drawn for each call.
-        key = stated_terms_hash(terms.manifest), num_reports, num_tickets
+        key = terms.survey.hash, terms.place, num_reports, num_tickets
         if key not in self._costs:
             self._costs[key] = await self._search.run(highest_cost, terms, num_reports, num_tickets)
             while len(self._costs) > _MOST_COSTS:

@@ -18,7 +18,7 @@ from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.refused_certificate import refuse, withhold
 from croupier.accountant.rounds.round_certificate import after_sequential, certify_round, reserved
-from croupier.accountant.rounds.round_entries import limit_of, study_limit_of
+from croupier.accountant.rounds.round_entries import limit_of, survey_limit_of
 from croupier.accountant.service.outlook import Outlook
 from croupier.accountant.service.search import Search
 from croupier.accountant.service.ticket_keys import make_keys, put_public_keys, ticket_lane_work
@@ -30,8 +30,8 @@ from croupier.protocol.batches import read_commitments
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.statements import Statement, messages_of
@@ -110,7 +110,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
             ledger_may_begin=self.ledger_start.check_before_signing,
-            before_signing=check_series,
         )
         self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
         self.registration = Registration(self.admission, self.peers)
@@ -191,13 +190,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limits, series = self.outlook.limits(terms), terms.permanent
+        limits = self.outlook.limits(terms)
         full = [limit for limit in limits if not await self._may_disclose(terms, limit)]
         may_disclose = not full
         if full:
             withhold(certificate, [Statement.of(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
-        elif series is not None and await self.store.run(StoreStep.COUNT_WAVES, lambda tx: _is_used_up(tx, terms)):
-            withhold(certificate, [Statement.of(RefusalReason.SERIES_USED_UP, waves=series.waves)])
         elif certificate.granted:
             # A sequential round enters its largest possible cost, so that no later amendment can exceed the limit.
             refusals = [
@@ -205,7 +202,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     StoreStep.ASK_LEDGER,
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),  # noqa: B023
                 )
-                for limit in (*limits, study_limit_of(terms))
+                for limit in (*limits, survey_limit_of(terms))
                 if limit is not None
             ]
             if any(refusals):
@@ -397,28 +394,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         if request.lane == pb.LANE_TICKET:
             self.engine.wake(RoundId(request.round_id))
         return response
-
-
-def _is_used_up(tx: Transaction, terms: RoundTerms) -> bool:
-    """Returns whether there are more rounds with a round's kept reports than its series was certified for.
-
-    Every round that was ever open counts, granted or not; of a restored ledger those that were granted.
-    """
-    series = terms.permanent
-    if series is None:
-        return False
-    rounds = tx.rounds_of_series(series.name) | Ledger(tx.connection).rounds_of_series(series.name)
-    return len(rounds | {terms.round_id}) > series.waves
-
-
-def check_series(tx: Transaction, terms: RoundTerms) -> None:
-    """Raises Refusal BAD_MANIFEST for a round that would be one more wave than its series has."""
-    if _is_used_up(tx, terms) and terms.permanent is not None:
-        raise Refusal(
-            Code.BAD_MANIFEST,
-            f"round {terms.round_id!r} would be wave {terms.permanent.waves + 1:,} of a question that is certified for "
-            f"{terms.permanent.waves:,}: clients would send the same report once more",
-        )
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:

@@ -159,7 +159,7 @@ def explain(
     certificate: Annotated[
         Path,
         Parameter(
-            help="What 'certify --json', 'round result --json' or 'demo --json' has printed; - for standard input."
+            help="What 'certify --json', 'survey results --json' or 'demo --json' has printed; - for standard input."
         ),
     ],
     /,

@@ -59,7 +59,7 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
     },
     ASK: {
         "discover": Command(
-            "study.discovery:discover_texts",
+            "discovery:discover_texts",
             "Find frequent texts that no one has listed: one letter a wave, each wave a certified round.",
             "--csv words.csv --value-column word --alphabet abcdefghijklmnopqrstuvwxyz --simulate",
         ),
@@ -69,110 +69,66 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "how-we-work --out report.html",
             extra="report",
         ),
-        "round": "Open, list and close rounds, read their terms and results.",
-        "round forecast": Command(
-            "rounds:round_forecast",
-            "Say what a round would come to, whatever budgets people choose; nothing is opened.\n\n"
-            "Without a deployment, and without the operator's keys, the ledger is left out.",
-            "--epsilon-max 0.5 --min-batch-size 200 --expected 1000",
-        ),
-        "round open": Command(
-            "rounds:round_open",
-            "Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to.\n\n"
-            "Where organisations must approve, it writes a proposal for them, names its file, and ends with 3.",
-            'mood --dir clinic --question "How are you?" --choices "well;not well" --epsilon-max 0.5',
-        ),
-        "round list": Command(
-            "rounds:round_list",
-            "List the newest rounds: id, question, stage, reports against the minimum, deadline.",
-            "--dir clinic",
-        ),
-        "round show": Command(
-            "rounds:round_show",
-            "Show what a participant should read before answering: the signed terms of a round, verified.",
-            "smokes-1 --dir clinic",
-        ),
-        "round close": Command(
-            "rounds:round_close",
-            "End admission; the round is then mixed, certified and published automatically.\n\n"
-            "A round that some choice of budgets would have refused is held open; nothing of it is destroyed.",
-            "smokes-1 --dir clinic --forecast",
-        ),
-        "round withdraw": Command(
-            "rounds:round_withdraw",
-            "Delete a round at every service: one that is stuck, or that should never have been opened.",
-            "smokes-1 --dir clinic",
-        ),
-        "round result": Command(
-            "rounds:round_result",
-            "Print a published result with its certificate, both verified; exit code 4 while there is none yet.",
-            "smokes-1 --dir clinic",
-        ),
-        "survey": "Ask people several questions at once: one consent, one budget.",
-        "survey new": Command("study.surveys:survey_new", "Ask what to ask, and write it into a new file.", ""),
-        "survey forecast": Command(
-            "study.surveys:survey_forecast",
+        "survey": "Ask people: one question or several, once or again and again, with one consent and one budget.",
+        "survey new": Command("surveys:survey_new", "Ask what to ask, and write it into a new file.", ""),
+        "survey check": Command(
+            "surveys:survey_check",
             "Say what each question would come to: granted or not, at which ε, how exact, and what the ledger has "
-            "left.\n\n"
-            "Without a deployment, and without the operator's keys, the ledger is left out.",
+            "left; "
+            "nothing is opened.\n\n"
+            "Of a survey with a calendar: error and ε of every question per wave, per year and in all; give an error, "
+            "a "
+            "total ε, or both, and the budget, or the number of waves, is found. Without a deployment, and without the "
+            "operator's keys, the ledger is left out.",
             "survey.toml --expected 300",
         ),
         "survey open": Command(
-            "study.surveys:survey_open",
-            "Open all rounds of a survey, after a forecast of them; after a failure the same command goes on.",
-            "survey.toml --dir clinic",
+            "surveys:survey_open",
+            "Open a survey, after a forecast of it: every service makes keys and signs. After a failure the same "
+            "command "
+            "goes on.\n\n"
+            "A single question needs no file: the options describe it. Of a survey with a calendar this fixes version "
+            "1, "
+            "and 'survey run' opens its waves. Where organisations must approve, the command writes a proposal for "
+            "them, "
+            "and 'croupier proposal send' opens the survey.",
+            'mood --dir clinic --question "How are you?" --choices "well;not well" --epsilon-max 0.5',
         ),
-        "survey show": Command(
-            "study.surveys:survey_show",
-            "Show what a participant should read before answering: the signed terms of all rounds, verified.",
-            "how-we-work --dir clinic",
-        ),
-        "survey close": Command(
-            "study.surveys:survey_close",
-            "End admission to all rounds; they are then mixed, certified and published automatically.\n\n"
-            "A question that some choice of budgets, or the ledger, would have refused is held open; nothing of it is"
-            " destroyed, and the exit code is 3.",
-            "how-we-work --dir clinic",
-        ),
-        "survey results": Command(
-            "study.surveys:survey_results",
-            "Print the results of all questions, and what they reveal together about one person; all of it verified.",
-            "how-we-work --dir clinic",
-        ),
-        "study": "Ask the same people again and again: one consent, a calendar, one privacy limit.",
-        "study new": Command(
-            "study.studies:study_new", "Ask what to ask, and when, and write it into a new file.", "study.toml"
-        ),
-        "study plan": Command(
-            "study.studies:study_plan",
-            "Say what a study comes to: error and ε of every question per wave, per year and over the study.\n\n"
-            "Give an error, a total ε, or both: the budget, or the number of waves, is found.",
-            "study.toml --expected 1000 --epsilon-total 8",
-        ),
-        "study show": Command(
-            "study.studies:study_show",
-            "Show what a study promises, and when its waves open; of a study that was begun, its newest version.",
-            "study.toml",
-        ),
-        "study run": Command(
-            "study.studies:study_run",
-            "Run a study until its last wave is over: open, close and publish every wave in time.\n\n"
-            "The first call fixes version 1 of the study. After a restart the same command goes on. It ends with 3 "
-            "where a limit does not bear the next wave.",
+        "survey run": Command(
+            "surveys:survey_run",
+            "Run a survey with a calendar until its last wave is over: open, close and publish every wave in time.\n\n"
+            "After a restart the same command goes on. It ends with 3 where a limit does not bear the next wave.",
             "study.toml --dir clinic",
         ),
-        "study change": Command(
-            "study.studies:study_change",
-            "Make a new version of a study from its changed file, for the waves that are not due yet.\n\n"
-            "People see it with the next wave, and consent again. Waves that are open keep the version that they "
-            "have.",
+        "survey show": Command(
+            "surveys:survey_show",
+            "Show what a participant should read before answering: the signed terms, verified; or what a file would "
+            "ask.",
+            "smokes-1 --dir clinic",
+        ),
+        "survey close": Command(
+            "surveys:survey_close",
+            "End admission; every round is then mixed, certified and published automatically.\n\n"
+            "A round that some choice of budgets, or the ledger, would have refused is held open; nothing of it is "
+            "destroyed, and the exit code is 3. With --withdraw it is deleted instead: one that is stuck, or that "
+            "should "
+            "never have been opened.",
+            "smokes-1 --dir clinic --forecast",
+        ),
+        "survey change": Command(
+            "surveys:survey_change",
+            "Make a new version of a survey with a calendar from its changed file, for the waves that are not due yet."
+            "\n\n"
+            "People see it with the next wave, and consent again. Waves that are open keep the version that they have.",
             'study.toml --dir clinic --because "The question about sleep is asked once a week."',
         ),
-        "study results": Command(
-            "study.studies:study_results",
-            "Show the results of all waves, with intervals, and the differences between waves; all of it verified.\n\n"
-            "It reads what the study's process has kept, and asks no service.",
-            "wellbeing --out wellbeing.csv --chart wellbeing.png",
+        "survey results": Command(
+            "survey_results:survey_results",
+            "Print published results with their certificates, all verified; exit code 4 while there are none yet.\n\n"
+            "Of several questions, also what they reveal together about one person; of all waves of a calendar, as "
+            "their "
+            "process has kept them, the differences between waves.",
+            "smokes-1 --dir clinic",
             extra="plots",
         ),
         "invite": "Invite people: 'croupier invite SURVEY' makes a link for each.",
@@ -267,18 +223,18 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "participate.html",
         ),
         "join": Command(
-            "study.joining:join",
+            "joining:join",
             "Consent to a study once, and answer its waves: those that are open, or with --follow all of them.\n\n"
             "The same command again goes on, and asks again only where the study has a new version.",
             "wellbeing --dir clinic --answers answers.toml --follow",
         ),
         "leave": Command(
-            "study.joining:leave",
+            "joining:leave",
             "Leave a study: answer no more of its waves, and destroy what this device keeps for it.",
             "wellbeing --dir clinic",
         ),
         "joined": Command(
-            "study.joining:joined",
+            "joining:joined",
             "List the studies that were joined from here: consent, waves, and when the next one opens.",
             "--dir clinic",
         ),

@@ -73,7 +73,7 @@ def keygen(
     if collector is not None:
         public_file = make_collector_key(collector, suite)
         document = {"collector_key": str(collector), "public": str(public_file)}
-        show(as_json, document, f"{collector} opens results; give {public_file} to 'round open --collector'")
+        show(as_json, document, f"{collector} opens results; give {public_file} to 'survey open --collector'")
         return
     deployment = make_deployment(directory, name, hops)
     names = [entry.name for entry in deployment.services]

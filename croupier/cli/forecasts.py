@@ -1,4 +1,4 @@
-"""What a round would come to: 'croupier round forecast', and the forecast with which 'round open' begins."""
+"""What a round would come to: 'croupier survey check one', and the forecast with which 'survey open' begins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from croupier.cli.console import note
 from croupier.deploy.directory import read_deployment
 from croupier.operator.operator import Operator
-from croupier.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings, check_settings
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
@@ -72,7 +72,7 @@ def fitted_json(fitted: GridFit) -> JsonObject:
 
 
 async def forecasts_of(
-    options: ForecastOptions, fitted: GridFit, operator: Operator | None, deployment: Deployment | None = None
+    options: ForecastOptions, fitted: GridFit, operator: Operator | None, deployment: Deployment | None
 ) -> list[ForecastView]:
     """Returns the forecasts for the minimum, and for as many people as are expected.
 
@@ -83,9 +83,8 @@ async def forecasts_of(
 
     least = fitted.settings.min_batch_size
     people = sorted({least, max(least, options.expected)})
-    forecasts = [
-        forecast_json(await forecast_opening(operator, fitted.settings, person, deployment)) for person in people
-    ]
+    terms = check_settings(fitted.settings, deployment)
+    forecasts = [forecast_json(await forecast_opening(operator, terms, person)) for person in people]
     ledger = {str(RefusalReason.LEDGER_EXCEEDED), str(RefusalReason.LEDGER_UNBOUNDED), str(RefusalReason.ROUNDS_SHOWN)}
     for forecast in forecasts[-1:] if options.at_risk else forecasts[:1]:
         full = [[why for why in outcome["refusals"] if why["code"] in ledger] for outcome in forecast["outcomes"]]

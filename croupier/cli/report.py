@@ -40,7 +40,7 @@ def report(
         Argument(
             "SURVEY|ROUND|FILE",
             required=True,
-            help="A survey or rounds of the deployment, or files that --json of 'round result' or 'demo' has "
+            help="A survey or rounds of the deployment, or files that --json of 'survey results' or 'demo' has "
             "printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question "
             "in several groups is compared.",
         ),

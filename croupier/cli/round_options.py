@@ -1,4 +1,4 @@
-"""The options of a round, as 'round open' and 'round forecast' take them: question, budgets, guarantee and batch."""
+"""The options of a round, as 'survey open' and 'survey check' take them: question, budgets, guarantee and batch."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.operator.invitations import new_invitations
 from croupier.operator.ledger import budgets_told, spent
-from croupier.operator.study_folders import kept_studies
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.mechanisms import form_of
@@ -68,6 +67,7 @@ from croupier.show.statistics import halving_lines
 from croupier.show.study_results import StudyResultsView, study_csv
 from croupier.show.views.overview import OverviewView
 from croupier.show.views.questions import TermsView
+from croupier.study.versions import kept_schedules
 from croupier.study.wave_results import study_state, study_view
 
 _NOT_FOUND = (Code.UNKNOWN_ROUND, Code.NOT_READY)
@@ -247,7 +247,7 @@ class _Pages:
         """The studies that were begun from here."""
         views = [
             study_view(await asyncio.to_thread(study_state, self._source.directory, name))
-            for name in kept_studies(self._source.directory)
+            for name in kept_schedules(self._source.directory)
         ]
         return self._page("studies.html", studies=views)
 
@@ -275,7 +275,7 @@ class _Pages:
 
     async def _study(self, request: Request) -> StudyResultsView:
         name = request.path_params["study_id"]
-        if name not in kept_studies(self._source.directory):
+        if name not in kept_schedules(self._source.directory):
             raise HTTPException(404, f"no study {name!r} was begun from here")
         return study_view(await asyncio.to_thread(study_state, self._source.directory, name))
 
@@ -303,7 +303,7 @@ class _Pages:
         return self._page(f"_{name}.html", found=result, why_not=why_not)
 
     async def as_json(self, request: Request) -> Response:
-        """What 'croupier round result --json' prints."""
+        """What 'croupier survey results --json' prints."""
         finished = await self._source.finished(request.path_params["round_id"])
         return _download(request, "json", "application/json", json.dumps(finished.result, indent=1).encode())
 

@@ -198,7 +198,7 @@ async def _come(
                 await operator.enrol([canary.client_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
                 sealed, refused = await seal_prepared(accountant, terms, {name: canary})
-                if terms.survey is not None and refused.get(name) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT:
+                if refused.get(name) == pb.SUBMISSION_CODE_UNKNOWN_CLIENT:
                     # An invitation list admits nobody else; without a list, adding one would exclude all others.
                     await operator.invite([canary.client_key], terms.survey.invitation_hash, 0)
                     sealed, refused = await seal_prepared(accountant, terms, {name: canary})

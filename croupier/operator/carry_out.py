@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
 from rich.text import Text
 
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitations import note_revoked_invitations
-from croupier.operator.opened_surveys import open_rounds
+from croupier.operator.opened_surveys import keep_survey, open_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.proposals import Actions, Proposal, read_actions
 from croupier.operator.roster import Enrolment, note_enrolled, note_revoked
-from croupier.operator.round_settings import with_drawn_keys
-from croupier.protocol.approvals import expiry_objection, proposal_to_open
-from croupier.protocol.deployment import OPERATOR, Deployment
+from croupier.protocol.approvals import expiry_objection
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Refusal
-from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import RoundId
-from croupier.protocol.surveys import Survey
+from croupier.protocol.surveys import Survey, read_survey
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.documents import terms_json
-from croupier.show.round_text import proposed_text
+from croupier.show.survey_description import survey_texts
 
 _MOST_SHOWN = 100
 """The most keys that people are shown one by one, because they compare them by eye; longer lists are summarised."""
@@ -42,13 +36,13 @@ class Action:
     Attributes:
         line: for people.
         document: for programs.
-        terms: of the opened round; None for another action.
+        survey: whose rounds are opened; None for another action.
         details: of keys, for comparison by the operator and the organisations.
     """
 
     line: str
     document: Mapping[str, object]
-    terms: RoundTerms | None = None
+    survey: Survey | None = None
     details: tuple[str, ...] = ()
 
 
@@ -76,12 +70,12 @@ class ActionsProposal(Proposal):
             raise ValueError(f"the proposal cannot be used: {objection}")
 
     def effect(self) -> tuple[dict[str, object], list[str | Text]]:
-        """Returns each action with the terms of a round, or with its keys, and when all of them expire."""
+        """Returns each action with all that is in a survey, or with its keys, and when all of them expire."""
         texts: list[str | Text] = []
         for action in self.actions:
             texts += [action.line, *action.details]
-            if action.terms is not None:
-                texts.append(proposed_text(terms_json(action.terms), time.time()))
+            if action.survey is not None:
+                texts += survey_texts(action.survey, self.before.chain)
         expires = self.file.expires_unix_s
         texts.append(f"expires {datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC")
         return {"actions": [action.document for action in self.actions], "expires_unix_s": expires}, texts
@@ -96,7 +90,7 @@ def actions_proposal(directory: Path, actions: Actions, deployment: Deployment, 
     """Returns actions, with the signatures of all copies of a file, before the organisation of a directory.
 
     Raises:
-        ValueError: an action cannot be read, its round could not be opened, or it has fields that this version of
+        ValueError: an action cannot be read, its survey could not be opened, or it has fields that this version of
             croupier does not know.
     """
     described = []
@@ -110,12 +104,14 @@ def actions_proposal(directory: Path, actions: Actions, deployment: Deployment, 
 
 def _described(action: pb.Proposal, deployment: Deployment) -> Action:
     kind = action.WhichOneof("action")
-    if kind == "open_round":
+    if kind == "open_survey":
         try:
-            terms = parse_terms(with_drawn_keys(pb.Manifest.FromString(action.open_round), deployment.chain))
-        except (DecodeError, Refusal) as error:
-            raise ValueError(f"the proposed round cannot be opened: {error}") from error
-        return Action(f"open round {terms.round_id}", {"open_round": terms.round_id}, terms)
+            survey = read_survey(action.open_survey)
+            survey.check_place(deployment)
+        except Refusal as error:
+            raise ValueError(f"the proposed survey cannot be opened: {error}") from error
+        what = f"open {'the waves of ' if survey.schedule else ''}{survey.version_name}"
+        return Action(what, {"open_survey": survey.survey_id}, survey)
     if kind is None:
         raise ValueError(f"an action of the proposal {_NEWER}")
     request = action.register if kind == "register" else action.revoke
@@ -146,8 +142,9 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
     async with Operator(directory, transport) as operator:
         proposal = actions_proposal(directory, read_actions(file), operator.deployment, file)
         operator.add_approvals(proposal.file)
-        rounds = [described.terms for described in proposal.actions if described.terms is not None]
-        await _open(operator, directory, rounds)
+        for described in proposal.actions:
+            if described.survey is not None:
+                await _open(operator, directory, described.survey)
         for action in proposal.file.proposals():
             if action.HasField("register"):
                 approved_by = await operator.register([action.register])
@@ -158,20 +155,16 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
                 await operator.carry_out_revocation([action.revoke])
                 revoked = {key.hex() for key in action.revoke.client_keys}
                 note_revoked(directory, revoked - note_revoked_invitations(directory, revoked))
-    return [f"done: {described.line}" for described in proposal.actions]
+    return [
+        f"approved: {described.line}, which 'croupier survey run' does in their time"
+        if described.survey and described.survey.schedule
+        else f"done: {described.line}"
+        for described in proposal.actions
+    ]
 
 
-async def _open(operator: Operator, directory: Path, rounds: Sequence[RoundTerms]) -> None:
-    """Opens rounds, those of a survey like `open_survey`; signed manifests are kept, so the same call continues."""
-    of_surveys: dict[Survey, dict[RoundId, pb.Manifest]] = {}
-    for terms in rounds:
-        without_keys = pb.Proposal.FromString(proposal_to_open(terms.manifest)).open_round
-        manifest = pb.Manifest.FromString(without_keys)
-        if terms.survey is not None:
-            of_surveys.setdefault(terms.survey, {})[terms.round_id] = manifest
-        else:
-            name = hashlib.sha256(terms.round_id.encode()).hexdigest()[:32]
-            kept = directory / OPERATOR / "proposals" / f"{name}.signed"
-            await operator.open_signed(await operator.sign_and_keep(manifest, kept))
-    for survey, manifests in of_surveys.items():
-        await open_rounds(operator, directory, survey, manifests)
+async def _open(operator: Operator, directory: Path, survey: Survey) -> None:
+    """Opens the rounds of a survey like `survey_plans.open_survey`; the waves of a schedule open in their time."""
+    keep_survey(directory, survey)
+    if survey.schedule is None:
+        await open_rounds(operator, directory, survey)

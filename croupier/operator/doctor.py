@@ -287,7 +287,7 @@ async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
     stub: Any = stubs.ShufflerStub(cast(grpc.aio.Channel, HttpChannel(url)))
     try:
         answer = await stub.GetRound(rpc.GetRoundRequest(), timeout=_PATIENCE_S)
-        accept_manifest(answer.manifest, deployment)
+        accept_manifest(answer.round, deployment)
     except grpc.aio.AioRpcError as error:
         refusal = refusal_of(error)
         if refusal is None:

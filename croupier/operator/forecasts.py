@@ -21,12 +21,12 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down
 from croupier.protocol.statements import joined
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
 _PATIENCE_S, _TIMEOUT_S = 20.0, 60.0
 """Seconds after which a failing forecast is not tried again, and after which one call is given up."""
-_CHECKED = RoundId("checked")
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 """The budgets of a grid that was not given, as parts of the largest: a person can choose 8 times less than the most."""
 _MOST_BY_DEFAULT = 4.0
@@ -182,31 +182,20 @@ def is_granted(forecast: rpc.ForecastResponse) -> bool:
 
 
 async def forecast_opening(
-    operator: Operator | None,
-    settings: RoundSettings,
-    people: int,
-    deployment: Deployment | None = None,
-    *,
-    round_id: RoundId = _CHECKED,
-    together_with: Mapping[RoundId, RoundSettings] = MappingProxyType({}),
+    operator: Operator | None, terms: QuestionTerms, people: int, wave: int = 0
 ) -> rpc.ForecastResponse:
-    """Returns the forecast of a round with these settings and a number of people.
+    """Returns the forecast of a question with a number of people, who answer every question of its survey.
 
     Args:
         operator: asks the accountant, which knows the ledger; without one, the ledger is ignored.
-        settings: of the round.
+        terms: of the question.
         people: the number of people whose reports and budgets arrive.
-        deployment: of the round, if there is no operator.
-        round_id: of the round, so that it is not counted twice if it is open already.
-        together_with: rounds that are opened with it; see `ForecastRequest`.
+        wave: in which it is to be asked; 0 for a survey that is asked once.
     """
     if operator is None:
-        return answer(check_settings(settings, deployment), people, people, Account(), ())
-    terms, *others = (
-        check_settings(round_settings, operator.deployment, name).payload
-        for name, round_settings in ((round_id, settings), *together_with.items())
-    )
-    return await _ask(operator, rpc.ForecastRequest(manifest=terms, num_reports=people, together_with=others))
+        return answer(terms, people, people, Account(), ())
+    request = rpc.ForecastRequest(survey=terms.survey.payload, question=terms.place, num_reports=people, wave=wave)
+    return await _ask(operator, request)
 
 
 async def forecast_now(

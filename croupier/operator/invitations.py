@@ -5,7 +5,7 @@ can be replaced or revoked. A link to single rounds holds a key that admits to e
 only, so a gateway cannot answer for a participant. A person who has made or seen a link can, and the page says so.
 
 `operator/surveys/NAME/invitations.csv` lists the people whom a survey has invited: public key, label, times; that of a
-study is `operator/studies/NAME/invitations.csv`. No secret is kept.
+survey is `operator/surveys/NAME/invitations.csv`. No secret is kept.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, write_links
 from croupier.operator.keys import alone, replace_secret, write_secret
-from croupier.operator.opened_surveys import kept_rounds, kept_survey, round_of, survey_folder
+from croupier.operator.opened_surveys import (
+    kept_rounds,
+    kept_versions,
+    round_file,
+    survey_folder,
+    title_of,
+    version_of_wave,
+)
 from croupier.operator.operator import Operator, registrations, revocations
 from croupier.operator.roster import Enrolment, check_label, enrol, enrolled
-from croupier.operator.study_folders import described_versions, title_of
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret, rounds_fragment
 from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
-from croupier.protocol.studies import wave_survey_id
-from croupier.protocol.surveys import rounds_together
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.csv_file import csv_records, csv_text
 
@@ -167,34 +171,32 @@ _LIST = "invitations.csv"
 
 
 def _asked(directory: Path, name: str) -> _InvitationScope:
-    """Returns the scope of invitations to a survey or a study of this name; invitations to a wave are to its study.
+    """Returns the scope of invitations to a survey of this name, with all its waves and versions.
 
     Raises:
-        ValueError: there is neither, or the survey is not completely open.
+        ValueError: there is none, or it is not completely open.
     """
-    folder = survey_folder(directory, name)
-    if (folder / "survey").exists():
-        terms = kept_rounds(directory, name)
-        survey = rounds_together(terms)
-        if survey.wave is None:
-            ids = tuple(survey_round.round_id for survey_round in survey.rounds)
-            deadline, title = terms[0].close_deadline_unix_s, survey.wordings[0].title
-            return _InvitationScope(folder / _LIST, survey.hash, deadline, title, ids[0], ids)
-        name = survey.wave.study.study_id
-    versions = described_versions(directory, name)
+    versions = kept_versions(directory, name)
     if not versions:
         raise ValueError(
-            f"{directory} has opened no survey and begun no study {name!r}; 'croupier survey open survey.toml' opens a "
-            "survey, and 'croupier study run study.toml' begins a study"
+            f"{directory} has opened no survey {name!r}; 'croupier survey open survey.toml' opens one, and "
+            "'croupier survey run' the waves of one with a calendar"
         )
-    file, study = list(versions.items())[-1]
-    waves = [wave_survey_id(name, number) for number in range(1, study.last_wave + 1)]
-    opened = [kept_survey(directory, wave) for wave in waves if (survey_folder(directory, wave) / "survey").exists()]
-    rounds = tuple(survey_round.round_id for survey in opened for survey_round in survey.rounds)
-    coming = (wave.survey_id for wave in study.waves() if wave.closes_unix_s > time.time())
-    opens = round_of(opened[-1].survey_id if opened else next(coming, waves[-1]), 1)
-    deadline = study.wave(study.last_wave).closes_unix_s
-    return _InvitationScope(file.with_name(_LIST), study.invitation_hash, deadline, title_of(file), opens, rounds)
+    survey = list(versions.values())[-1]
+    file, title, schedule = survey_folder(directory, name) / _LIST, title_of(survey), survey.schedule
+    if schedule is None:
+        ids = tuple(terms.round_id for terms in kept_rounds(directory, survey))
+        return _InvitationScope(file, survey.invitation_hash, survey.close_deadline_unix_s, title, ids[0], ids)
+    opened = [
+        number for number in range(1, schedule.last_wave + 1) if round_file(directory, survey, 0, number).exists()
+    ]
+    rounds = tuple(
+        round_id for number in opened for round_id in version_of_wave([*versions.values()], number).round_ids(number)
+    )
+    coming = (wave.number for wave in schedule.waves() if wave.closes_unix_s > time.time())
+    opens = survey.round_id(0, opened[-1] if opened else next(coming, schedule.last_wave))
+    deadline = schedule.wave(schedule.last_wave).closes_unix_s
+    return _InvitationScope(file, survey.invitation_hash, deadline, title, opens, rounds)
 
 
 def invited_people(directory: Path, survey_id: str) -> list[Invitee]:

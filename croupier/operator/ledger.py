@@ -1,6 +1,6 @@
 """The accountant's ledger from outside: the spending, a backup while the service runs, a restore before it starts.
 
-A backup holds the costs of granted rounds, and the promises and signed waves of studies. It holds nothing else of the
+A backup holds the costs of granted rounds, and the surveys and rounds that were signed. It holds nothing else of the
 accountant's database: round keys in it would outlive their round.
 """
 
@@ -27,13 +27,12 @@ from croupier.operator.operator import Operator
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import Digest, RoundId
-from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
-from croupier.runtime.database_tables import STUDIES
+from croupier.runtime.database_tables import SURVEYS
 from croupier.runtime.ledger_start import missing_rounds
 from croupier.runtime.rows.rounds import RoundRows
-from croupier.runtime.rows.studies import StudyRows
+from croupier.runtime.rows.surveys import SurveyRows
 from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.show.forecasts import ledger_json
@@ -49,24 +48,21 @@ class _Round(BaseModel):
     unknown: bool = False
 
 
-class _Study(BaseModel):
+class _Survey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
-    study_id: str
-    total_epsilon: float
-    total_delta: float
-    permanent: bool
-    results: str
-    collector_public_key: bytes
+    survey_hash: bytes
+    survey_id: str
+    payload: bytes
+    approvals: bytes
 
 
-class _StudyRound(BaseModel):
+class _SurveyRound(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="hex", val_json_bytes="hex")
-    study_id: str
+    survey_id: str
     wave: int
     question: int
-    survey_hash: bytes
     round_id: RoundId
-    series: str
+    survey_hash: bytes
     was_open: bool
 
 
@@ -76,8 +72,8 @@ class _Backup(BaseModel):
     rounds: tuple[_Round, ...]
     shown: tuple[str, ...] = ()
     budget_costs: dict[str, tuple[float, float]] = {}
-    studies: tuple[_Study, ...] = ()
-    study_rounds: tuple[_StudyRound, ...] = ()
+    surveys: tuple[_Survey, ...] = ()
+    survey_rounds: tuple[_SurveyRound, ...] = ()
 
 
 def _url(directory: Path) -> tuple[str, str]:
@@ -110,8 +106,8 @@ def backup_ledger(directory: Path, file: Path) -> int:
         ]
         shown = sorted(ledger.disclosed_rounds())
         budget_costs = dict(sorted(ledger.budget_costs().items()))
-        has_studies = sa.inspect(connection).has_table(STUDIES.name)
-        studies, study_rounds = StudyRows(connection).studies() if has_studies else ([], [])
+        has_surveys = sa.inspect(connection).has_table(SURVEYS.name)
+        surveys, survey_rounds = SurveyRows(connection).signed_surveys() if has_surveys else ([], [])
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
@@ -122,8 +118,8 @@ def backup_ledger(directory: Path, file: Path) -> int:
         "rounds": rounds,
         "shown": shown,
         "budget_costs": budget_costs,
-        "studies": [_Study(**study).model_dump(mode="json") for study in studies],
-        "study_rounds": [_StudyRound(**study_round).model_dump(mode="json") for study_round in study_rounds],
+        "surveys": [_Survey(**survey).model_dump(mode="json") for survey in surveys],
+        "survey_rounds": [_SurveyRound(**survey_round).model_dump(mode="json") for survey_round in survey_rounds],
     }
     part.write_text(json.dumps(document) + "\n", encoding="utf-8")
     part.replace(file)
@@ -169,10 +165,10 @@ def restore_ledger(directory: Path, file: Path) -> int:
                 )
             for round_id in backup.shown:
                 ledger.disclose(RoundId(round_id))
-            studies, study_rounds = (
-                [row.model_dump() for row in rows] for rows in (backup.studies, backup.study_rounds)
+            surveys, survey_rounds = (
+                [row.model_dump() for row in rows] for rows in (backup.surveys, backup.survey_rounds)
             )
-            StudyRows(connection).restore_studies(studies, study_rounds)
+            SurveyRows(connection).restore_surveys(surveys, survey_rounds)
             RoundRows(connection).begin_ledger()
             for round_id, cost in backup.budget_costs.items():
                 ledger.tell_budgets(RoundId(round_id), *cost)
@@ -235,7 +231,7 @@ def rounds_left(directory: Path) -> RoundsLeftView:
         ledger = Ledger(connection)
         account, entered = Account.of(ledger), ledger.entered()
         open_rounds = RoundRows(connection).rounds_in(*PENDING)
-    terms = [parse_terms(pb.Signed.FromString(row.manifest).payload) for row in open_rounds]
+    terms = [parse_terms(row.manifest) for row in open_rounds]
     account = replace(
         account, pending=tuple(highest_cost(round_terms, round_terms.min_batch_size) for round_terms in terms)
     )

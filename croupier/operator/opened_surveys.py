@@ -1,147 +1,188 @@
-"""Opened surveys: their rounds are opened, closed and withdrawn together.
+"""Surveys as the operator keeps them: their versions, and their rounds, which open, close and are withdrawn together.
 
-The manifests of all rounds are signed before the first round is opened, and kept in `operator/surveys/NAME/`, so that
-the same call continues an opening that was cut short. This file loads no numeric library, because the organisations
-that approve a survey need it.
+`operator/surveys/NAME/` has for each version `vN.survey`, which never changes once services have signed a round of it,
+and the signed rounds. Those of a wave are all signed before the first is opened, and kept there, so that the same call
+continues an opening that was cut short. This file loads no numeric library, because the organisations that approve a
+survey need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc.aio
 
 from croupier.net.transport import TLS, Transport
-from croupier.operator.keys import replace_secret
-from croupier.operator.operator import Operator, kept_manifest
+from croupier.operator.keys import write_secret
+from croupier.operator.operator import Operator, kept_round
 from croupier.protocol.deployment import OPERATOR
-from croupier.protocol.errors import CroupierError
+from croupier.protocol.errors import Code, CroupierError, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.surveys import Survey
-from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.schedules import Wave
+from croupier.protocol.surveys import Survey, read_survey
 from croupier.protocol.v1 import services_pb2 as rpc
 
 Tell = Callable[[str], None]
 
 
-def round_of(survey_id: str, number: int) -> RoundId:
-    """Returns the id of the round that asks a survey's question with this number, from 1."""
-    return RoundId(f"{survey_id}-{number}")
-
-
-def survey_folder(directory: Path, survey_id: str) -> Path:
-    """Returns the operator's folder of a survey."""
+def survey_folder(directory: Path, survey_id: str = "") -> Path:
+    """Returns the operator's folder of a survey, or of all surveys."""
     return directory / OPERATOR / "surveys" / survey_id
 
 
+def kept_surveys(directory: Path) -> list[str]:
+    """Returns the names of the surveys that were begun from this directory, the newest last."""
+    files = survey_folder(directory).glob("*/v1.survey")
+    return [file.parent.name for file in sorted(files, key=lambda file: file.stat().st_mtime)]
+
+
+def kept_versions(directory: Path, survey_id: str) -> dict[Path, Survey]:
+    """Returns all versions of a survey by their files, oldest first; none if it was not begun from this directory."""
+    files = survey_folder(directory, survey_id).glob("v*.survey") if survey_id else []
+    ordered = sorted(files, key=lambda file: int(file.stem[1:]))
+    return {file: read_survey(bytes.fromhex(file.read_text())) for file in ordered}
+
+
 def kept_survey(directory: Path, survey_id: str = "") -> Survey:
-    """Returns the description of a survey that was opened from this directory, the newest one if no id is given.
+    """Returns the newest version of a survey that was begun from this directory, of the newest one if no id is given.
 
     Raises:
         ValueError: there is none.
     """
-    if survey_id:
-        files = [survey_folder(directory, survey_id) / "survey"]
-    else:
-        files = sorted((directory / OPERATOR / "surveys").glob("*/survey"), key=lambda file: file.stat().st_mtime)
-    if not files or not files[-1].exists():
+    name = survey_id or next(reversed(kept_surveys(directory)), "")
+    versions = kept_versions(directory, name)
+    if not versions:
         what = f"survey {survey_id!r}" if survey_id else "any survey"
         raise ValueError(f"{directory} has not opened {what}; 'croupier survey open survey.toml' does")
-    return Survey.read(pb.Survey.FromString(bytes.fromhex(files[-1].read_text())))
+    return list(versions.values())[-1]
 
 
-def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
-    """Returns the terms of all rounds of a survey that was opened from this directory, in order.
+def version_of_wave(versions: Sequence[Survey], number: int) -> Survey:
+    """Returns the newest version that a wave belongs to, of versions with a schedule; ValueError if none has it."""
+    for version in reversed(versions):
+        if version.schedule and version.schedule.first_wave <= number <= version.schedule.last_wave:
+            return version
+    raise ValueError(f"survey {versions[0].survey_id!r} has no wave {number}")
+
+
+def title_of(survey: Survey) -> str:
+    """Returns the title of a survey, or its name where it has no texts of its own."""
+    return survey.wordings[0].title if survey.wordings else survey.survey_id
+
+
+def version_file(directory: Path, survey: Survey) -> Path:
+    """Returns the file of a version of a survey."""
+    number = survey.schedule.version if survey.schedule else 1
+    return survey_folder(directory, survey.survey_id) / f"v{number}.survey"
+
+
+def keep_survey(directory: Path, survey: Survey) -> None:
+    """Writes a version of a survey; the same version again is harmless.
+
+    A survey that is asked once replaces one that services have not signed; a survey with a schedule is fixed when it
+    begins.
+
+    Raises:
+        ValueError: another survey of this name is fixed.
+    """
+    file = version_file(directory, survey)
+    if file.exists() and (kept := read_survey(bytes.fromhex(file.read_text()))).hash != survey.hash:
+        if kept.schedule or survey.schedule or was_opened(directory, kept):
+            raise ValueError(
+                f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "
+                "give the new survey another name"
+            )
+        file.unlink()
+    if not file.exists():
+        write_secret(file, survey.payload.hex())
+
+
+def round_file(directory: Path, survey: Survey, place: int, wave: int = 0) -> Path:
+    """Returns the file of a signed round."""
+    return survey_folder(directory, survey.survey_id) / f"{survey.round_id(place, wave)}.signed"
+
+
+def kept_rounds(directory: Path, survey: Survey, wave: int = 0) -> list[RoundTerms]:
+    """Returns the terms of all rounds of a wave that was opened from this directory, in order.
 
     Raises:
         ValueError: it was not, or not completely.
     """
-    survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
     terms = []
-    for survey_round in survey.rounds:
-        document = kept_manifest(folder / f"{survey_round.round_id}.signed")
+    for place in range(len(survey.questions)):
+        document = kept_round(round_file(directory, survey, place, wave))
         if document is None:
             raise ValueError(
-                f"{survey_round.round_id!r} is not open yet; 'croupier survey open' with the survey's file goes on"
+                f"{survey.round_id(place, wave)!r} is not open yet; 'croupier survey open' with the survey's file "
+                "goes on"
             )
-        terms.append(parse_terms(document.payload))
+        terms.append(parse_terms(document))
     return terms
 
 
-async def open_rounds(
-    operator: Operator,
-    directory: Path,
-    survey: Survey,
-    rounds: Mapping[RoundId, pb.Manifest],
-    tell: Tell = lambda _: None,
-) -> list[RoundTerms]:
-    """Opens rounds of a survey, given without keys, and those kept by an earlier call; returns their terms.
+def was_opened(directory: Path, survey: Survey) -> bool:
+    """Whether a round of this version was signed by all services."""
+    folder = survey_folder(directory, survey.survey_id)
+    rounds = (kept_round(file) for file in folder.glob("*.signed"))
+    return any(document is not None and document.survey == survey.payload for document in rounds)
 
-    Every manifest is kept before the first round is opened.
+
+async def open_rounds(
+    operator: Operator, directory: Path, survey: Survey, wave: Wave | None = None, tell: Tell = lambda _: None
+) -> list[RoundTerms]:
+    """Opens the rounds of a survey, or of one of its waves, or those that an earlier call has not reached.
+
+    Every round is signed and kept before the first one is opened. The survey is kept already (`keep_survey`).
 
     Raises:
-        ValueError: this directory has opened another survey of the same name, or a round does not have the name of its
-            question's round.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
-    folder = survey_folder(directory, survey.survey_id)
-    files = {}
-    for number, survey_round in enumerate(survey.rounds, start=1):
-        if survey_round.round_id != (name := round_of(survey.survey_id, number)):
-            raise ValueError(f"round {number} of {survey.survey_id!r} is {survey_round.round_id!r}, and not {name!r}")
-        files[name] = folder / f"{name}.signed"
-    described = survey.message().SerializeToString(deterministic=True)
-    if not (folder / "survey").exists():
-        replace_secret(folder / "survey", described.hex())
-    if (folder / "survey").read_text() != described.hex():
-        raise ValueError(
-            f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "
-            "give the new survey another name"
-        )
-    operator.require_approval([terms for round_id, terms in rounds.items() if not files[round_id].exists()])
+    number = wave.number if wave else 0
+    files = [round_file(directory, survey, place, number) for place in range(len(survey.questions))]
+    if not was_opened(directory, survey):
+        operator.require_approval(survey)
     opened: list[RoundTerms] = []
     try:
-        documents = [
-            await operator.sign_and_keep(rounds.get(round_id, pb.Manifest()), file)
-            for round_id, file in files.items()
-            if round_id in rounds or file.exists()
-        ]
+        documents = [await operator.sign_and_keep(file, survey, place, wave) for place, file in enumerate(files)]
         for document in documents:
             opened.append(await operator.open_signed(document))  # noqa: PERF401 (opened rounds count if one fails)
-    except (CroupierError, grpc.aio.AioRpcError):
+    except (CroupierError, grpc.aio.AioRpcError) as error:
         names = f" ({', '.join(terms.round_id for terms in opened)})" if opened else ""
         tell(
-            f"{len(opened)} of the {len(files)} rounds of {survey.survey_id!r} are open{names}; the same "
+            f"{len(opened)} of the {len(files)} rounds of {survey.wave_name(number)!r} are open{names}; the same "
             f"command again goes on, and 'croupier survey close {survey.survey_id} --withdraw' gives the survey up"
         )
+        if isinstance(error, Refusal) and error.code is Code.NOT_APPROVED:
+            operator.require_approval(survey)
         raise
     return opened
 
 
-async def close_survey(
-    directory: Path, survey: Survey, transport: Transport = TLS, *, hold_at_risk: bool = True
-) -> dict[str, rpc.CloseResponse]:
-    """Ends admission to all rounds, and returns hop 1's reply for each. The same call again is harmless.
+async def close_rounds(
+    directory: Path,
+    rounds: Sequence[RoundId],
+    transport: Transport = TLS,
+    *,
+    hold_at_risk: bool = True,
+    end_sequential: bool = False,
+) -> dict[RoundId, rpc.CloseResponse]:
+    """Ends admission to rounds, and returns hop 1's reply for each; see `Operator.close_round`.
 
-    Args:
-        directory: of the deployment.
-        survey: to close.
-        transport: to hop 1.
-        hold_at_risk: leave a round open that some mixture of budgets would have refused.
+    The same call again is harmless.
 
     Raises:
         Refusal, grpc.aio.AioRpcError: hop 1 refuses, or is out of reach; further rounds are open then.
     """
     async with Operator(directory, transport) as operator:
-        return {
-            survey_round.round_id: await operator.close_round(survey_round.round_id, hold_at_risk=hold_at_risk)
-            for survey_round in survey.rounds
-        }
+        how = {"hold_at_risk": hold_at_risk, "end_sequential": end_sequential}
+        return {round_id: await operator.close_round(round_id, **how) for round_id in rounds}
 
 
-async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:
-    """Deletes all rounds without a certificate at every service; returns the reply of each, by round."""
+async def withdraw_rounds(
+    directory: Path, rounds: Sequence[RoundId], transport: Transport = TLS
+) -> dict[RoundId, dict[str, str]]:
+    """Deletes rounds without a certificate at every service; returns the reply of each, by round."""
     async with Operator(directory, transport) as operator:
-        return {survey_round.round_id: await operator.withdraw(survey_round.round_id) for survey_round in survey.rounds}
+        return {round_id: await operator.withdraw(round_id) for round_id in rounds}

@@ -22,19 +22,15 @@ from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import replace_secret
 from croupier.operator.proposals import ActionApproval, Actions, Approvals
-from croupier.operator.round_settings import (
-    RoundSettings,
-    check_settings,
-    new_round_id,
-    terms_of,
-    with_keys,
-)
-from croupier.protocol.approvals import proposal_to_open, proposal_to_register, proposal_to_revoke
+from croupier.operator.round_settings import RoundSettings, check_settings, manifest_of, new_round_id
+from croupier.protocol.approvals import proposal_to_ask, proposal_to_register, proposal_to_revoke
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
-from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
+from croupier.protocol.manifest import RoundTerms, state_name, with_survey
 from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
+from croupier.protocol.schedules import Wave
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -66,9 +62,9 @@ def revocations(client_keys: Sequence[PublicKey]) -> list[pb.RevokeClientsReques
     return [pb.RevokeClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in starts]
 
 
-def kept_manifest(file: Path) -> pb.Signed | None:
-    """Returns the signed manifest that `Operator.sign_and_keep` has kept in a file; None if there is none."""
-    return pb.Signed.FromString(bytes.fromhex(file.read_text())) if file.exists() else None
+def kept_round(file: Path) -> pb.SignedRound | None:
+    """Returns the signed round that `Operator.sign_and_keep` has kept in a file; None if there is none."""
+    return pb.SignedRound.FromString(bytes.fromhex(file.read_text())) if file.exists() else None
 
 
 def is_operators(directory: Path) -> bool:
@@ -154,23 +150,22 @@ class Operator:
             grpc.aio.AioRpcError: a service is out of reach.
         """
         fresh = new_round_id(settings)
-        check_settings(settings, self.deployment, round_id or fresh)
-        if round_id:
-            return await self._open_round(settings, round_id)
-        self.require_approval([terms_of(settings, fresh, self.deployment)])
+        survey = check_settings(settings, self.deployment, round_id or fresh).survey
+        self.require_approval(survey)
         try:
-            return await self._open_round(settings, fresh)
+            return await self.open_signed(await self.sign_round(survey))
         except (Refusal, grpc.aio.AioRpcError):
-            await self.withdraw(fresh)
+            if not round_id:
+                await self.withdraw(fresh)
             raise
 
-    def require_approval(self, rounds: Sequence[pb.Manifest]) -> None:
-        """Checks that enough organisations approve rounds, given without keys; else writes one proposal for all.
+    def require_approval(self, survey: Survey) -> None:
+        """Checks that enough organisations approve a survey; else writes the proposal.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file.
         """
-        self.approvals.of([proposal_to_open(terms) for terms in rounds])
+        self.approvals.of([proposal_to_ask(survey)])
 
     def require_approval_of(
         self, revoked: Sequence[pb.RevokeClientsRequest], registered: Sequence[pb.RegisterClientsRequest]
@@ -191,21 +186,34 @@ class Operator:
         """Uses the signatures of a proposal for all later actions."""
         self.approvals.add(proposal)
 
-    async def _open_round(self, settings: RoundSettings, round_id: RoundId) -> RoundTerms:
-        return await self.open_signed(await self.sign_round(settings, round_id))
+    async def sign_round(self, survey: Survey, place: int = 0, wave: Wave | None = None) -> pb.SignedRound:
+        """Collects keys for a question in a wave, and returns the round with the signature of every service.
 
-    async def sign_round(self, settings: RoundSettings, round_id: RoundId) -> pb.Signed:
-        """Collects round keys, and returns the manifest with the signature of every service; nothing is open then.
-
-        The same call again, also after a failure, gives the same manifest until the round is open somewhere.
+        Nothing is open then. The same call again, also after a failure, gives the same manifest until the round is open
+        somewhere.
 
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`.
         """
-        return await self._sign(terms_of(settings, round_id, self.deployment))
+        approved = self.approvals.valid(proposal_to_ask(survey))
+        chain, round_id = self.deployment.chain, survey.round_id(place, wave.number if wave else 0)
+        # None is under way any more when the failure of one is heard of.
+        preparing = (self.prepare(name, round_id, survey.suite) for name in chain)
+        made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
+        for answer in made.values():
+            if isinstance(answer, BaseException):
+                raise answer
+        keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
+        payload = manifest_of(survey, place, wave, keys, chain)
+        with_survey(payload, survey)
+        signing = (self._have_signed(name, payload, survey, approved) for name in chain)
+        signatures = await asyncio.gather(*signing)
+        return pb.SignedRound(manifest=pb.Signed(payload=payload, signatures=signatures), survey=survey.payload)
 
-    async def sign_and_keep(self, terms: pb.Manifest, file: Path) -> pb.Signed:
-        """Signs a round, given without keys, and keeps its manifest in a file; returns the file's manifest.
+    async def sign_and_keep(
+        self, file: Path, survey: Survey, place: int = 0, wave: Wave | None = None
+    ) -> pb.SignedRound:
+        """Signs a round, and keeps it in a file; returns the file's.
 
         Services sign one manifest for a round, and make keys for none that is open: only with the file can an opening
         that was cut short continue.
@@ -213,30 +221,13 @@ class Operator:
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`; then there is no file.
         """
-        if (kept := kept_manifest(file)) is not None:
+        if (kept := kept_round(file)) is not None:
             return kept
-        signed = await self._sign(terms)
+        signed = await self.sign_round(survey, place, wave)
         replace_secret(file, signed.SerializeToString().hex())
         return signed
 
-    async def _sign(self, terms: pb.Manifest) -> pb.Signed:
-        """Returns the manifest of a round, given without keys, with keys and signatures; see `sign_round`."""
-        (approved,) = self.approvals.of([proposal_to_open(terms)])
-        chain = self.deployment.chain
-        # None is under way any more when the failure of one is heard of.
-        preparing = (self.prepare(name, RoundId(terms.round_id), terms.hpke_suite) for name in chain)
-        made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
-        for answer in made.values():
-            if isinstance(answer, BaseException):
-                raise answer
-        keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
-        payload = with_keys(terms, keys, chain)
-        parse_terms(payload)
-        signing = (self._have_signed(name, payload, approved) for name in chain)
-        signatures = await asyncio.gather(*signing)
-        return pb.Signed(payload=payload, signatures=signatures)
-
-    async def open_signed(self, document: pb.Signed) -> RoundTerms:
+    async def open_signed(self, document: pb.SignedRound) -> RoundTerms:
         """Opens a round whose manifest every service has signed; the same call again is harmless.
 
         Raises:
@@ -245,7 +236,7 @@ class Operator:
         for name in reversed(
             self.deployment.chain
         ):  # hop 1 last: when it admits clients, all services behind it are ready
-            control, request = self._control(name), rpc.OpenRequest(manifest=document)
+            control, request = self._control(name), rpc.OpenRequest(round=document)
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
 
@@ -255,9 +246,12 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
-    async def _have_signed(self, name: str, payload: bytes, approved: ActionApproval) -> pb.Signature:
+    async def _have_signed(self, name: str, payload: bytes, survey: Survey, approved: ActionApproval) -> pb.Signature:
         request = rpc.SignRequest(
-            manifest=payload, approvals=approved.signatures, approvals_expire_unix_s=approved.expires_unix_s
+            manifest=payload,
+            survey=survey.payload,
+            approvals=approved.signatures,
+            approvals_expire_unix_s=approved.expires_unix_s,
         )
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature

@@ -224,12 +224,7 @@ class Approvals:
         """
         if not self._deployment.approvals or not actions:
             return [ActionApproval([], []) for _ in actions]
-        known = self._known()
-        nothing = ActionApproval([], [])
-        approved = [
-            max(known.get(action, [nothing]), key=lambda each: (len(each.organisations), each.expires_unix_s))
-            for action in actions
-        ]
+        approved = [self.valid(action) for action in actions]
         if min(len(each.organisations) for each in approved) >= self._deployment.approvals:
             return approved
         file = self.write(actions)
@@ -240,6 +235,11 @@ class Approvals:
             f"with 'croupier proposal sign'. Then, with the copies that come back: croupier proposal send {file} "
             f"COPY... --dir {self._directory}",
         )
+
+    def valid(self, action: bytes) -> ActionApproval:
+        """Returns the valid signatures on an action, given without expiry, by the most organisations; maybe none."""
+        found = self._known().get(action) if self._deployment.approvals else None
+        return max(found or [ActionApproval([], [])], key=lambda each: (len(each.organisations), each.expires_unix_s))
 
     def _known(self) -> Mapping[bytes, list[ActionApproval]]:
         """Returns the signatures that are still valid, by action without its expiry."""

@@ -140,9 +140,11 @@ async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_i
     if state != pb.ROUND_STATE_OPEN or (deadline and -_CLOSES_WITHIN_S < left_s <= patience_s):
         return
     held = f"the round is held: fewer than {least:,} have answered, or some mixture of budgets would have it refused"
-    operator = f"its operator sees which in 'croupier round list'; 'croupier round withdraw {round_id}' ends the round"
+    operator = (
+        f"its operator sees which in 'croupier status'; 'croupier survey close {round_id} --withdraw' ends the round"
+    )
     if not deadline:
-        why = f"it takes answers until its operator closes it ('croupier round close {round_id}'). "
+        why = f"it takes answers until its operator closes it ('croupier survey close {round_id}'). "
         why += f"If that was done, {held}; {operator}"
     elif left_s > 0:
         why = f"it takes answers until {datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import Transport
-from croupier.operator.opened_surveys import round_of
 from croupier.operator.published_result import open_published, signed_result
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.surveys import Survey, SurveyWording, rounds_together
+from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
@@ -28,7 +27,7 @@ from croupier.show.views.published_results import ResultView
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0
 """Seconds in which the browser must print a report."""
-_READABLE = "it must be what --json of 'croupier round result' or 'croupier demo' printed"
+_READABLE = "it must be what --json of 'croupier survey results' or 'croupier demo' printed"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class ReportRounds:
 
     def title(self, language: str) -> str:
         """Returns the survey's title in a language, or a general one."""
-        return "What people answered" if self.survey is None else _wording(self.survey, language).title
+        return _wording(self.survey, language).title if self.survey else "What people answered"
 
     def introduction(self, language: str) -> list[str]:
         """Returns the survey's introduction in a language, and the meaning of questions that people left out."""
@@ -76,12 +75,12 @@ class _Deployment:
     tell: Callable[[str], None]
     sums: Sequence[Sequence[str]]
 
-    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, RoundTerms | None]:
-        """Returns a verified round and its terms, which a round that was withdrawn has not published."""
+    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, RoundTerms]:
+        """Returns a verified round and its terms."""
         signed, publication, certificate = await signed_result(
             self.directory, round_id, self.patience_s, self.transport, self.tell
         )
-        terms = parse_terms(publication.manifest.payload) if publication.manifest.payload else None
+        terms = parse_terms(publication.round)
         if publication.sealed_result and self.collector_key is not None:
             publication = open_published(publication, self.collector_key)
         result = publication_json(publication, certificate)
@@ -97,25 +96,20 @@ class _Deployment:
             ValueError: the rounds are not all rounds of one survey, whose terms were fixed before the first result.
         """
         try:
-            report_round, _ = await self.round(RoundId(name), group)
-            return [report_round], None
+            report_round, terms = await self.round(RoundId(name), group)
+            return [report_round], terms.survey if terms.survey.wordings and terms.survey.survey_id == name else None
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_ROUND:
                 raise
             unknown = refusal
         try:
-            first, terms = await self.round(round_of(name, 1), group)
+            first, terms = await self.round(RoundId(f"{name}-1"), group)
         except Refusal as refusal:
             raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
-        if terms is None or terms.survey is None or terms.survey.survey_id != name:
+        if terms.survey.survey_id != name:
             raise unknown
-        asked = [(first, terms)]
-        for survey_round in terms.survey.rounds[1:]:
-            further, of_further = await self.round(survey_round.round_id, group)
-            if of_further is None:
-                raise ValueError(f"round {survey_round.round_id!r} of survey {name!r} has published no terms")
-            asked.append((further, of_further))
-        return [report_round for report_round, _ in asked], rounds_together([own for _, own in asked])
+        asked = [(first, terms), *[await self.round(round_id, group) for round_id in terms.survey.round_ids()[1:]]]
+        return [report_round for report_round, _ in asked], one_survey([own for _, own in asked])
 
 
 async def collect(

@@ -1,10 +1,11 @@
-"""An operator's choices for a round, checked, and its manifest before services have signed it."""
+"""An operator's choices for the questions of a survey, checked; the survey, and the manifests of its rounds."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from croupier.accountant.ranges import DEFAULT_DELTA
@@ -12,14 +13,22 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Refusal
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.identity import canonical
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.surveys import Survey
+from croupier.protocol.schedules import Schedule, Wave
+from croupier.protocol.surveys import (
+    LEFT_OUT,
+    WAVE_NAME,
+    LeftOut,
+    QuestionTerms,
+    Survey,
+    SurveyWording,
+    read_survey,
+)
 from croupier.protocol.tier_counts import TierCounts, chosen_counts
 from croupier.protocol.v1 import messages_pb2 as pb
 
-_ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
 _NO_COLLECTOR = PublicKey(b"")
 """The round has no collector: its result is published."""
 _CHECKED = RoundId("checked")
@@ -45,7 +54,6 @@ class RoundSettings:
             that a held round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
-        survey: the survey of the round's question; see `operator.opened_surveys`.
         hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
         hop_noise_delta: its delta; None: `delta`.
         budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
@@ -66,7 +74,6 @@ class RoundSettings:
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: PublicKey = _NO_COLLECTOR
-    survey: Survey | None = None
     hop_noise: float | None = None
     hop_noise_delta: float | None = None
     budget_privacy: float | None = None
@@ -81,8 +88,8 @@ class RoundSettings:
 
 def check_settings(
     settings: RoundSettings, deployment: Deployment | None = None, round_id: RoundId = _CHECKED
-) -> RoundTerms:
-    """Returns the terms of a round with placeholder keys, before any service has made its own, or exists.
+) -> QuestionTerms:
+    """Returns the terms of a round that is a survey of its own, before any service has made its keys, or exists.
 
     Args:
         settings: to check.
@@ -92,77 +99,88 @@ def check_settings(
     Raises:
         ValueError: names the term, its value and the allowed values.
     """
-    try:
-        return parse_terms(draft_manifest(settings, deployment, round_id))
-    except Refusal as refusal:
-        raise ValueError(refusal.hint) from refusal
-
-
-def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: RoundId) -> bytes:
-    """Returns the manifest that these settings would give, with keys that no service has made."""
-    chain = deployment.chain if deployment else _ANY_CHAIN
-    return with_drawn_keys(terms_of(settings, round_id, deployment), chain)
-
-
-def with_drawn_keys(terms: pb.Manifest, chain: Sequence[str]) -> bytes:
-    """Returns a manifest for terms without keys, with keys that no service has made: enough to check the terms."""
-    round_id = terms.round_id
-    keys = {
-        name: pb.RoundKeys(
-            round_id=round_id,
-            service=name,
-            public_key=secrets.token_bytes(32),
-            release_public_key=secrets.token_bytes(32),
-            report_ticket_key=secrets.token_bytes(32),
-            parameter_ticket_key=secrets.token_bytes(32),
-        )
-        for name in chain
-    }
-    return with_keys(terms, keys, chain)
+    return survey_of([settings], round_id, deployment).questions[0]
 
 
 def new_round_id(settings: RoundSettings) -> RoundId:
     """Returns a fresh name for a round: that of its question with a random end."""
-    return RoundId(f"{settings.question.name}-{secrets.token_hex(6)}")
+    name = re.sub(WAVE_NAME, "-", re.sub(r"[^A-Za-z0-9_-]", "", settings.question.name)[:40])
+    return RoundId(f"{name or 'round'}-{secrets.token_hex(6)}")
 
 
-def with_keys(terms: pb.Manifest, keys: Mapping[str, pb.RoundKeys], chain: Sequence[str]) -> bytes:
-    """Returns the canonical manifest of a round, from its terms and the keys of all services."""
-    *hops, accountant, analyzer = chain
-    manifest = pb.Manifest(hops=[keys[name] for name in hops], accountant=keys[accountant], analyzer=keys[analyzer])
-    manifest.MergeFrom(terms)
-    return canonical(manifest)
+def survey_of(
+    questions: Sequence[RoundSettings],
+    survey_id: str,
+    deployment: Deployment | None,
+    wordings: Sequence[SurveyWording] = (),
+    left_out: LeftOut = "missing",
+    schedule: Schedule | None = None,
+) -> Survey:
+    """Returns the survey of these questions; the terms that all questions share are those of the first.
 
-
-def terms_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment | None) -> pb.Manifest:
-    """Returns the manifest of a round without the keys of services."""
+    Raises:
+        ValueError: names the term, its value and the allowed values.
+    """
+    shared = questions[0]
     limit = deployment.privacy_limit if deployment else None
-    noise = HopNoise.chosen(settings.hop_noise, settings.hop_noise_delta, settings.delta)
-    manifest = pb.Manifest(
+    noise = HopNoise.chosen(shared.hop_noise, shared.hop_noise_delta, shared.delta)
+    message = pb.Survey(
         protocol_version=PROTOCOL_VERSION,
         deployment=deployment.name if deployment else "any",
-        round_id=round_id,
-        question=settings.question.message(),
-        budget_grid=[
-            pb.LocalBudget(
-                epsilon=epsilon,
-                delta=settings.question.mechanism.budget_delta,
-                epsilon_max=settings.epsilon_max_of.get(epsilon),
+        survey_id=survey_id,
+        wordings=[pb.SurveyWording(**asdict(wording)) for wording in wordings],
+        questions=[
+            pb.SurveyQuestion(
+                question=settings.question.message(),
+                budget_grid=[
+                    pb.LocalBudget(
+                        epsilon=epsilon,
+                        delta=settings.question.mechanism.budget_delta,
+                        epsilon_max=settings.epsilon_max_of.get(epsilon),
+                    )
+                    for epsilon in settings.budget_grid
+                ],
             )
-            for epsilon in settings.budget_grid
+            for settings in questions
         ],
-        min_batch_size=settings.min_batch_size,
-        short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
-        close_deadline_unix_s=settings.close_deadline_unix_s,
-        dishonest=settings.dishonest,
-        delta=settings.delta,
-        epsilon_max=settings.epsilon_max,
-        hpke_suite=settings.hpke_suite,
-        max_batch_size=settings.max_batch_size,
-        collector_public_key=settings.collector_public_key,
+        left_out=LEFT_OUT[left_out],
+        min_batch_size=shared.min_batch_size,
+        max_batch_size=shared.max_batch_size,
+        short_batch_policy=_SHORT_BATCH[shared.short_batch_policy],
+        dishonest=shared.dishonest,
+        delta=shared.delta,
+        epsilon_max=shared.epsilon_max,
+        hpke_suite=shared.hpke_suite,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
-        survey=None if settings.survey is None else settings.survey.message(),
+        collector_public_key=shared.collector_public_key,
         hop_noise=None if noise is None else pb.HopNoise(epsilon=noise.epsilon, delta=noise.delta),
+        close_deadline_unix_s=shared.close_deadline_unix_s,
+        schedule=None if schedule is None else schedule.message(),
+        num_hops=len(deployment.shufflers) if deployment else 1,
     )
-    settings.counted_by.write_into(manifest)
-    return manifest
+    shared.counted_by.write_into(message)
+    try:
+        return read_survey(canonical(message))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def manifest_of(
+    survey: Survey, place: int, wave: Wave | None, keys: Mapping[str, pb.RoundKeys], chain: Sequence[str]
+) -> bytes:
+    """Returns the canonical manifest of a round: a question of a survey in a wave, with the keys of all services."""
+    *hops, accountant, analyzer = chain
+    manifest = pb.Manifest(
+        survey_hash=survey.hash,
+        question=place,
+        hops=[keys[name] for name in hops],
+        accountant=keys[accountant],
+        analyzer=keys[analyzer],
+    )
+    if wave is not None:
+        manifest.wave, manifest.opens_unix_s, manifest.closes_unix_s = (
+            wave.number,
+            wave.opens_unix_s,
+            wave.closes_unix_s,
+        )
+    return canonical(manifest)

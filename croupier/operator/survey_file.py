@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
@@ -29,8 +30,10 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.levels import Levels
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.names import Digest
 from croupier.protocol.questions import Question
-from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
+from croupier.protocol.schedules import MOST_WAVES, Calendar, Period, Results, Schedule
+from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording, check_survey_id
 from croupier.protocol.toml_file import read_toml
 from croupier.protocol.wordings import Wording
 
@@ -138,6 +141,59 @@ class _Translation(_Strict):
     questions: dict[str, _QuestionTexts]
 
 
+DEFAULT_TOTAL_DELTA = 1e-5
+"""The δ of all waves together: ten times that of one round, so that a filter has room for the tails of many rounds."""
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+Weekday = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+
+
+def _seconds(given: Any) -> Any:
+    """Returns the seconds of a text such as "5 days"; anything else unchanged, for the model to refuse."""
+    if not isinstance(given, str):
+        return given
+    duration = re.fullmatch(r"(\d{1,6}) (second|minute|hour|day)s?", given.strip())
+    if duration is None:
+        raise ValueError(f"it is {given!r}, and must be such as '5 days', '12 hours' or '30 minutes'")
+    return int(duration[1]) * _UNITS[duration[2]]
+
+
+class CalendarFile(_Strict):
+    """The opening times of the waves.
+
+    Attributes:
+        first: the earliest opening of the first wave, a local time of `timezone`.
+        every: "once", "day" or "week".
+        on: the weekday of a weekly study: waves open on the first such day at or after `first`; None: that of `first`.
+        waves: the number of waves.
+        timezone: a name of the IANA time zone database.
+        open_for: the time for which a wave takes answers, in seconds; in the file a text such as "5 days".
+    """
+
+    first: datetime
+    every: Period
+    on: Weekday | None = None
+    waves: int = Field(1, ge=1, le=MOST_WAVES)
+    timezone: str = "UTC"
+    open_for: Annotated[int, BeforeValidator(_seconds)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.on is not None and self.every != "week":
+            raise ValueError(f"on is {self.on} with every {self.every}; it is for every week")
+        if self.every == "once" and self.waves != 1:
+            raise ValueError(f"waves is {self.waves} with every once; it must be 1")
+        self.calendar().opens(0)
+        return self
+
+    def calendar(self) -> Calendar:
+        """Returns the calendar that the lines state."""
+        first = self.first
+        if self.on is not None:
+            first += timedelta(days=(_WEEKDAYS.index(self.on) - first.weekday()) % 7)
+        return Calendar(first, self.every, self.timezone, self.open_for)
+
+
 class SurveyFile(_Strict):
     """The contents of survey.toml.
 
@@ -166,6 +222,11 @@ class SurveyFile(_Strict):
         budget_privacy_delta: its δ; 10⁻⁶ by default.
         questions: the questions, in the order in which they are asked.
         translations: the texts in other languages, by language, for every question.
+        calendar: when waves open, of a survey that is asked again and again; without it, it is asked once.
+        epsilon_total: with a calendar, the largest total cost of all waves for one person; a calendar needs it.
+        delta_total: with a calendar, the δ of that cost; 10⁻⁵ by default.
+        permanent: with a calendar, whether a client sends the same report again while its answer is the same.
+        results: with a calendar, who reads the results.
     """
 
     name: str
@@ -187,6 +248,24 @@ class SurveyFile(_Strict):
     budget_privacy_delta: float | None = None
     questions: tuple[SurveyQuestion, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
     translations: dict[str, _Translation] = {}
+    calendar: CalendarFile | None = None
+    epsilon_total: _Positive | None = None
+    delta_total: float = Field(DEFAULT_TOTAL_DELTA, gt=0, le=0.1)
+    permanent: bool = False
+    results: Results = "public"
+
+    @model_validator(mode="after")
+    def _check_calendar(self) -> Self:
+        if self.calendar is None:
+            for name in ("epsilon_total", "delta_total", "permanent", "results"):
+                if name in self.model_fields_set and getattr(self, name) is not None:
+                    raise ValueError(f"{name} is for the waves of a [calendar], which is missing")
+        elif self.epsilon_total is None:
+            raise ValueError("epsilon_total is missing; with a [calendar] it is the most that all waves may cost")
+        elif self.closes is not None:
+            raise ValueError("closes is for a survey that is asked once; waves close after calendar.open_for")
+        check_survey_id(self.name, has_schedule=self.calendar is not None)
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -220,6 +299,25 @@ class SurveyFile(_Strict):
     def needs_budgets(self) -> bool:
         """Whether neither the survey nor its questions have budgets."""
         return not self.budgets and not any(question.budgets for question in self.sent)
+
+    def schedule(
+        self, version: int = 1, previous_hash: Digest | None = None, change: str = "", first_wave: int = 1
+    ) -> Schedule | None:
+        """Returns the schedule of a version with these questions; None for a survey that is asked once."""
+        if self.calendar is None or self.epsilon_total is None:
+            return None
+        return Schedule(
+            version,
+            previous_hash,
+            change,
+            self.calendar.calendar(),
+            first_wave,
+            first_wave + self.calendar.waves - 1,
+            self.epsilon_total,
+            self.delta_total,
+            self.permanent,
+            self.results,
+        )
 
     def wordings(self) -> tuple[SurveyWording, ...]:
         """Returns the texts of the survey, one for each language."""
@@ -324,7 +422,7 @@ def _text(value: Value) -> str:
 
 
 def written(values: Lines, questions: Sequence[Lines], calendar: Lines | None = None) -> str:
-    """Returns the file of a survey with these values and questions, or of a study with a calendar."""
+    """Returns the file of a survey with these values and questions, and a calendar where it is asked again."""
     lines = _lines(values)
     if calendar is not None:
         lines += ["", "[calendar]", *_lines(calendar)]

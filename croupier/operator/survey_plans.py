@@ -4,48 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+import grpc.aio
 
 from croupier.accountant.numerics.decimals import difference, sum_as_decimals
 from croupier.accountant.rounds.forecast import always_granted
+from croupier.client.round_checks import fetch_terms
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.operator.forecasts import GridFit, default_grid, fit, forecast_now, forecast_opening
-from croupier.operator.opened_surveys import Tell, kept_rounds, open_rounds, round_of, survey_folder
+from croupier.operator.opened_surveys import Tell, keep_survey, open_rounds, round_file
 from croupier.operator.operator import Operator, is_operators
-from croupier.operator.round_settings import RoundSettings, check_settings, terms_of
+from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id, survey_of
 from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.envelope import generate_key_pair
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined, read_messages
-from croupier.protocol.studies import StudyWave
-from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stated_terms_hash
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+
+COLLECTOR_SUITE = "x25519-sha256-chacha20poly1305"
 
 
 class LimitReachedError(ValueError):
     """The ledger, or the limit of a study, does not bear all questions with the minimum of people."""
 
 
-@dataclass(frozen=True)
-class OfStudy:
-    """The further data of a survey that is a wave of a study.
-
-    Attributes:
-        wave: the wave; its study is in the description of the survey.
-        collector_public_key: to which the results are sealed; empty for public results.
-    """
-
-    wave: StudyWave
-    collector_public_key: bytes = b""
-
-
-def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
+def with_budgets(file: SurveyFile, deployment: Deployment | None, collector_public_key: bytes = b"") -> SurveyFile:
     """Returns a survey's file with budgets: its own, or else those that put no question at risk at the minimum.
 
     These are four budgets for all answers together, the largest at most 4, as for a round without a grid.
@@ -60,8 +52,8 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
         return file.model_copy(update={"budgets": tuple(budgets)})
 
     def is_safe(budgets: Sequence[float]) -> bool:
-        terms = [terms for _, terms in survey_terms(offering(budgets), deployment).values()]
-        return all(always_granted(round_terms, file.min_batch_size) for round_terms in terms)
+        survey = survey_from(offering(budgets), deployment, collector_public_key=collector_public_key)
+        return all(always_granted(terms, file.min_batch_size) for terms in survey.questions)
 
     budgets = default_grid(is_safe)
     if budgets is None:
@@ -72,43 +64,73 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
     return offering(budgets)
 
 
-def survey_terms(
-    file: SurveyFile, deployment: Deployment | None, of_study: OfStudy | None = None
-) -> dict[RoundId, tuple[RoundSettings, RoundTerms]]:
-    """Returns the settings of a survey's rounds and their terms, without the survey's description.
+def settings_of(file: SurveyFile, collector_public_key: bytes = b"") -> list[RoundSettings]:
+    """Returns the settings of a survey's questions, which has budgets.
 
-    A wave of a study ends at its deadline, also with too few people; any other survey is held then.
+    A wave of a calendar ends at its deadline, also with too few people; any other survey is held then.
     """
     alike = {field.name for field in fields(RoundSettings)}  # what a survey and a round state by the same names
-    rounds = {}
-    for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
-        settings = RoundSettings(
+    return [
+        RoundSettings(
             question,
             grid,
-            short_batch_policy="dispose" if of_study else "hold",
+            short_batch_policy="dispose" if file.calendar else "hold",
             close_deadline_unix_s=file.deadline,
-            collector_public_key=PublicKey(b"" if of_study is None else of_study.collector_public_key),
+            collector_public_key=PublicKey(collector_public_key),
             **file.model_dump(include=alike),
         )
-        round_id = round_of(file.name, number)
-        try:
-            rounds[round_id] = settings, check_settings(settings, deployment, round_id)
-        except ValueError as error:
-            raise ValueError(f"question {question.name!r}: {error}") from error
-    return rounds
+        for question, grid in zip(file.asked(), file.grids(), strict=True)
+    ]
 
 
-def plan_survey(
-    file: SurveyFile, deployment: Deployment | None, of_study: OfStudy | None = None
-) -> tuple[Survey, dict[RoundId, RoundSettings]]:
-    """Returns the description of a survey, and the settings of its rounds by id.
+def survey_from(
+    file: SurveyFile,
+    deployment: Deployment | None,
+    *,
+    collector_public_key: bytes = b"",
+    before: Survey | None = None,
+    change: str = "",
+    first_wave: int = 1,
+) -> Survey:
+    """Returns the survey that a file with budgets describes.
+
+    Args:
+        file: the questions, budgets and times.
+        deployment: of the survey; without one, the terms that depend on the deployment are not checked.
+        collector_public_key: to which the results are sealed; empty for public results. Without one, sealed results
+            are planned with a key that nobody has.
+        before: the version before this one; None for the first one.
+        change: a description of the change, for people.
+        first_wave: the first wave of this version.
 
     Raises:
-        ValueError: the terms of a round cannot be, with the question's name.
+        ValueError: the terms are invalid, or the version breaks the promises of the one before it.
     """
-    file = with_budgets(file, deployment)
-    planned = survey_terms(file, deployment, of_study)
-    for settings, _ in planned.values():
+    if file.results != "public" and not collector_public_key:
+        collector_public_key = generate_key_pair(COLLECTOR_SUITE).public
+    number, previous = 1, None
+    if before is not None:
+        number, previous = scheduled(before).version + 1, before.hash
+    survey = survey_of(
+        settings_of(file, collector_public_key),
+        file.name,
+        deployment,
+        file.wordings(),
+        file.left_out,
+        file.schedule(number, previous, change, first_wave),
+    )
+    if before is not None:
+        before.check_continued_by(survey)
+    return survey
+
+
+def plan_survey(file: SurveyFile, deployment: Deployment | None, collector_public_key: bytes = b"") -> Survey:
+    """Returns the survey of a file, with budgets of which no choice puts a question at risk.
+
+    Raises:
+        ValueError: the terms cannot be, with the question's name.
+    """
+    for settings in settings_of(file, collector_public_key):
         name = settings.question.name
         try:
             fitted = fit(settings, deployment)
@@ -116,10 +138,7 @@ def plan_survey(
             raise ValueError(f"question {name!r}: {error}") from error
         if fitted.left_out:
             raise ValueError(_too_large(file, name, fitted))
-    rounds = tuple(SurveyRound(name, stated_terms_hash(terms.manifest)) for name, (_, terms) in planned.items())
-    wave = None if of_study is None else of_study.wave
-    survey = Survey(file.name, file.wordings(), rounds, file.left_out, wave)
-    return survey, {name: replace(settings, survey=survey) for name, (settings, _) in planned.items()}
+    return survey_from(file, deployment, collector_public_key=collector_public_key)
 
 
 def _too_large(file: SurveyFile, name: str, fitted: GridFit) -> str:
@@ -222,34 +241,18 @@ async def forecast_survey(
     deployment = None
     if directory is not None and (directory / DEPLOYMENT_FILE).exists():
         deployment = read_deployment(directory)
+    survey = plan_survey(with_budgets(file, deployment), deployment)
     if directory is None or deployment is None or deployment.privacy_limit is None or not is_operators(directory):
-        settings = plan_survey(file, deployment)[1]
-        return [await _forecast(None, settings, people, deployment) for people in sizes]
+        return [await _forecast(None, survey, people) for people in sizes]
     async with Operator(directory, transport) as operator:
-        settings = plan_survey(file, operator.deployment)[1]
-        return [await _forecast(operator, settings, people) for people in sizes]
+        return [await _forecast(operator, survey, people) for people in sizes]
 
 
-async def _forecast(
-    operator: Operator | None,
-    settings: Mapping[RoundId, RoundSettings],
-    people: int,
-    deployment: Deployment | None = None,
-) -> SurveyForecast:
-    # The description of a survey by itself changes nothing, and is not sent; that of a wave has the study's limit.
-    alone = {
-        round_id: round_settings
-        if round_settings.survey is not None and round_settings.survey.wave is not None
-        else replace(round_settings, survey=None)
-        for round_id, round_settings in settings.items()
+async def _forecast(operator: Operator | None, survey: Survey, people: int, wave: int = 0) -> SurveyForecast:
+    questions = {
+        terms.question.name: await forecast_opening(operator, terms, people, wave) for terms in survey.questions
     }
-    questions = {}
-    for round_id, round_settings in alone.items():
-        others = {name: other for name, other in alone.items() if name != round_id}
-        questions[round_settings.question.name] = await forecast_opening(
-            operator, round_settings, people, deployment, round_id=round_id, together_with=others
-        )
-    return SurveyForecast(people, questions, sum_as_decimals(round_settings.delta for round_settings in alone.values()))
+    return SurveyForecast(people, questions, sum_as_decimals(terms.delta for terms in survey.questions))
 
 
 async def open_survey(
@@ -257,55 +260,85 @@ async def open_survey(
     file: SurveyFile,
     transport: Transport = TLS,
     tell: Tell = lambda _: None,
-    of_study: OfStudy | None = None,
 ) -> Survey:
-    """Opens all rounds of a survey, or those that an earlier call has not reached; returns its description.
+    """Opens all rounds of a survey that is asked once, or those that an earlier call has not reached.
 
     Args:
         directory: of the deployment.
         file: with the questions.
         transport: to the services.
         tell: called before an error is raised, with a sentence on the open rounds and the next step.
-        of_study: the survey's wave of a study; None for a survey by itself.
 
     Raises:
-        LimitReachedError: the ledger, or the limit of a study, cannot bear all questions with the minimum of people.
+        LimitReachedError: the ledger cannot bear all questions with the minimum of people.
         ValueError: the terms are invalid, or this directory has opened another survey of the same name.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
+    if file.calendar is not None:
+        raise ValueError(f"survey {file.name!r} has a [calendar]; 'croupier survey run' opens its waves")
     async with Operator(directory, transport) as operator:
-        survey, settings = plan_survey(file, operator.deployment, of_study)
-        is_new = not survey_folder(directory, survey.survey_id).exists()
-        if (operator.deployment.privacy_limit is not None or of_study) and is_new:
-            refusal = (await _forecast(operator, settings, file.min_batch_size)).refusal
-            if refusal:
-                raise LimitReachedError(refusal)
-        rounds = {
-            round_id: terms_of(round_settings, round_id, operator.deployment)
-            for round_id, round_settings in settings.items()
-        }
-        return rounds_together(await open_rounds(operator, directory, survey, rounds, tell))
+        survey = plan_survey(with_budgets(file, operator.deployment), operator.deployment)
+        await check_affordable(operator, directory, survey)
+        keep_survey(directory, survey)
+        await open_rounds(operator, directory, survey, tell=tell)
+        return survey
+
+
+async def open_question(operator: Operator, directory: Path, settings: RoundSettings) -> Survey:
+    """Opens a survey of one question under a fresh name; where that fails, its round is withdrawn everywhere.
+
+    Raises:
+        ValueError: the terms cannot be.
+        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
+    """
+    name = new_round_id(settings)
+    survey = check_settings(settings, operator.deployment, name).survey
+    keep_survey(directory, survey)
+    try:
+        await open_rounds(operator, directory, survey)
+    except (Refusal, grpc.aio.AioRpcError) as error:
+        if not (isinstance(error, Refusal) and error.code is Code.NOT_APPROVED):
+            await operator.withdraw(name)
+        raise
+    return survey
+
+
+async def check_affordable(operator: Operator, directory: Path, survey: Survey, wave: int = 0) -> None:
+    """Checks that the limits bear all questions of a wave with the minimum of people, unless it was begun already.
+
+    Raises:
+        LimitReachedError: they do not.
+        Refusal, grpc.aio.AioRpcError: the accountant refuses, or is out of reach.
+    """
+    if operator.deployment.privacy_limit is None and survey.schedule is None:
+        return
+    if any(round_file(directory, survey, place, wave).exists() for place in range(len(survey.questions))):
+        return
+    if refusal := (await _forecast(operator, survey, survey.min_batch_size, wave)).refusal:
+        raise LimitReachedError(refusal)
 
 
 async def forecast_closing(
-    directory: Path, survey: Survey, transport: Transport = TLS
-) -> dict[str, rpc.ForecastResponse]:
+    directory: Path, rounds: Sequence[RoundId], transport: Transport = TLS
+) -> dict[RoundId, rpc.ForecastResponse]:
     """Returns the forecast of closing now, for every round that takes answers and has one.
 
-    Each round counts those before it as closed, because `close_survey` closes them in this order.
+    Each round counts those before it as closed, because `close_rounds` closes them in this order.
 
     Raises:
         Refusal, grpc.aio.AioRpcError: a round is unknown, or a service is out of reach.
     """
-    forecasts: dict[str, rpc.ForecastResponse] = {}
-    least = kept_rounds(directory, survey.survey_id)[0].min_batch_size
-    async with Operator(directory, transport) as operator:
-        for survey_round in survey.rounds:
-            status = (await operator.status(survey_round.round_id))[0]
+    forecasts: dict[RoundId, rpc.ForecastResponse] = {}
+    before: dict[str, int] = {}
+    async with Operator(directory, transport) as operator, operator.client_channel() as channel:
+        for round_id in rounds:
+            status = (await operator.status(round_id))[0]
             if not isinstance(status, rpc.StatusResponse):
                 raise status
-            if status.rounds[0].state == pb.ROUND_STATE_OPEN and status.rounds[0].num_items:
-                # A round with too few people stays open.
-                before = {name: said.num_reports for name, said in forecasts.items() if said.num_reports >= least}
-                forecasts[survey_round.round_id] = await forecast_now(operator, survey_round.round_id, before)
+            if status.rounds[0].state != pb.ROUND_STATE_OPEN or not status.rounds[0].num_items:
+                continue
+            said = forecasts[round_id] = await forecast_now(operator, round_id, before)
+            terms = await fetch_terms(channel, operator.deployment, round_id)
+            if said.num_reports >= terms.min_batch_size:  # one with too few people stays open
+                before[round_id] = said.num_reports
     return forecasts

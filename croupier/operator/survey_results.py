@@ -10,10 +10,12 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.guarantees import Guarantee
 from croupier.net.transport import TLS, Transport
-from croupier.operator.opened_surveys import Tell, round_of
+from croupier.operator.opened_surveys import Tell
 from croupier.operator.published_result import published_result
-from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.surveys import Survey, rounds_together
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
+from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 
 
@@ -59,17 +61,22 @@ async def survey_results(
         SignatureError: a message is not signed as it must be.
         ValueError: the first result is not that of a survey.
     """
-    survey: Survey | None = None
-    answered: list[AnsweredQuestion] = []
-    while survey is None or len(answered) < len(survey.rounds):
-        round_id = survey.rounds[len(answered)].round_id if survey else round_of(survey_id, 1)
+
+    async def result(round_id: RoundId) -> AnsweredQuestion:
         publication, certificate = await published_result(directory, round_id, patience_s, transport, tell)
-        terms = parse_terms(publication.manifest.payload)  # it is verified with the publication
-        answered.append(AnsweredQuestion(terms, publication, certificate))
-        survey = terms.survey
-        if survey is None or survey.survey_id != survey_id:
-            raise ValueError(f"round {round_id!r} is not of survey {survey_id!r}; 'croupier round result' shows it")
-    rounds_together([question.terms for question in answered])
+        return AnsweredQuestion(parse_terms(publication.round), publication, certificate)  # verified with it
+
+    try:
+        first = await result(RoundId(f"{survey_id}-1"))
+    except Refusal as refusal:
+        if refusal.code is not Code.UNKNOWN_ROUND:
+            raise
+        first = await result(RoundId(survey_id))  # the only question
+    survey = first.terms.survey
+    if survey.survey_id != survey_id:
+        raise ValueError(f"round {first.terms.round_id!r} is not of survey {survey_id!r}")
+    answered = [first, *[await result(round_id) for round_id in survey.round_ids()[1:]]]
+    one_survey([question.terms for question in answered])
     return SurveyResults(survey, tuple(answered), _together([question.certificate for question in answered]))
 
 

@@ -66,7 +66,7 @@ def read_categories(file: Path) -> tuple[str, ...]:
 def wordings_of(
     file: Path | None, question: str, title: str, help_text: str, choices: str, unit: str, language: str
 ) -> tuple[Wording, ...]:
-    """Returns the wordings from the options of `croupier round open`; none if no option is given.
+    """Returns the wordings from the options of `croupier survey open`; none if no option is given.
 
     Args:
         file: see `read_wordings`.

@@ -2,7 +2,7 @@
 
 A deployment file can demand it (`approvals`). What is signed is a `Proposal`, which each service makes again from the
 call that carries the signatures: they allow exactly what was approved, until the proposal expires. It can be carried
-out once only (a round's name is used once; who is revoked stays revoked). Without an expiry an approval that was never
+out once only (a survey's name is used once; who is revoked stays revoked). Without an expiry an approval that was never
 used would be good years later, when its organisation has long decided otherwise.
 """
 
@@ -13,20 +13,16 @@ from datetime import UTC, datetime
 
 from croupier.protocol.deployment import Deployment, Quorum, ServiceEntry, is_by
 from croupier.protocol.identity import Kind
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 
 MOST_VALID_S = 30 * 24 * 3600
 """The longest time in seconds, from when it is carried out, for which a proposal may be valid."""
 
 
-def proposal_to_open(manifest: pb.Manifest) -> bytes:
-    """Returns the proposal to open a round: its manifest without the keys, which services make only afterwards."""
-    terms = pb.Manifest()
-    terms.CopyFrom(manifest)
-    for field in ("hops", "accountant", "analyzer"):
-        terms.ClearField(field)
-    round_terms = terms.SerializeToString(deterministic=True)
-    return _serialized(pb.Proposal(deployment=manifest.deployment, open_round=round_terms))
+def proposal_to_ask(survey: Survey) -> bytes:
+    """Returns the proposal to open the rounds of a survey, whose keys services make only afterwards."""
+    return _serialized(pb.Proposal(deployment=survey.deployment, open_survey=survey.payload))
 
 
 def proposal_to_register(deployment: Deployment, request: pb.RegisterClientsRequest) -> bytes:

@@ -38,7 +38,9 @@ from croupier.protocol.statements import (
 )
 from croupier.protocol.v1 import messages_pb2 as pb
 
-READABLE = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
+READABLE = (
+    "it must be what 'croupier certify --json', 'croupier survey results --json' or 'croupier demo --json' prints"
+)
 """What an error says of a document that is not a certificate."""
 
 

@@ -216,7 +216,6 @@ class RefusalReason(StrEnum):
     STUDY_EXCEEDED = "study-exceeded"
     STUDY_UNBOUNDED = "study-unbounded"
     ROUNDS_SHOWN = "rounds-shown"
-    SERIES_USED_UP = "series-used-up"
 
 
 Code = Assumption | Method | ProofStep | Note | RefusalReason
@@ -371,6 +370,5 @@ PARAMETERS: dict[Code, Types] = {
         "remaining": float,
     },
     RefusalReason.ROUNDS_SHOWN: {"rounds": int},
-    RefusalReason.SERIES_USED_UP: {"waves": int},
 }
 """The parameters of each code and their types; a code that is not listed has none."""

@@ -25,7 +25,8 @@ from croupier.protocol.envelope import (
 )
 from croupier.protocol.errors import EnvelopeError
 from croupier.protocol.histograms import MOST_SINGLE
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -67,14 +68,14 @@ def _label(publication: pb.Publication, public_key: PublicKey) -> Label:
 
 
 def _room(terms: RoundTerms) -> int:
-    """Returns more bytes than a result of this round has: its labels, or its vector, are as large as the manifest's.
+    """Returns more bytes than a result of this round has: its labels, or its vector, are as large as the survey's.
 
     A histogram in columns has no labels, and with room for them it would be larger than a message.
     """
     mechanism = terms.question.mechanism
     if (categories := len(mechanism.categories)) > MOST_SINGLE:
         return _BESIDE_VALUES + _BYTES_IN_COLUMNS * categories
-    return _BESIDE_VALUES + len(terms.payload) + _BYTES_PER_VALUE * (max(1, categories) + mechanism.num_beside)
+    return _BESIDE_VALUES + len(terms.survey.payload) + _BYTES_PER_VALUE * (max(1, categories) + mechanism.num_beside)
 
 
 def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publication:
@@ -91,7 +92,7 @@ def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publicatio
         certificate=publication.certificate,
         num_reports=publication.num_reports,
         drops=publication.drops,
-        manifest=publication.manifest if publication.HasField("manifest") else None,
+        round=publication.round if publication.HasField("round") else None,
     )
     secret: Any = pb.Publication()
     secret.CopyFrom(publication)

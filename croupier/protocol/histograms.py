@@ -50,7 +50,7 @@ def values_of(publication: pb.Publication) -> list[pb.EstimatedValue]:
         shares.population_low,
         shares.population_high,
     )
-    labels = parse_terms(publication.manifest.payload).question.mechanism.categories
+    labels = parse_terms(publication.round).question.mechanism.categories
     return [
         pb.EstimatedValue(
             label=label,

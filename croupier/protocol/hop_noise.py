@@ -70,30 +70,30 @@ class RoundFakes:
     law: FakeLaw
 
     @classmethod
-    def of(cls, manifest: pb.Manifest, mechanism: Mechanism) -> Self | None:
-        """Returns the fakes of a round; None where hops add none.
+    def of(cls, survey: pb.Survey, mechanism: Mechanism) -> Self | None:
+        """Returns the fakes of a survey's rounds with this mechanism; None where hops add none.
 
         Raises:
             ValueError: hops cannot add such fakes to the reports of the mechanism.
         """
-        if not manifest.HasField("hop_noise"):
+        if not survey.HasField("hop_noise"):
             return None
-        noise = HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta)
+        noise = HopNoise(survey.hop_noise.epsilon, survey.hop_noise.delta)
         num_values = mechanism.num_report_values
         if num_values is None:
             raise ValueError(
                 f"hop_noise is set for {mechanism.kind}; it must be for {', '.join(KINDS_WITH_FAKES)}: hops can add "
                 "fake reports only where a report has one of finitely many values"
             )
-        if noise.delta > manifest.delta:
-            raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {manifest.delta:g}")
+        if noise.delta > survey.delta:
+            raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {survey.delta:g}")
         law = noise.law(num_values)
         if law.mean_total > MAX_MEAN_FAKES:
             raise ValueError(
                 f"hop_noise takes {law.mean_total:,} fake reports of every hop; there must be at most "
                 f"{MAX_MEAN_FAKES:,}: choose a larger epsilon or delta, or fewer categories"
             )
-        return cls(noise, len(manifest.hops), law)
+        return cls(noise, survey.num_hops, law)
 
     @property
     def most(self) -> int:

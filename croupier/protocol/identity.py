@@ -56,6 +56,11 @@ def _context(kind: str) -> bytes:
     return b"croupier/v1/" + kind.encode() + b"\0"
 
 
+def canonical(message: Message) -> bytes:
+    """Returns the bytes of a document that is about to be signed."""
+    return message.SerializeToString(deterministic=True)
+
+
 def document_hash(kind: Kind, payload: bytes) -> Digest:
     """Returns the SHA-256 by which other documents and envelopes name this one."""
     return Digest(hashlib.sha256(_context(kind) + payload).digest())

@@ -1,47 +1,28 @@
-"""The round manifest: the public terms of one round, checked once and then carried as `RoundTerms`.
+"""The manifest of a round: which question of which survey it asks, in which wave, with which keys.
 
 The bytes that services sign are the deterministic serialisation of the `Manifest` message, and `parse_terms` refuses
-bytes that are not. Every layer of every envelope is bound to their hash. Signatures are `protocol.identity`'s.
+bytes that are not, or whose survey has another hash. Every layer of every envelope is bound to their hash. Signatures
+are `protocol.identity`'s.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
-from croupier.protocol.deployment import Deployment, PrivacyLimit
-from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import RoundFakes
-from croupier.protocol.identity import Kind, document_hash, verify_signed
-from croupier.protocol.mechanisms import KINDS_WITH_FAKES
-from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.identity import Kind, canonical, document_hash, verify_signed
 from croupier.protocol.names import Digest, RoundId
-from croupier.protocol.permanent import PermanentSeries
-from croupier.protocol.questions import Question
-from croupier.protocol.shown import check_shown
-from croupier.protocol.surveys import Survey, check_survey_of
+from croupier.protocol.schedules import Wave
+from croupier.protocol.surveys import QuestionTerms, Survey, read_survey
 from croupier.protocol.tickets import TICKET_KEY_BYTES
-from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
-_MAX_DELTA = 0.1
-_MAX_LOCAL_EPSILON = 20.0
-_TINY_LOCAL_EPSILON = 1e-9  # reports made with less show nothing; the accountant's range begins far below
-_MAX_GRID = 4096
 
-
-def canonical(message: Message) -> bytes:
-    """Returns the bytes of a document that is about to be signed."""
-    return message.SerializeToString(deterministic=True)
-
-
-def verify_manifest(document: pb.Signed, deployment: Deployment) -> int | None:
+def verify_manifest(document: pb.SignedRound, deployment: Deployment) -> int | None:
     """Returns the time of a round, after checking that every service that its manifest names has signed it.
 
     The time is the latest at which a service has made its keys (Unix seconds), None where one does not say it. Each
@@ -54,11 +35,12 @@ def verify_manifest(document: pb.Signed, deployment: Deployment) -> int | None:
         Refusal: BAD_MANIFEST if the payload is not a manifest.
     """
     try:
-        manifest = pb.Manifest.FromString(document.payload)
+        manifest = pb.Manifest.FromString(document.manifest.payload)
     except DecodeError as error:
         raise Refusal(Code.BAD_MANIFEST, "the bytes are not a manifest") from error
     time = _time_of(manifest)
-    verify_signed(Kind.MANIFEST, document, deployment.pinned(time), [keys.service for keys in _keys_in(manifest)])
+    pinned = deployment.pinned(time)
+    verify_signed(Kind.MANIFEST, document.manifest, pinned, [keys.service for keys in _keys_in(manifest)])
     return time
 
 
@@ -72,77 +54,39 @@ def _time_of(manifest: pb.Manifest) -> int | None:
 
 
 @dataclass(frozen=True, eq=False)
-class RoundTerms:
-    """A manifest that has passed every check that can be made without keys, read once by `parse_terms`.
+class RoundTerms(QuestionTerms):
+    """A manifest with its survey that has passed every check that can be made without keys; see `parse_terms`.
 
     Attributes:
         payload: the canonical bytes that services sign.
-        manifest: the message they encode; everything that a round rests on is in the other attributes.
-        question: what is asked.
-        survey: the survey that the round belongs to; None for a round by itself.
         hash: the SHA-256 that names this manifest, 32 bytes; see `document_hash`.
-        round_id: the round's name, 1..128 bytes of UTF-8.
-        deployment: the name of its deployment.
-        suite: the name of the HPKE suite that everything in this round is sealed with.
+        wave: in which the question is asked; None where its survey is asked once.
         created_unix_s: the time of the round; see `verify_manifest`.
         hops, accountant, analyzer: the keys of the services for this round, the hops' in the order of the chain.
-        delta: the central delta that is certified.
-        epsilon_max: the most central epsilon that is granted for a local epsilon without a limit of its own.
-        dishonest: against how many dishonest clients the round is certified.
-        min_batch_size, max_batch_size: the fewest clients that are mixed, and the most that are admitted; 0: no limit.
-        disposes_if_short: whether a round with too few clients is disposed of; otherwise it is held open.
-        close_deadline_unix_s: when admission ends; 0: when the operator closes the round.
-        collector_public_key: to which the result is sealed; empty where it is public.
-        budget_grid: the local epsilons that clients may use, ascending.
-        local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
-        epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
-        privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
-        counted_by: how the clients with each budget are counted. With one budget in the grid there is nothing to hide,
-            and the count is exact.
-        fakes: the fake reports of the hops; None where hops add none.
-        permanent: the series of waves in which a client sends the same report; None where it draws a report for this
-            round.
     """
 
     payload: bytes
-    manifest: pb.Manifest
-    question: Question
-    survey: Survey | None
     hash: Digest
-    round_id: RoundId
-    deployment: str
-    suite: str
+    wave: Wave | None
     created_unix_s: int | None
     hops: tuple[pb.RoundKeys, ...]
     accountant: pb.RoundKeys
     analyzer: pb.RoundKeys
-    delta: float
-    epsilon_max: float
-    dishonest: int
-    min_batch_size: int
-    max_batch_size: int
-    disposes_if_short: bool
-    close_deadline_unix_s: int
-    collector_public_key: bytes
-    budget_grid: tuple[float, ...]
-    local_delta: float
-    epsilon_max_of: Mapping[float, float]
-    privacy_limit: PrivacyLimit | None
-    counted_by: TierCounts
-    fakes: RoundFakes | None
-    permanent: PermanentSeries | None
 
     @property
-    def shown_of_one(self) -> tuple[float, float]:
-        """The (epsilon, delta) of any one client, whatever its budget, if one hop is honest and nobody else is."""
-        if self.fakes is None:
-            return self.budget_grid[-1], self.local_delta
-        return self.fakes.noise.epsilon, self.fakes.noise.delta
+    def round_id(self) -> RoundId:
+        """The round's name, which follows from its survey, its question and its wave."""
+        return self.survey.round_id(self.place, self.wave.number if self.wave else 0)
 
     @property
-    def num_hops(self) -> int:
-        """The number of shufflers in the chain, k."""
-        return len(self.hops)
+    def close_deadline_unix_s(self) -> int:
+        """When admission ends, Unix seconds; 0: when the operator closes the round."""
+        return self.wave.closes_unix_s if self.wave else self.survey.close_deadline_unix_s
+
+    @property
+    def unsigned(self) -> bytes:
+        """The bytes of a `SignedRound` without signatures, from which another process parses these terms."""
+        return pb.SignedRound(manifest=pb.Signed(payload=self.payload), survey=self.survey.payload).SerializeToString()
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -155,12 +99,9 @@ class RoundTerms:
         Raises:
             Refusal: BAD_MANIFEST with what differs.
         """
-        if self.deployment != deployment.name:
-            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.deployment!r}, not {deployment.name!r}")
+        self.survey.check_place(deployment)
         if self.services != deployment.chain:
             raise Refusal(Code.BAD_MANIFEST, f"services are {self.services}, not {deployment.chain}")
-        if self.privacy_limit != deployment.privacy_limit:
-            raise Refusal(Code.BAD_MANIFEST, f"privacy_limit is {self.privacy_limit}, not {deployment.privacy_limit}")
 
     def keys_of(self, service: str) -> pb.RoundKeys:
         """Returns the round keys of one service.
@@ -174,59 +115,67 @@ class RoundTerms:
         raise Refusal(Code.BAD_MANIFEST, f"{service!r} is not part of round {self.round_id!r}")
 
 
-def _check_number(name: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low < value <= high):
-        raise ValueError(f"{name} is {value}; it must be {low:g} < {name} ≤ {high:g}")
+def parse_terms(document: pb.SignedRound | bytes) -> RoundTerms:
+    """Returns the terms of a round, whose signatures are not checked here; bytes are those of the message.
+
+    Raises:
+        Refusal: BAD_MANIFEST with the field, its value and what it must be.
+    """
+    if isinstance(document, bytes):
+        document = pb.SignedRound.FromString(document)
+    return with_survey(document.manifest.payload, read_survey(document.survey))
 
 
-def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
-    if not 1 <= len(grid) <= _MAX_GRID:
-        raise ValueError(f"budget_grid has {len(grid)} budgets; it must have 1..{_MAX_GRID}")
-    for budget in grid:
-        _check_number("a budget's epsilon", budget.epsilon, _TINY_LOCAL_EPSILON, _MAX_LOCAL_EPSILON)
-        if budget.delta != mechanism.budget_delta:
-            raise ValueError(
-                f"a budget's delta is {budget.delta}; with this question it must be {mechanism.budget_delta:g}"
-            )
-        if budget.HasField("epsilon_max"):
-            _check_number("a budget's epsilon_max", budget.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
-        mechanism.check_budget(budget.epsilon)
-    epsilons = [budget.epsilon for budget in grid]
-    if any(a >= b for a, b in itertools.pairwise(epsilons)):
-        raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
-
-
-def _check(manifest: pb.Manifest, question: Question) -> None:
-    if manifest.protocol_version != PROTOCOL_VERSION:
-        raise ValueError(f"protocol_version is {manifest.protocol_version}; this software speaks {PROTOCOL_VERSION}")
-    if not manifest.deployment:
-        raise ValueError("deployment is empty")
-    if not 1 <= len(manifest.round_id.encode()) <= 128:
-        raise ValueError(f"round_id is {manifest.round_id!r}; it must have 1..128 bytes")
-    check_shown("round_id", manifest.round_id)
-    if manifest.hpke_suite not in SUITES:
-        raise ValueError(f"hpke_suite is {manifest.hpke_suite!r}; it must be one of {', '.join(SUITES)}")
-    if manifest.min_batch_size < 2:
-        raise ValueError(f"min_batch_size is {manifest.min_batch_size}; it must be at least 2: one user cannot hide")
-    if 0 < manifest.max_batch_size < manifest.min_batch_size:
-        raise ValueError(
-            f"max_batch_size is {manifest.max_batch_size}; it must be 0 (no limit) or at least min_batch_size, "
-            f"{manifest.min_batch_size}"
+def with_survey(payload: bytes, survey: Survey) -> RoundTerms:
+    """Returns the terms that a canonical manifest and its survey state; raises as `parse_terms`."""
+    try:
+        manifest = pb.Manifest.FromString(payload)
+    except DecodeError as error:
+        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a manifest") from error
+    manifest.DiscardUnknownFields()  # terms that this software cannot read
+    if canonical(manifest) != payload:
+        raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
+    if not manifest.survey_hash == survey.hash:
+        raise Refusal(
+            Code.BAD_MANIFEST,
+            f"the manifest is of survey {manifest.survey_hash.hex()[:16]}…, not of {survey.hash.hex()[:16]}…",
         )
-    if manifest.HasField("privacy_limit"):
-        _check_number("privacy_limit.total_epsilon", manifest.privacy_limit.total_epsilon, 0.0, math.inf)
-        _check_number("privacy_limit.total_delta", manifest.privacy_limit.total_delta, 0.0, _MAX_DELTA)
-    if manifest.short_batch_policy not in (pb.SHORT_BATCH_POLICY_HOLD, pb.SHORT_BATCH_POLICY_DISPOSE):
-        raise ValueError("short_batch_policy is missing or unknown; it must be HOLD or DISPOSE")
-    _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
-    _check_grid(manifest.budget_grid, question.mechanism)
-    _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
-    if not 1 <= len(manifest.hops) <= MAX_HOPS:
-        raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
+    try:
+        if manifest.question >= len(survey.questions):
+            raise ValueError(f"question is {manifest.question}; the survey has {len(survey.questions)}, from 0")
+        asked = survey.questions[manifest.question]
+        terms = RoundTerms(
+            **{field.name: getattr(asked, field.name) for field in fields(asked)},
+            payload=payload,
+            hash=document_hash(Kind.MANIFEST, payload),
+            wave=_wave(manifest, survey),
+            created_unix_s=_time_of(manifest),
+            hops=tuple(manifest.hops),
+            accountant=manifest.accountant,
+            analyzer=manifest.analyzer,
+        )
+        _check_keys(manifest, terms)
+    except ValueError as error:
+        raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+    return terms
+
+
+def _wave(manifest: pb.Manifest, survey: Survey) -> Wave | None:
+    times = manifest.opens_unix_s, manifest.closes_unix_s
+    if survey.schedule is not None:
+        return survey.schedule.stated_wave(manifest.wave, *times)
+    if manifest.wave or any(times):
+        raise ValueError(f"wave is {manifest.wave}, open from {times[0]} to {times[1]}; without a schedule all are 0")
+    return None
+
+
+def _check_keys(manifest: pb.Manifest, terms: RoundTerms) -> None:
+    if len(manifest.hops) != terms.num_hops:
+        raise ValueError(f"hops has {len(manifest.hops)} shufflers; the survey has {terms.num_hops}")
     everyone = _keys_in(manifest)
     for keys in everyone:
-        if keys.round_id != manifest.round_id:
-            raise ValueError(f"the keys of {keys.service!r} are for round {keys.round_id!r}, not {manifest.round_id!r}")
+        if keys.round_id != terms.round_id:
+            raise ValueError(f"the keys of {keys.service!r} are for round {keys.round_id!r}, not {terms.round_id!r}")
         if not keys.public_key:
             raise ValueError(f"the public key of {keys.service!r} is missing")
     if len({keys.service for keys in everyone}) != len(everyone):
@@ -237,99 +186,22 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
     if not manifest.accountant.release_public_key or len(set(public)) != len(public):
         raise ValueError("the release key is missing, or two round keys are equal")
-    if manifest.collector_public_key:
-        if question.sequential is not None:
-            raise ValueError("a sequential round shows every model to its clients; its result cannot have a collector")
-        check_public_key(manifest.hpke_suite, manifest.collector_public_key)
-        if manifest.collector_public_key in public:
-            raise ValueError("the collector's key is a key of the round; a collector has its own")
+    if terms.collector_public_key and terms.collector_public_key in public:
+        raise ValueError("the collector's key is a key of the round; a collector has its own")
 
 
-def _series(manifest: pb.Manifest, question: Question, survey: Survey | None) -> PermanentSeries | None:
-    """Returns the series of a permanent study that a round is a wave of.
-
-    All waves of a study's question are one series while neither the question's terms nor the last wave's number
-    change: with other ones the question is a new series with other reports.
-    """
-    wave = None if survey is None else survey.wave
-    if survey is None or wave is None or not wave.study.permanent:
-        return None
-    if question.mechanism.num_report_values is None:
-        raise ValueError(
-            f"the study is permanent and asks a question of {question.mechanism.kind}; it must be one of "
-            f"{', '.join(KINDS_WITH_FAKES)}: a report can be kept only where it has one of finitely many values"
-        )
-    place = survey.position_of(RoundId(manifest.round_id)) or 0
-    study = wave.study
-    named = f"{manifest.deployment}\0{study.study_id}\0{place}\0{study.last_wave}\0".encode()
-    digest = hashlib.sha256(b"croupier/v1/permanent\0" + named + study.question_hashes[place])
-    return PermanentSeries(study.last_wave, digest.hexdigest())
-
-
-def _limit(manifest: pb.Manifest) -> PrivacyLimit | None:
-    if not manifest.HasField("privacy_limit"):
-        return None
-    limit = manifest.privacy_limit
-    return PrivacyLimit(
-        total_epsilon=limit.total_epsilon,
-        total_delta=limit.total_delta,
-        max_rounds=limit.max_rounds,
-        fixed_terms=limit.fixed_terms,
-    )
-
-
-def parse_terms(payload: bytes) -> RoundTerms:
-    """Returns the terms that canonical manifest bytes state.
+def one_survey(rounds: Sequence[RoundTerms]) -> Survey:
+    """Returns the survey of which these are all rounds of one wave, in the order of its questions.
 
     Raises:
-        Refusal: BAD_MANIFEST with the field, its value and what it must be.
+        ValueError: they are not.
     """
-    try:
-        manifest = pb.Manifest.FromString(payload)
-    except DecodeError as error:
-        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a manifest") from error
-    manifest.DiscardUnknownFields()  # terms that this software cannot read
-    if canonical(manifest) != payload:
-        raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
-    try:
-        question = Question.read(manifest.question)
-        _check(manifest, question)
-        survey = check_survey_of(manifest)
-        grid, counted_by = manifest.budget_grid, counts_of(manifest)
-        return RoundTerms(
-            payload,
-            manifest,
-            question,
-            survey,
-            hash=document_hash(Kind.MANIFEST, payload),
-            round_id=RoundId(manifest.round_id),
-            deployment=manifest.deployment,
-            suite=manifest.hpke_suite,
-            created_unix_s=_time_of(manifest),
-            hops=tuple(manifest.hops),
-            accountant=manifest.accountant,
-            analyzer=manifest.analyzer,
-            delta=manifest.delta,
-            epsilon_max=manifest.epsilon_max,
-            dishonest=manifest.dishonest,
-            min_batch_size=manifest.min_batch_size,
-            max_batch_size=manifest.max_batch_size,
-            disposes_if_short=manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE,
-            close_deadline_unix_s=manifest.close_deadline_unix_s,
-            collector_public_key=manifest.collector_public_key,
-            budget_grid=tuple(budget.epsilon for budget in grid),
-            local_delta=question.mechanism.budget_delta,
-            epsilon_max_of={
-                budget.epsilon: budget.epsilon_max if budget.HasField("epsilon_max") else manifest.epsilon_max
-                for budget in grid
-            },
-            privacy_limit=_limit(manifest),
-            counted_by=counted_by if len(grid) > 1 else EXACT,
-            fakes=RoundFakes.of(manifest, question.mechanism),
-            permanent=_series(manifest, question, survey),
-        )
-    except ValueError as error:
-        raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+    survey = rounds[0].survey if rounds else None
+    if survey is None or any((terms.survey.hash, terms.wave) != (survey.hash, rounds[0].wave) for terms in rounds):
+        raise ValueError("the rounds are not of one survey, or of different waves")
+    if [terms.place for terms in rounds] != list(range(len(survey.questions))):
+        raise ValueError(f"survey {survey.survey_id!r} has other rounds, or in another order")
+    return survey
 
 
 def state_name(state: pb.RoundState.ValueType) -> str:

@@ -1,33 +1,60 @@
-"""Surveys: rounds that are opened and closed together, under one description that every manifest of them holds.
+"""Surveys: what people are asked and consent to, in the bytes that services sign; no key of a round is in them.
 
-The description names each round with a hash of its terms without keys. So every service that signs one manifest of a
-survey has signed the terms of all its rounds, before the first of them is opened: a person consents once, to all of
-them, and what all rounds cost one person may be composed as rounds of fixed terms.
+A survey has questions, each with the budgets that a person can choose from, and the terms that all its rounds share. It
+is asked once, or in the waves of its schedule. A round (`protocol.manifest`) names the hash of its survey, so every
+service that has signed one round has signed the terms of all: a person consents once, and what all rounds cost one
+person may be composed as rounds of fixed terms.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from functools import cached_property
-from typing import Literal, Protocol, Self
+from functools import cached_property, lru_cache
+from typing import Literal
 
+from google.protobuf.message import DecodeError
+
+from croupier.protocol.deployment import Deployment, PrivacyLimit
+from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import RoundFakes
+from croupier.protocol.identity import canonical
+from croupier.protocol.mechanisms import KINDS_WITH_FAKES
+from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import Digest, RoundId
-from croupier.protocol.studies import StudyWave, check_wave_of
+from croupier.protocol.permanent import PermanentSeries
+from croupier.protocol.questions import Question
+from croupier.protocol.schedules import Promises, Schedule
+from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import check_language, check_text
 
 LeftOut = Literal["missing", "random"]
 MOST_QUESTIONS = 64
-_LEFT_OUT: dict[LeftOut, pb.LeftOut.ValueType] = {"missing": pb.LEFT_OUT_MISSING, "random": pb.LEFT_OUT_RANDOM}
+LEFT_OUT: dict[LeftOut, pb.LeftOut.ValueType] = {"missing": pb.LEFT_OUT_MISSING, "random": pb.LEFT_OUT_RANDOM}
 _MAX_BYTES = {"title": 200, "introduction": 4000, "consent": 4000}
 _MAX_WORDINGS = 32
 _MAX_BYTES_TOGETHER = 1 << 16
-_KEYS = ("hops", "accountant", "analyzer", "survey")
+_MAX_DELTA = 0.1
+_MAX_LOCAL_EPSILON = 20.0
+_TINY_LOCAL_EPSILON = 1e-9  # reports made with less show nothing; the accountant's range begins far below
+_MAX_GRID = 4096
+WAVE_NAME = r"-w[0-9]+(?=-|$)"
+"""The name of a wave in the name of a round."""
+
+
+def is_round_of(survey_id: str, round_id: str) -> bool:
+    """Whether a round has the name of one in a wave of a survey.
+
+    No round of another survey has, because no survey's name has that of a wave in it.
+    """
+    return re.fullmatch(rf"{re.escape(survey_id)}-w[0-9]+-.*", round_id, re.DOTALL) is not None
 
 
 @dataclass(frozen=True)
@@ -58,154 +85,431 @@ class SurveyWording:
                 raise ValueError(f"{name} is empty; a survey needs one in every language")
 
 
-@dataclass(frozen=True)
-class SurveyRound:
-    """A question of a survey: its round, and the hash of the round's terms; see `stated_terms_hash`."""
-
-    round_id: RoundId
-    terms_hash: Digest
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Survey:
-    """The description of a survey.
+    """A survey that has passed every check that can be made without a deployment, read once by `read_survey`.
 
     Attributes:
+        payload: the canonical bytes, of which `hash` is.
+        message: the message that they encode; what rests on it is in the other attributes.
+        hash: the SHA-256 that names this survey, 32 bytes.
         survey_id: unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'.
-        wordings: one for each language, the first for people who read none of them.
-        rounds: in the order of the questions.
+        deployment: the name of its deployment.
+        wordings: one for each language, the first for people who read none of them; none where the questions' texts
+            are all that people see.
         left_out: what a client sends for a question that a person leaves out: nothing ("missing"), or an answer drawn
             uniformly, through the same randomizer ("random").
-        wave: the wave of a study that the survey is; None for a survey by itself.
-
-    Raises:
-        ValueError: at construction, with what is wrong and what it must be.
+        suite: the name of the HPKE suite that everything in its rounds is sealed with.
+        delta: the central delta of each round's certificate.
+        epsilon_max: the most central epsilon that is granted for a local epsilon without a limit of its own.
+        dishonest: against how many dishonest clients a round is certified.
+        min_batch_size, max_batch_size: the fewest clients that are mixed, and the most that are admitted; 0: no limit.
+        disposes_if_short: whether a round with too few clients is disposed of; otherwise it is held open.
+        close_deadline_unix_s: when admission ends, of a survey that is asked once; 0: when the operator closes it.
+        collector_public_key: to which results are sealed; empty where they are public.
+        privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
+        schedule: its waves; None where it is asked once.
+        num_hops: how many shufflers the chain has, k.
     """
 
+    payload: bytes
+    message: pb.Survey
+    hash: Digest
     survey_id: str
+    deployment: str
     wordings: tuple[SurveyWording, ...]
-    rounds: tuple[SurveyRound, ...]
-    left_out: LeftOut = "missing"
-    wave: StudyWave | None = None
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.survey_id):
-            raise ValueError(f"survey_id is {self.survey_id!r}; it must be 1..64 of A-Z, a-z, 0-9, '-' and '_'")
-        languages = [wording.language.lower() for wording in self.wordings]
-        if not languages or len(set(languages)) != len(languages):
-            raise ValueError(f"the survey's languages are {', '.join(languages)}; it needs one wording in each")
-        size = sum(len("".join(asdict(wording).values()).encode()) for wording in self.wordings)
-        if len(languages) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
-            raise ValueError(
-                f"the survey has {len(languages)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of "
-                f"{_MAX_BYTES_TOGETHER} bytes together, are allowed"
-            )
-        ids = [survey_round.round_id for survey_round in self.rounds]
-        if not 1 <= len(ids) <= MOST_QUESTIONS or len(set(ids)) != len(ids):
-            raise ValueError(f"the survey has {len(ids)} rounds; it must have 1..{MOST_QUESTIONS}, each once")
-        for survey_round in self.rounds:
-            if len(survey_round.terms_hash) != 32:
-                raise ValueError(
-                    f"the hash of the terms of {survey_round.round_id!r} has {len(survey_round.terms_hash)} bytes, "
-                    "not 32"
-                )
-        if self.left_out not in _LEFT_OUT:
-            raise ValueError(f"left_out is {self.left_out!r}; it must be one of {', '.join(_LEFT_OUT)}")
-
-    @classmethod
-    def read(cls, message: pb.Survey) -> Self:
-        """Returns the description that a message states; the inverse of `message`.
-
-        Raises:
-            ValueError: a field that is missing or out of range, with its value and what it must be.
-        """
-        left_out: LeftOut | None = next((name for name, value in _LEFT_OUT.items() if value == message.left_out), None)
-        if left_out is None:
-            raise ValueError("left_out is missing or unknown; it must be MISSING or RANDOM")
-        wordings = [
-            SurveyWording(wording.language, wording.title, wording.consent, wording.introduction)
-            for wording in message.wordings
-        ]
-        rounds = [
-            SurveyRound(RoundId(survey_round.round_id), Digest(survey_round.terms_hash))
-            for survey_round in message.rounds
-        ]
-        wave = StudyWave.read(message.wave) if message.HasField("wave") else None
-        return cls(message.survey_id, tuple(wordings), tuple(rounds), left_out, wave)
-
-    def message(self) -> pb.Survey:
-        """Returns the message of a description."""
-        return pb.Survey(
-            survey_id=self.survey_id,
-            wordings=[pb.SurveyWording(**asdict(wording)) for wording in self.wordings],
-            rounds=[pb.SurveyRound(**asdict(survey_round)) for survey_round in self.rounds],
-            left_out=_LEFT_OUT[self.left_out],
-            wave=None if self.wave is None else self.wave.message(),
-        )
+    left_out: LeftOut
+    suite: str
+    delta: float
+    epsilon_max: float
+    dishonest: int
+    min_batch_size: int
+    max_batch_size: int
+    disposes_if_short: bool
+    close_deadline_unix_s: int
+    collector_public_key: bytes
+    privacy_limit: PrivacyLimit | None
+    schedule: Schedule | None
+    num_hops: int
 
     @cached_property
-    def hash(self) -> Digest:
-        """The SHA-256 that names this description, 32 bytes."""
-        return _hash(b"survey", self.message().SerializeToString(deterministic=True))
+    def questions(self) -> tuple[QuestionTerms, ...]:
+        """The terms of each question, in order."""
+        return tuple(_question_terms(self, place) for place in range(len(self.message.questions)))
+
+    @property
+    def promises(self) -> Promises | None:
+        """What later versions may not change; None where the survey is asked once."""
+        if self.schedule is None:
+            return None
+        schedule = self.schedule
+        return Promises(
+            schedule.total_epsilon,
+            schedule.total_delta,
+            schedule.permanent,
+            schedule.results,
+            self.collector_public_key,
+        )
 
     @property
     def invitation_hash(self) -> Digest:
-        """What invitations are bound to: this description, or the study that the survey is a wave of."""
-        return self.hash if self.wave is None else self.wave.study.invitation_hash
+        """The hash that invitations are bound to: of the survey, or of its name, for all waves of a schedule."""
+        return self.hash if self.schedule is None else _hash(b"invitation-list", self.survey_id.encode())
 
-    def position_of(self, round_id: RoundId) -> int | None:
-        """Returns the place of a round among the questions, from 0; None for a round that is not of this survey."""
-        return next((position for position, terms in enumerate(self.rounds) if terms.round_id == round_id), None)
+    def wave_name(self, wave: int) -> str:
+        """Returns the name of a wave, from 1, or of the survey for wave 0, with which the names of its rounds begin."""
+        return f"{self.survey_id}-w{wave}" if wave else self.survey_id
 
+    def round_id(self, place: int, wave: int = 0) -> RoundId:
+        """Returns the name of the round that asks the question with this place, from 0, in a wave; 0: asked once."""
+        if self.schedule is None and len(self.message.questions) == 1:
+            return RoundId(self.survey_id)
+        return RoundId(f"{self.wave_name(wave)}-{place + 1}")
 
-class _Terms(Protocol):
-    """The terms of a round; see `manifest.RoundTerms`, which knows this module."""
+    def round_ids(self, wave: int = 0) -> tuple[RoundId, ...]:
+        """Returns the names of all rounds of a wave, in the order of the questions."""
+        return tuple(self.round_id(place, wave) for place in range(len(self.message.questions)))
+
+    def check_place(self, deployment: Deployment) -> None:
+        """Checks that the survey is this deployment's: its name and its lifetime policy.
+
+        Raises:
+            Refusal: BAD_MANIFEST with what differs.
+        """
+        if self.deployment != deployment.name:
+            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.deployment!r}, not {deployment.name!r}")
+        if self.privacy_limit != deployment.privacy_limit:
+            raise Refusal(Code.BAD_MANIFEST, f"privacy_limit is {self.privacy_limit}, not {deployment.privacy_limit}")
+
+    def check_continued_by(self, newer: Survey, between: Iterable[Survey] = ()) -> None:
+        """Checks that the hashes of previous versions lead from a newer one to this one, which keeps its promises.
+
+        between: versions between the two, and any others, in any order.
+
+        Raises:
+            ValueError: they do not, or it does not.
+        """
+        versions = {version.hash: version.schedule for version in (newer, *between)}
+        link: Digest | None = newer.hash
+        while link != self.hash:
+            schedule = None if link is None else versions.get(link)
+            if schedule is None or newer.survey_id != self.survey_id or newer.promises is None:
+                raise ValueError(
+                    f"{newer.version_name} does not follow {self.version_name}, which you have consented to"
+                )
+            link = schedule.previous_hash
+        if self.promises is not None and newer.promises is not None:
+            self.promises.check_kept(newer.promises, newer.version_name)
 
     @property
-    def round_id(self) -> RoundId: ...
+    def version_name(self) -> str:
+        """The survey with its version, for people."""
+        return (f"version {self.schedule.version} of " if self.schedule else "") + f"survey {self.survey_id!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionTerms:
+    """The terms of a question's rounds, without the keys of services.
+
+    Attributes:
+        survey: that the question is of.
+        place: of the question in the survey, from 0.
+        question: what is asked.
+        budget_grid: the local epsilons that clients may use, ascending.
+        local_delta: the local delta of each of them; 0 where reports are epsilon-private by themselves.
+        epsilon_max_of: the most central epsilon that is granted, for every local epsilon of the grid.
+        counted_by: how the clients with each budget are counted. With one budget in the grid there is nothing to hide,
+            and the count is exact.
+        fakes: the fake reports of the hops; None where hops add none.
+        permanent: the series of waves in which a client sends the same report; None where it draws a report for this
+            round.
+    """
+
+    survey: Survey
+    place: int
+    question: Question
+    budget_grid: tuple[float, ...]
+    local_delta: float
+    epsilon_max_of: Mapping[float, float]
+    counted_by: TierCounts
+    fakes: RoundFakes | None
+    permanent: PermanentSeries | None
+
     @property
-    def survey(self) -> Survey | None: ...
+    def round_id(self) -> RoundId:
+        """The name of the question's round; with a schedule that in the first wave of this version."""
+        return self.survey.round_id(self.place, self.survey.schedule.first_wave if self.survey.schedule else 0)
+
     @property
-    def budget_grid(self) -> tuple[float, ...]: ...
+    def shown_of_one(self) -> tuple[float, float]:
+        """The (epsilon, delta) of any one client, whatever its budget, if one hop is honest and nobody else is."""
+        if self.fakes is None:
+            return self.budget_grid[-1], self.local_delta
+        return self.fakes.noise.epsilon, self.fakes.noise.delta
+
     @property
-    def close_deadline_unix_s(self) -> int: ...
+    def deployment(self) -> str:
+        """See `Survey`."""
+        return self.survey.deployment
+
+    @property
+    def suite(self) -> str:
+        """See `Survey`."""
+        return self.survey.suite
+
+    @property
+    def delta(self) -> float:
+        """See `Survey`."""
+        return self.survey.delta
+
+    @property
+    def epsilon_max(self) -> float:
+        """See `Survey`."""
+        return self.survey.epsilon_max
+
+    @property
+    def dishonest(self) -> int:
+        """See `Survey`."""
+        return self.survey.dishonest
+
+    @property
+    def min_batch_size(self) -> int:
+        """See `Survey`."""
+        return self.survey.min_batch_size
+
+    @property
+    def max_batch_size(self) -> int:
+        """See `Survey`."""
+        return self.survey.max_batch_size
+
+    @property
+    def disposes_if_short(self) -> bool:
+        """See `Survey`."""
+        return self.survey.disposes_if_short
+
+    @property
+    def close_deadline_unix_s(self) -> int:
+        """When admission ends, Unix seconds; 0: when the operator closes the round."""
+        return self.survey.close_deadline_unix_s
+
+    @property
+    def collector_public_key(self) -> bytes:
+        """See `Survey`."""
+        return self.survey.collector_public_key
+
+    @property
+    def num_hops(self) -> int:
+        """See `Survey`."""
+        return self.survey.num_hops
+
+    @property
+    def privacy_limit(self) -> PrivacyLimit | None:
+        """See `Survey`."""
+        return self.survey.privacy_limit
+
+
+@lru_cache(maxsize=32)  # the rounds of a survey all come with it
+def read_survey(payload: bytes) -> Survey:
+    """Returns the survey that canonical bytes state.
+
+    Raises:
+        Refusal: BAD_MANIFEST with the field, its value and what it must be.
+    """
+    try:
+        message = pb.Survey.FromString(payload)
+    except DecodeError as error:
+        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a survey") from error
+    message.DiscardUnknownFields()  # terms that this software cannot read
+    if canonical(message) != payload:
+        raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
+    try:
+        left_out: LeftOut | None = next((name for name, value in LEFT_OUT.items() if value == message.left_out), None)
+        if left_out is None:
+            raise ValueError("left_out is missing or unknown; it must be MISSING or RANDOM")
+        survey = Survey(
+            payload,
+            message,
+            hash=_hash(b"survey", payload),
+            survey_id=message.survey_id,
+            deployment=message.deployment,
+            wordings=tuple(
+                SurveyWording(wording.language, wording.title, wording.consent, wording.introduction)
+                for wording in message.wordings
+            ),
+            left_out=left_out,
+            suite=message.hpke_suite,
+            delta=message.delta,
+            epsilon_max=message.epsilon_max,
+            dishonest=message.dishonest,
+            min_batch_size=message.min_batch_size,
+            max_batch_size=message.max_batch_size,
+            disposes_if_short=message.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE,
+            close_deadline_unix_s=message.close_deadline_unix_s,
+            collector_public_key=message.collector_public_key,
+            privacy_limit=_limit(message),
+            schedule=Schedule.read(message.schedule) if message.HasField("schedule") else None,
+            num_hops=message.num_hops,
+        )
+        _check(survey)
+    except ValueError as error:
+        raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+    return survey
+
+
+def check_survey_id(survey_id: str, *, has_schedule: bool) -> None:
+    """Raises ValueError for a name that no survey can have."""
+    most = 40 if has_schedule else 64
+    if not re.fullmatch(rf"[A-Za-z0-9_-]{{1,{most}}}", survey_id):
+        raise ValueError(f"survey_id is {survey_id!r}; it must be 1..{most} of A-Z, a-z, 0-9, '-' and '_'")
+    if named := re.search(WAVE_NAME, survey_id):
+        raise ValueError(
+            f"survey_id is {survey_id!r}; it must not have {named[0]!r}, by which the rounds of a wave of another "
+            "survey are named"
+        )
+
+
+def _check(survey: Survey) -> None:
+    message = survey.message
+    if message.protocol_version != PROTOCOL_VERSION:
+        raise ValueError(f"protocol_version is {message.protocol_version}; this software speaks {PROTOCOL_VERSION}")
+    if not message.deployment:
+        raise ValueError("deployment is empty")
+    check_survey_id(survey.survey_id, has_schedule=survey.schedule is not None)
+    _check_wordings(survey.wordings)
+    if message.hpke_suite not in SUITES:
+        raise ValueError(f"hpke_suite is {message.hpke_suite!r}; it must be one of {', '.join(SUITES)}")
+    if not 1 <= message.num_hops <= MAX_HOPS:
+        raise ValueError(f"num_hops is {message.num_hops}; it must be 1..{MAX_HOPS}")
+    if message.min_batch_size < 2:
+        raise ValueError(f"min_batch_size is {message.min_batch_size}; it must be at least 2: one user cannot hide")
+    if 0 < message.max_batch_size < message.min_batch_size:
+        raise ValueError(
+            f"max_batch_size is {message.max_batch_size}; it must be 0 (no limit) or at least min_batch_size, "
+            f"{message.min_batch_size}"
+        )
+    if message.short_batch_policy not in (pb.SHORT_BATCH_POLICY_HOLD, pb.SHORT_BATCH_POLICY_DISPOSE):
+        raise ValueError("short_batch_policy is missing or unknown; it must be HOLD or DISPOSE")
+    _check_number("delta", message.delta, 0.0, _MAX_DELTA)
+    if not 1 <= len(message.questions) <= MOST_QUESTIONS:
+        raise ValueError(f"the survey has {len(message.questions)} questions; it must have 1..{MOST_QUESTIONS}")
+    sizes = [len(terms.budget_grid) for terms in survey.questions]
+    _check_number("epsilon_max", message.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)  # after the budgets, which it may follow
+    if any(a != b for a, b in itertools.pairwise(sizes)):
+        raise ValueError(f"the questions of survey {survey.survey_id!r} have {sizes} budgets; all must have as many")
+    if message.collector_public_key:
+        if any(terms.question.sequential is not None for terms in survey.questions):
+            raise ValueError("a sequential round shows every model to its clients; its result cannot have a collector")
+        check_public_key(message.hpke_suite, message.collector_public_key)
+    if survey.schedule is not None:
+        if message.close_deadline_unix_s:
+            raise ValueError(f"close_deadline_unix_s is {message.close_deadline_unix_s}; with a schedule it must be 0")
+        if bool(message.collector_public_key) == (survey.schedule.results == "public"):
+            raise ValueError(f"the results are for: {survey.schedule.results}; its rounds seal them for others")
+
+
+def _check_wordings(wordings: Sequence[SurveyWording]) -> None:
+    languages = [wording.language.lower() for wording in wordings]
+    if len(set(languages)) != len(languages):
+        raise ValueError(f"the survey's languages are {', '.join(languages)}; it needs one wording in each")
+    size = sum(len("".join(asdict(wording).values()).encode()) for wording in wordings)
+    if len(languages) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
+        raise ValueError(
+            f"the survey has {len(languages)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of "
+            f"{_MAX_BYTES_TOGETHER} bytes together, are allowed"
+        )
+
+
+def _check_number(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low < value <= high):
+        raise ValueError(f"{name} is {value}; it must be {low:g} < {name} ≤ {high:g}")
+
+
+def _check_grid(grid: Sequence[pb.LocalBudget], mechanism: Mechanism) -> None:
+    if not 1 <= len(grid) <= _MAX_GRID:
+        raise ValueError(f"budget_grid has {len(grid)} budgets; it must have 1..{_MAX_GRID}")
+    for budget in grid:
+        _check_number("a budget's epsilon", budget.epsilon, _TINY_LOCAL_EPSILON, _MAX_LOCAL_EPSILON)
+        if budget.delta != mechanism.budget_delta:
+            raise ValueError(
+                f"a budget's delta is {budget.delta}; with this question it must be {mechanism.budget_delta:g}"
+            )
+        if budget.HasField("epsilon_max"):
+            _check_number("a budget's epsilon_max", budget.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
+        mechanism.check_budget(budget.epsilon)
+    epsilons = [budget.epsilon for budget in grid]
+    if any(a >= b for a, b in itertools.pairwise(epsilons)):
+        raise ValueError(f"budget_grid is {epsilons}; it must be strictly ascending")
+
+
+def _question_terms(survey: Survey, place: int) -> QuestionTerms:
+    message, stated = survey.message, survey.message.questions[place]
+    question = Question.read(stated.question)
+    _check_grid(stated.budget_grid, question.mechanism)
+    return QuestionTerms(
+        survey,
+        place,
+        question,
+        budget_grid=tuple(budget.epsilon for budget in stated.budget_grid),
+        local_delta=question.mechanism.budget_delta,
+        epsilon_max_of={
+            budget.epsilon: budget.epsilon_max if budget.HasField("epsilon_max") else message.epsilon_max
+            for budget in stated.budget_grid
+        },
+        counted_by=counts_of(message) if len(stated.budget_grid) > 1 else EXACT,
+        fakes=RoundFakes.of(message, question.mechanism),
+        permanent=_series(survey, place, question),
+    )
+
+
+def _series(survey: Survey, place: int, question: Question) -> PermanentSeries | None:
+    """Returns the series of waves in which clients send the same report.
+
+    All waves of a question are one series while neither the question's terms nor the last wave's number change: with
+    other ones the question is a new series with other reports.
+    """
+    if survey.schedule is None or not survey.schedule.permanent:
+        return None
+    if question.mechanism.num_report_values is None:
+        raise ValueError(
+            f"the survey is permanent and asks a question of {question.mechanism.kind}; it must be one of "
+            f"{', '.join(KINDS_WITH_FAKES)}: a report can be kept only where it has one of finitely many values"
+        )
+    terms = pb.Survey()
+    terms.CopyFrom(survey.message)
+    for field in ("wordings", "questions", "left_out", "schedule"):
+        terms.ClearField(field)
+    terms.questions.append(survey.message.questions[place])
+    named = f"{place}\0{survey.schedule.last_wave}\0".encode()
+    digest = hashlib.sha256(b"croupier/v1/permanent\0" + named + canonical(terms))
+    return PermanentSeries(survey.schedule.last_wave, digest.hexdigest())
+
+
+def _limit(message: pb.Survey) -> PrivacyLimit | None:
+    if not message.HasField("privacy_limit"):
+        return None
+    limit = message.privacy_limit
+    _check_number("privacy_limit.total_epsilon", limit.total_epsilon, 0.0, math.inf)
+    _check_number("privacy_limit.total_delta", limit.total_delta, 0.0, _MAX_DELTA)
+    return PrivacyLimit(
+        total_epsilon=limit.total_epsilon,
+        total_delta=limit.total_delta,
+        max_rounds=limit.max_rounds,
+        fixed_terms=limit.fixed_terms,
+    )
 
 
 def _hash(kind: bytes, payload: bytes) -> Digest:
     return Digest(hashlib.sha256(b"croupier/v1/" + kind + b"\0" + payload).digest())
 
 
-def stated_terms_hash(manifest: pb.Manifest) -> Digest:
-    """Returns the hash by which a survey names the terms of a round: all of its manifest but the keys and the survey.
-
-    Keys are made when a round is opened, and cannot be named before.
-    """
-    terms = pb.Manifest()
-    terms.CopyFrom(manifest)
-    for field in _KEYS:
-        terms.ClearField(field)  # type: ignore[arg-type]
-    return _hash(b"survey-round", terms.SerializeToString(deterministic=True))
+def scheduled(survey: Survey) -> Schedule:
+    """Returns the schedule of a survey; Refusal BAD_REQUEST for one that is asked once."""
+    if survey.schedule is None:
+        raise Refusal(Code.BAD_REQUEST, f"survey {survey.survey_id!r} is asked once; it has no further waves")
+    return survey.schedule
 
 
-def check_survey_of(manifest: pb.Manifest) -> Survey | None:
-    """Returns the survey of a round, after checking that it names the round with these terms; None without one.
-
-    Raises:
-        ValueError: the description is not valid, or is not about this round.
-    """
-    if not manifest.HasField("survey"):
-        return None
-    survey = Survey.read(manifest.survey)
-    at = survey.position_of(RoundId(manifest.round_id))
-    if at is None:
-        raise ValueError(f"survey {survey.survey_id!r} has no round {manifest.round_id!r}")
-    if survey.rounds[at].terms_hash != stated_terms_hash(manifest):
-        raise ValueError(f"survey {survey.survey_id!r} states other terms for round {manifest.round_id!r}")
-    check_wave_of(manifest, at)
-    return survey
-
-
-def budgets_within(rounds: Sequence[_Terms], most: float) -> tuple[float, ...]:
+def budgets_within(rounds: Sequence[QuestionTerms], most: float) -> tuple[float, ...]:
     """Returns the largest budgets that add up to at most this, at the same place in the grid of each round.
 
     Budgets are decimals as people write them, so that 0.1 three times is within 0.3.
@@ -221,23 +525,3 @@ def budgets_within(rounds: Sequence[_Terms], most: float) -> tuple[float, ...]:
             f"the most to spend is ε = {most:g}; it must be at least {float(sums[0]):g}, the smallest choice"
         )
     return within[-1]
-
-
-def rounds_together(rounds: Sequence[_Terms]) -> Survey:
-    """Returns the survey of which these are all rounds, in the order of its questions.
-
-    Raises:
-        ValueError: they are not all rounds of one survey, or differ in the number of budgets or in the deadline.
-    """
-    survey = rounds[0].survey if rounds else None
-    if survey is None or any(terms.survey != survey for terms in rounds):
-        raise ValueError("the rounds are not of one survey")
-    if [terms.round_id for terms in rounds] != [survey_round.round_id for survey_round in survey.rounds]:
-        raise ValueError(f"survey {survey.survey_id!r} has other rounds, or in another order")
-    for name, values in (
-        ("numbers of budgets", [len(terms.budget_grid) for terms in rounds]),
-        ("deadlines", [terms.close_deadline_unix_s for terms in rounds]),
-    ):
-        if any(a != b for a, b in itertools.pairwise(values)):
-            raise ValueError(f"the rounds of survey {survey.survey_id!r} have the {name} {values}; all must be equal")
-    return survey

@@ -346,10 +346,6 @@ TEXTS: dict[Code, str] = {
         "{rounds} rounds have shown how many clients used each budget, or that a limit was not met, as many as the "
         "privacy limit allows; nothing about the budgets of this one is said"
     ),
-    RefusalReason.SERIES_USED_UP: (
-        "more rounds than the {waves} waves of the question have been opened, and clients send the same report in all "
-        "of them"
-    ),
 }
 
 SECRETS: dict[Assumption, str] = {

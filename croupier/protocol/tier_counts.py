@@ -89,7 +89,7 @@ class TierCounts:
         counted = dict(budgets)
         return [(budget, counted.get(budget, 0) + self.victims) for budget in grid]
 
-    def write_into(self, document: pb.Manifest | pb.Certificate) -> None:
+    def write_into(self, document: pb.Survey | pb.Certificate) -> None:
         """Writes what `counts_of` reads."""
         if self.privacy is not None:
             document.budget_privacy.CopyFrom(pb.BudgetPrivacy(epsilon=self.privacy.epsilon, delta=self.privacy.delta))
@@ -107,8 +107,8 @@ class TierCounts:
 EXACT = TierCounts()
 
 
-def counts_of(document: pb.Manifest | pb.Certificate) -> TierCounts:
-    """Returns how a manifest or a certificate counts the people of each budget.
+def counts_of(document: pb.Survey | pb.Certificate) -> TierCounts:
+    """Returns how a survey or a certificate counts the people of each budget.
 
     Raises:
         ValueError: it is outside its range, or a certificate states another number of users that are not counted.

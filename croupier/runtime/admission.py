@@ -90,7 +90,7 @@ class _Roster:
 
     def has_list(self, terms: RoundTerms) -> bool:
         """Returns whether a round is of a survey or study to which its invitations alone admit."""
-        return terms.survey is not None and terms.survey.invitation_hash in self.listed
+        return terms.survey.invitation_hash in self.listed
 
     def admits_key(self, client_key: PublicKey, terms: RoundTerms) -> bool:
         """Returns whether a key admits to a round."""
@@ -99,7 +99,7 @@ class _Roster:
         if not self.has_list(terms):
             return client_key in self.keys
         survey_hash, _ = self.invited.get(client_key, (b"", 0))
-        return terms.survey is not None and survey_hash == terms.survey.invitation_hash
+        return survey_hash == terms.survey.invitation_hash
 
     def has_expired(self, client_key: PublicKey, terms: RoundTerms, now: float) -> bool:
         """Returns whether a key is an invitation to this round that gets no tickets any more."""

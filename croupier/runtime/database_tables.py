@@ -81,25 +81,22 @@ PREPARED = sa.Table(
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("unix_s", sa.BigInteger, nullable=False),
 )
-STUDIES = sa.Table(
-    "studies",  # the promises of the first wave
+SURVEYS = sa.Table(
+    "surveys",  # of which a round was signed here
     METADATA,
-    sa.Column("study_id", sa.String, primary_key=True),
-    sa.Column("total_epsilon", sa.Float, nullable=False),
-    sa.Column("total_delta", sa.Float, nullable=False),
-    sa.Column("permanent", sa.Boolean, nullable=False),
-    sa.Column("results", sa.String, nullable=False),
-    sa.Column("collector_public_key", sa.LargeBinary, nullable=False),
+    sa.Column("survey_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("survey_id", sa.String, nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sa.Column("approvals", sa.LargeBinary, nullable=False),  # empty where the deployment demands none
 )
-STUDY_ROUNDS = sa.Table(
-    "study_rounds",  # that were signed here; a wave has one survey
+SURVEY_ROUNDS = sa.Table(
+    "survey_rounds",  # that were signed here: one for each wave and question; wave 0 where a survey is asked once
     METADATA,
-    sa.Column("study_id", sa.String, primary_key=True),
+    sa.Column("survey_id", sa.String, primary_key=True),
     sa.Column("wave", sa.Integer, primary_key=True),
     sa.Column("question", sa.Integer, primary_key=True),
-    sa.Column("survey_hash", sa.LargeBinary, primary_key=True),
     sa.Column("round_id", sa.String, nullable=False),
-    sa.Column("series", sa.String, nullable=False),  # empty if reports are not kept
+    sa.Column("survey_hash", sa.LargeBinary, nullable=False),
     sa.Column("was_open", sa.Boolean, nullable=False),
 )
 LEDGER_START = sa.Table(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -132,4 +133,4 @@ class Retention:
 
 
 def _deadline_s(row: RoundRow) -> int:
-    return pb.Manifest.FromString(pb.Signed.FromString(row.manifest).payload).close_deadline_unix_s
+    return parse_terms(row.manifest).close_deadline_unix_s

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 
 from croupier.net.tls import Context
-from croupier.protocol.approvals import proposal_to_open
+from croupier.protocol.approvals import proposal_to_ask
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
 from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
+from croupier.protocol.identity import Kind, canonical
+from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest, with_survey
 from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import read_survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
@@ -144,8 +145,7 @@ class RoundControl:
         )  # an older croupier has noted no time
         return public
 
-    async def _check_terms(self, payload: bytes) -> RoundTerms:
-        terms = parse_terms(payload)
+    async def _check_terms(self, terms: RoundTerms) -> RoundTerms:
         terms.check_place(self._peers.deployment)
         own = await self._store.run(StoreStep.READ_KEYS_TO_CHECK_TERMS, lambda tx: self._own_keys(tx, terms.round_id))
         if own is None:
@@ -165,15 +165,18 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also if it breaks the rules of this service or
-                the promises of a study's first wave, or the ledger was lost), NOT_READY (the analyzer does not answer
-                whether it was), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT (another
-                manifest of the round, or another survey as the same wave of a study, has been signed).
+                the promises of an earlier version of the survey, or the ledger was lost), NOT_READY (the analyzer does
+                not answer whether it was), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT
+                (another manifest of the round, or another survey of this name in this wave, has been signed).
         """
         self._peers.require_caller(context, [OPERATOR])
-        terms = await self._check_terms(request.manifest)
-        approved = self._peers.require_approval(
-            proposal_to_open(terms.manifest), request.approvals, request.approvals_expire_unix_s
-        )
+        terms = await self._check_terms(with_survey(request.manifest, read_survey(request.survey)))
+        known = await self._store.run(StoreStep.READ_APPROVALS, lambda tx: tx.approvals_of(terms.survey.hash))
+        approved = pb.ProposalApproved.FromString(known or b"")
+        if len(approved.organisations) < self._peers.deployment.approvals:
+            approved = self._peers.require_approval(
+                proposal_to_ask(terms.survey), request.approvals, request.approvals_expire_unix_s
+            )
         ahead_s = (terms.created_unix_s or 0) - self._clock.now()
         if ahead_s > CLOCKS_DIFFER_S:  # nobody would believe a retired identity in this round
             raise Refusal(
@@ -190,7 +193,7 @@ class RoundControl:
             tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash)
             if approved.organisations and tx.document(terms.round_id, DocumentKind.APPROVALS) is None:
                 tx.put_document(terms.round_id, DocumentKind.APPROVALS, approved.SerializeToString())
-            tx.sign_wave(terms)
+            tx.sign_round(terms, approved.SerializeToString())
             self._before_signing(tx, terms)
 
         await self._store.run(StoreStep.KEEP_SIGNED_MANIFEST, keep)
@@ -205,13 +208,13 @@ class RoundControl:
             SignatureError: a service's signature is missing or wrong.
         """
         self._peers.require_caller(context, [OPERATOR])
-        verify_manifest(request.manifest, self._peers.deployment)
-        payload = request.manifest.payload
-        round_id = parse_terms(payload).round_id
+        verify_manifest(request.round, self._peers.deployment)
+        terms = parse_terms(request.round)
+        round_id = terms.round_id
 
         def is_open(tx: Transaction) -> bool:
             row = tx.round(round_id)
-            if row.manifest and pb.Signed.FromString(row.manifest).payload != payload:
+            if row.manifest and pb.SignedRound.FromString(row.manifest).manifest.payload != terms.payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
             return bool(row.manifest)
 
@@ -220,11 +223,11 @@ class RoundControl:
                 return
             if tx.round(round_id).state != pb.ROUND_STATE_PREPARED:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
-            tx.update_round(round_id, manifest=request.manifest.SerializeToString(), state=pb.ROUND_STATE_OPEN)
-            tx.open_wave(round_id)
+            tx.update_round(round_id, manifest=request.round.SerializeToString(), state=pb.ROUND_STATE_OPEN)
+            tx.note_open(round_id)
 
         if not await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, is_open):
-            await self._check_terms(payload)
+            await self._check_terms(terms)
             await self._store.run(StoreStep.OPEN_ROUND, open_round)
         self._engine.wake(round_id)  # also if the call that opened it has broken off after its commit
         return rpc.OpenResponse()

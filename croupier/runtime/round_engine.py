@@ -84,7 +84,7 @@ class RoundEngine:
             self.check_kept(row)
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
-            terms = self.kept_terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
+            terms = self.kept_terms[round_id] = parse_terms(row.manifest)
             while len(self.kept_terms) > MAX_TERMS:
                 self.kept_terms.popitem(last=False)
         self.kept_terms.move_to_end(round_id)

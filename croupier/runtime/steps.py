@@ -15,6 +15,7 @@ class StoreStep(StrEnum):
     # every role: the operator's calls
     PREPARE_ROUND = "prepare the round"
     READ_KEYS_TO_CHECK_TERMS = "read the keys to check the terms"
+    READ_APPROVALS = "read the approvals of a survey"
     KEEP_SIGNED_MANIFEST = "keep the signed manifest"
     FIND_ROUND_TO_OPEN = "find the round to open"
     OPEN_ROUND = "open the round"
@@ -101,7 +102,6 @@ class StoreStep(StrEnum):
     DRAW_TIER_COUNTS = "draw the tier counts"
     READ_COMMITMENTS = "read the commitments"
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
-    COUNT_WAVES = "count the waves of a series"
     ASK_LEDGER = "ask the ledger"
     READ_ACCOUNT = "read the account"
     KEEP_CLOSING = "keep what hop 1 was told of a round that it closes"

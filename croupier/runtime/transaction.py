@@ -22,11 +22,11 @@ from croupier.runtime.rows.retention import RetentionRows
 from croupier.runtime.rows.roster import RosterRows
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.rows.shredding import ShreddingRows
-from croupier.runtime.rows.studies import StudyRows
+from croupier.runtime.rows.surveys import SurveyRows
 
 
 class Transaction(
-    KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, DocumentRows, ShreddingRows, RetentionRows, StudyRows
+    KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, DocumentRows, ShreddingRows, RetentionRows, SurveyRows
 ):
     """Everything that can be read and changed inside one transaction. No subject overrides a method of another."""
 

@@ -35,7 +35,7 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
     """
     if publication.sealed_result:
         raise ValueError(f"the result of {publication.round_id} is sealed to its collector; give --collector-key")
-    terms = parse_terms(publication.manifest.payload)
+    terms = parse_terms(publication.round)
     mechanism, values = terms.question.mechanism, values_of(publication)
     if not isinstance(mechanism, KaryResponse) or not values:
         raise ValueError(

@@ -17,6 +17,7 @@ from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId
 from croupier.protocol.statements import Statement, written_json
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.promises import promises_of
@@ -131,13 +132,17 @@ def _stage(states: Sequence[str]) -> str:
     return "UNKNOWN" if _UNREACHABLE in (states[0], states[-1]) else "UNDER WAY"
 
 
-def terms_json(terms: RoundTerms) -> TermsView:
-    """Returns the terms of a round, with the largest probability of a right guess of an answer for every budget."""
+def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> TermsView:
+    """Returns the terms of a round, with the largest probability of a right guess of an answer for every budget.
+
+    chain: the names of the services, for a round that has no keys yet.
+    """
     limit, asked = terms.privacy_limit, question_json(terms.question)
+    *shufflers, accountant, analyzer = terms.services if isinstance(terms, RoundTerms) else chain
     return {
         "round_id": terms.round_id,
         "deployment": terms.deployment,
-        "manifest_hash": terms.hash.hex(),
+        "manifest_hash": terms.hash.hex() if isinstance(terms, RoundTerms) else "",
         "question": asked["question"],
         "wordings": asked["wordings"],
         "randomizer": asked["randomizer"],
@@ -153,14 +158,14 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "close_deadline_unix_s": terms.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(terms.collector_public_key),
-        "shufflers": [hop.service for hop in terms.hops],
-        "accountant": terms.accountant.service,
-        "analyzer": terms.analyzer.service,
+        "shufflers": shufflers,
+        "accountant": accountant,
+        "analyzer": analyzer,
         "hpke_suite": terms.suite,
     }
 
 
-def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:
+def _hop_noise_json(terms: QuestionTerms) -> HopNoiseView | None:
     if terms.fakes is None:
         return None
     epsilon, delta = terms.shown_of_one
@@ -177,7 +182,7 @@ def _limit_json(limit: PrivacyLimit) -> LimitView:
     }
 
 
-def _budget_json(terms: RoundTerms, epsilon: float) -> BudgetView:
+def _budget_json(terms: QuestionTerms, epsilon: float) -> BudgetView:
     """Returns the consequences of a budget for its user: at worst, and if the round is released."""
     limit, promised = terms.epsilon_max_of[epsilon], promises_of(terms, epsilon)
     alone = promised.no_honest_hop

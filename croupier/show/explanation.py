@@ -122,7 +122,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """Returns a certificate in plain language.
 
     Args:
-        certificate: a certificate; or the output of its `to_json` or of `croupier round result --json`, whose result
+        certificate: a certificate; or the output of its `to_json` or of `croupier survey results --json`, whose result
             is then explained, too.
 
     Three improvements are certified on the spot, which may take seconds for noise.
@@ -354,7 +354,7 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
     ]
     if "round_id" in document:
         paragraphs.append(
-            "'croupier round result ROUND --document FILE' checks who signed it. This file alone does not show that."
+            "'croupier survey results ROUND --document FILE' checks who signed it. This file alone does not show that."
         )
     others = [
         f"{bound.name}: ε = {round_up(bound.epsilon, 4)} {bound.grade} ({_NO_GUARANTEE[bound.grade]}; no guarantee"

@@ -320,9 +320,9 @@ def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
         "Nobody knows yet which budgets were used, and no report can be left out for its budget: reports and budgets "
         "are shuffled apart.",
         f"Wait for more people{', or for those who have tickets' if stragglers else ''}; or decide otherwise:",
-        f"  croupier round close {round_id} --at-risk",
+        f"  croupier survey close {round_id} --at-risk",
         "    has it certified as it is; if the accountant refuses it then, every answer is destroyed",
-        f"  croupier round withdraw {round_id}",
+        f"  croupier survey close {round_id} --withdraw",
         "    destroys every answer now",
     ]
     return lines

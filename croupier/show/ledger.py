@@ -42,7 +42,7 @@ def left_lines(left: RoundsLeftView) -> list[str]:
             f"{round_up(outlook['epsilon'], 4)}."
         )
     if not left["more_rounds"]:
-        lines.append("No round has cost anything yet; 'croupier round forecast' says what one would cost.")
+        lines.append("No round has cost anything yet; 'croupier survey check one' says what one would cost.")
     if told := budgets_line(left["ledger"]["budgets"]):
         lines.append(told)
     return lines

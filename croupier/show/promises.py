@@ -12,9 +12,8 @@ from typing import Any
 
 from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guessing import right_at_most
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
-from croupier.protocol.surveys import budgets_within
+from croupier.protocol.surveys import QuestionTerms, budgets_within
 
 
 @dataclass(frozen=True)
@@ -51,18 +50,18 @@ class Promises:
         )
 
 
-def promises_of(terms: RoundTerms, local_epsilon: float) -> Promises:
+def promises_of(terms: QuestionTerms, local_epsilon: float) -> Promises:
     """Returns a round's promises to a person who uses a budget of its grid."""
     return _promises(terms, WorstCases.of(terms, local_epsilon))
 
 
-def _promises(terms: RoundTerms, cases: WorstCases) -> Promises:
+def _promises(terms: QuestionTerms, cases: WorstCases) -> Promises:
     hop, alone = cases.one_honest_hop, cases.no_honest_hop
     honest = None if hop is None else right_at_most(hop.epsilon, hop.delta)
     return Promises(terms.num_hops, honest, right_at_most(alone.epsilon, alone.delta))
 
 
-def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str, ...]:
+def study_lines(rounds: Sequence[QuestionTerms], wave_epsilon: float) -> tuple[str, ...]:
     """Returns the guarantee of all waves of a version of a study for a person, in sentences; nothing for other rounds.
 
     An earlier version had other budgets, which these terms do not hold; it comes on top. The person is taken to spend
@@ -73,16 +72,16 @@ def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str,
         rounds: those of one wave.
         wave_epsilon: at least the sum of the smallest budgets.
     """
-    wave = rounds[0].survey.wave if rounds and rounds[0].survey is not None else None
-    if wave is None:
+    schedule = rounds[0].survey.schedule if rounds else None
+    if schedule is None:
         return ()
-    waves, permanent = wave.study.last_wave - wave.study.first_wave + 1, wave.study.permanent
+    waves, permanent = schedule.last_wave - schedule.first_wave + 1, schedule.permanent
     chosen = zip(rounds, budgets_within(rounds, wave_epsilon), strict=True)
     cases = all_together([WorstCases.of(terms, epsilon, waves) for terms, epsilon in chosen])
     lines = _promises(rounds[0], cases).lines
     about = f"All answers to all {waves} waves of this version together, taken as one of two: "
     told = [f"{about}{lines[0][0].lower()}{lines[0][1:]}", *lines[1:]]
-    if wave.study.version > 1:
+    if schedule.version > 1:
         told.append("What you have answered in earlier versions comes on top.")
     if permanent:
         told.append("Your device draws its noise once: this is for answers that stay the same; a change can be seen.")

@@ -85,10 +85,10 @@ def _values(publication: pb.Publication) -> list[pb.EstimatedValue]:
 
 def _asked(publication: pb.Publication) -> QuestionView | None:
     """Returns the question in a publication's manifest; None if an earlier version included no manifest."""
-    if not publication.manifest.payload:
+    if not publication.HasField("round"):
         return None
     try:
-        return question_json(parse_terms(publication.manifest.payload).question)
+        return question_json(parse_terms(publication.round).question)
     except Refusal:  # of a version that this one does not read
         return None
 

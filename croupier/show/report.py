@@ -414,7 +414,7 @@ def _reading(result: ResultView) -> Iterator[None]:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
         raise ValueError(
-            f"the table or the sums of {result['round_id']} cannot be read; they must be what 'croupier round result "
+            f"the table or the sums of {result['round_id']} cannot be read; they must be what 'croupier survey results "
             f"--json' printed ({type(error).__name__}: {error})"
         ) from error
 

@@ -26,7 +26,7 @@ _MOST_BUDGETS = 20
 _MOST_LABELS = 12
 _BAR = 30
 _SOME_SILENT = "not every service answers, and the others have no round"
-_NO_ROUND = "no round yet; 'croupier round open' opens one"
+_NO_ROUND = "no round yet; 'croupier survey open' opens one"
 
 
 def deadline(unix_s: int | None, now: float) -> str:
@@ -87,7 +87,7 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
         for line in _round_lines(view, now, services):
             text.append(f"{wrapped(line, '  ')}\n")
     if len(rounds) > most:
-        text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier round list'\n")
+        text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier status'\n")
     text.rstrip()
     return text
 
@@ -108,7 +108,7 @@ def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
         if stage == "OPEN":
             lines.append(deadline(terms["close_deadline_unix_s"], now))
     if stage == "REFUSED":
-        lines.append("'croupier round result' says why")
+        lines.append("'croupier survey results' says why")
     if services:
         lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in view["states"].items()))
         if view["kept_until_unix_s"] is not None:

@@ -169,7 +169,7 @@ def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
         return _read(cast(ResultView, sanitize_for_display(dict(result))), language)
     except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(
-            "the document is not a result; it must be what 'croupier round result --json' or 'croupier demo --json' "
+            "the document is not a result; it must be what 'croupier survey results --json' or 'croupier demo --json' "
             f"printed ({type(error).__name__}: {error})"
         ) from error
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from croupier.protocol.certificate_views import GuaranteeView
 from croupier.protocol.rounding import round_up
-from croupier.protocol.studies import RESULTS_TEXTS, Study
+from croupier.protocol.schedules import RESULTS_TEXTS, Results
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.show.certificate_tables import counted
 from croupier.show.text import note_lines, sections_text
 
@@ -45,22 +46,24 @@ class StudyView(TypedDict):
     total_epsilon: float
     total_delta: float
     permanent: bool
-    results: str
+    results: Results
     waves: list[StudyWaveView]
 
 
-def study_json(study: Study, title: str, consent: str, questions: list[str]) -> StudyView:
-    """Returns a version of a study, with its title, the text of the consent and its questions in the first language."""
-    calendar = study.calendar
+def study_json(survey: Survey) -> StudyView:
+    """Returns a version of a survey with a schedule, with its texts in the first language."""
+    study = scheduled(survey)
+    calendar, texts = study.calendar, survey.wordings[0] if survey.wordings else None
+    asked = [terms.question for terms in survey.questions]
     return {
-        "study_id": study.study_id,
+        "study_id": survey.survey_id,
         "version": study.version,
-        "hash": study.hash.hex(),
+        "hash": survey.hash.hex(),
         "previous_hash": None if study.previous_hash is None else study.previous_hash.hex(),
         "change": study.change,
-        "title": title,
-        "consent": consent,
-        "questions": questions,
+        "title": texts.title if texts else survey.survey_id,
+        "consent": texts.consent if texts else "",
+        "questions": [each.wordings[0].question if each.wordings else each.name for each in asked],
         "first": calendar.first.strftime("%Y-%m-%dT%H:%M"),
         "every": calendar.every,
         "timezone": calendar.timezone,
@@ -72,7 +75,7 @@ def study_json(study: Study, title: str, consent: str, questions: list[str]) -> 
         "waves": [
             {
                 "number": wave.number,
-                "survey_id": wave.survey_id,
+                "survey_id": survey.wave_name(wave.number),
                 "opens_unix_s": wave.opens_unix_s,
                 "closes_unix_s": wave.closes_unix_s,
             }
@@ -114,7 +117,7 @@ def study_text(document: StudyView) -> Text:
                     f"All waves together may cost a person at most ε = {round_up(document['total_epsilon'])} at "
                     f"δ = {round_up(document['total_delta'])}; the accountant refuses a wave beyond that.",
                     again,
-                    RESULTS_TEXTS[document["results"]],  # type: ignore[index]
+                    RESULTS_TEXTS[document["results"]],
                 ),
                 "points": (),
             },

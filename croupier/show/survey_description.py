@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast
@@ -11,12 +12,13 @@ from rich.text import Text
 from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.guessing import right_at_most
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, one_survey
 from croupier.protocol.rounding import percent, round_up
-from croupier.protocol.surveys import Survey, rounds_together
+from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
-from croupier.show.round_text import deadline, values_of
+from croupier.show.round_text import deadline, proposed_text, values_of
+from croupier.show.study_description import study_json, study_text
 from croupier.show.text import sections_text
 from croupier.show.views.questions import TermsView, WordingView
 from croupier.show.views.survey_documents import OneHonestHopView, SurveyBudgetView, SurveyView
@@ -50,7 +52,7 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
     Raises:
         ValueError: they are not all rounds of one survey.
     """
-    survey = rounds_together([terms for terms, _ in rounds])
+    survey = one_survey([terms for terms, _ in rounds])
     questions: list[TermsView] = [{**terms_json(terms), "state": state} for terms, state in rounds]
     budgets: list[SurveyBudgetView] = []
     for choice in zip(*(terms.budget_grid for terms, _ in rounds), strict=True):
@@ -85,7 +87,8 @@ def _one_honest_hop(hop: Guarantee | None) -> OneHonestHopView | None:
 
 def survey_text(document: SurveyView, now: float) -> Text:
     """Returns the text for a person before answering a survey, from `survey_json`."""
-    first, questions = document["wordings"][0], document["questions"]
+    questions = document["questions"]
+    first = document["wordings"][0] if document["wordings"] else {"title": "", "introduction": "", "consent": ""}
     named = [
         question["wordings"][0]["question"] if question["wordings"] else question["question"] for question in questions
     ]
@@ -109,7 +112,7 @@ def survey_text(document: SurveyView, now: float) -> Text:
         *promise,
         _section(
             "When it is read",
-            f"{deadline(questions[0]['close_deadline_unix_s'], now)}. 'croupier round show ROUND' has the terms of "
+            f"{deadline(questions[0]['close_deadline_unix_s'], now)}. 'croupier survey show ROUND' has the terms of "
             "each round.",
             LEFT_OUT_TEXTS[document["left_out"]],
         ),
@@ -126,6 +129,27 @@ def _one_honest_section(honest: OneHonestHopView, hops: int) -> SectionView:
         f"all questions adds up to ε = {round_up(honest['epsilon'])} at δ = {round_up(honest['delta'])}). If none is, "
         "the person's own noise remains: the budgets above.",
     )
+
+
+def survey_wording_text(wording: SurveyWording) -> Text:
+    """Returns the texts of a survey in one language, for an organisation before it approves them."""
+    return sections_text(
+        [
+            _section(f"{wording.title} ({wording.language})", wording.introduction),
+            _section("What a person agrees to", wording.consent),
+        ]
+    )
+
+
+def survey_texts(survey: Survey, chain: Sequence[str]) -> list[Text]:
+    """Returns the texts and terms of a survey, all that its services sign, before it is open.
+
+    chain: the names of the services.
+    """
+    now = time.time()
+    texts = [study_text(study_json(survey))] if survey.schedule else []
+    texts += [survey_wording_text(wording) for wording in survey.wordings]
+    return [*texts, *(proposed_text(terms_json(terms, chain), now) for terms in survey.questions)]
 
 
 def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:

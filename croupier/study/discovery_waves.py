@@ -95,7 +95,7 @@ class KeptWaves:
             self._write("opened", wave, closes_unix_s=self._clock.now() + answer_for_s)
             step = "opened"
         if step == "opened":
-            manifest = accept_manifest(_read(self._file(wave, "manifest")), self._operator.deployment)
+            manifest = accept_manifest(_round(self._file(wave, "round")), self._operator.deployment)
             await wait_until(manifest, self._closes(wave))
             self._write("close", wave)
             step = "close"
@@ -126,11 +126,12 @@ class KeptWaves:
 
     async def _open(self, wave: int, settings: RoundSettings, round_id: RoundId) -> None:
         """Opens a round, or completes its opening; the manifest is stored before, so that it is the same each time."""
-        file = self._file(wave, "manifest")
+        file = self._file(wave, "round")
         if not file.exists():
-            document = await self._operator.sign_round(settings, round_id)
+            survey = check_settings(settings, self._operator.deployment, round_id).survey
+            document = await self._operator.sign_round(survey)
             replace_secret(file, document.SerializeToString().hex())
-        await self._operator.open_signed(_read(file))
+        await self._operator.open_signed(_round(file))
 
     async def _published(self, wave: int, round_id: RoundId) -> tuple[pb.Publication, pb.Certificate]:
         """Returns the verified result of a round, which is kept once it is there."""
@@ -140,8 +141,9 @@ class KeptWaves:
                 document = await fetch_signed_result(channel, round_id, _PATIENCE_S)
             read_publication(document, deployment, round_id)
             replace_secret(file, document.SerializeToString().hex())
-        return read_publication(_read(file), deployment, round_id)
+        document = pb.Signed.FromString(bytes.fromhex(file.read_text(encoding="utf-8")))
+        return read_publication(document, deployment, round_id)
 
 
-def _read(file: Path) -> pb.Signed:
-    return pb.Signed.FromString(bytes.fromhex(file.read_text(encoding="utf-8")))
+def _round(file: Path) -> pb.SignedRound:
+    return pb.SignedRound.FromString(bytes.fromhex(file.read_text(encoding="utf-8")))

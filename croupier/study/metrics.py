@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from croupier.accountant.spending import Limit
-from croupier.operator.opened_surveys import round_of
+from croupier.protocol.surveys import scheduled
 from croupier.study.wave_results import StudyState, study_state
 
 _MOST_WAVES = 1000
@@ -28,18 +28,15 @@ def waves_borne(state: StudyState) -> int | None:
     least as many waves. None before the first result; at most 1,000.
     """
     of_waves = [
-        [
-            state.costs[id_]
-            for place in range(1, len(wave.results) + 1)
-            if (id_ := round_of(wave.wave.survey_id, place)) in state.costs
-        ]
+        [state.costs[round_id] for round_id in wave.survey.round_ids(wave.wave.number) if round_id in state.costs]
         for wave in state.waves
     ]
     played = [costs for costs in of_waves if costs]
     if not played:
         return None
-    study = state.versions[-1].study
-    limit = Limit(study.total_epsilon, study.total_delta, study_id=study.study_id)
+    newest = state.versions[-1]
+    schedule = scheduled(newest)
+    limit = Limit(schedule.total_epsilon, schedule.total_delta, survey_id=newest.survey_id)
     spent = [entries for costs in played for entries in costs]
     costliest = max(played, key=lambda costs: sum(max(entry.epsilon for entry in entries) for entries in costs))
 

@@ -27,13 +27,12 @@ from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.accountant.release import conditions_of_round
 from croupier.accountant.rounds.round_guarantee import fakes_of_round
-from croupier.operator.survey_plans import survey_terms
+from croupier.operator.survey_file import SurveyFile
+from croupier.operator.survey_plans import survey_from, with_budgets
 from croupier.protocol.deployment import Deployment
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_down, round_up
-from croupier.study.file import StudyFile
-from croupier.study.versions import describe_study
+from croupier.protocol.surveys import QuestionTerms
 
 _DAYS = {"once": 0, "day": 1, "week": 7}
 _Z = NormalDist().inv_cdf(0.975)
@@ -118,7 +117,7 @@ class StudyPlan:
 
 
 def plan_study(
-    file: StudyFile,
+    file: SurveyFile,
     deployment: Deployment | None,
     people: int,
     *,
@@ -152,6 +151,8 @@ def plan_study(
         raise ValueError(f"epsilon_total is {epsilon_total:g}; it must be a finite number > 0")
     if error is not None and epsilon_total is not None and waves is not None:
         raise ValueError("error, epsilon_total and waves are all given; leave one of them out, and it is answered")
+    if file.calendar is None or file.epsilon_total is None:
+        raise ValueError(f"survey {file.name!r} has no [calendar]: it is asked once, see 'croupier survey forecast'")
     limit = epsilon_total or file.epsilon_total
     planner = _Planner(file, deployment, people, limit)
     number, solved = waves or file.calendar.waves, tuple[str, ...]()
@@ -173,13 +174,16 @@ def plan_study(
     return StudyPlan(people, number, limit, file.delta_total, solved, tiers)
 
 
+def waves_of(file: SurveyFile) -> int:
+    """Returns the number of waves of a survey's file."""
+    return file.calendar.waves if file.calendar else 1
+
+
 class _Planner:
-    def __init__(self, file: StudyFile, deployment: Deployment | None, people: int, limit: float) -> None:
-        version = describe_study(file, deployment)
-        self._file, self._deployment, self._people, self._limit = version.file, deployment, people, limit
-        self._delta = file.delta_total
-        survey = self._file.survey(version.study.wave(1))
-        self._terms = [terms for _, terms in survey_terms(survey, deployment, version.of_study(1)).values()]
+    def __init__(self, file: SurveyFile, deployment: Deployment | None, people: int, limit: float) -> None:
+        self._file = with_budgets(file, deployment)
+        self._people, self._limit, self._delta = people, limit, file.delta_total
+        self._terms = survey_from(self._file, deployment).questions
         self._parts = self._shares()
         self._certify = lru_cache(maxsize=4096)(self._certified)
 
@@ -226,7 +230,7 @@ class _Planner:
                 PlannedQuestion(
                     terms.question.name,
                     local_epsilon,
-                    self._certify(place, local_epsilon, quick, (waves or self._file.calendar.waves) if kept else 1),
+                    self._certify(place, local_epsilon, quick, (waves or waves_of(self._file)) if kept else 1),
                     self._margins(terms, local_epsilon),
                 )
             )
@@ -237,7 +241,7 @@ class _Planner:
         at = next((at for at, known in enumerate(self.budgets) if known == budget), None)
         return budget * part if at is None else self._terms[place].budget_grid[at]
 
-    def _margins(self, terms: RoundTerms, local_epsilon: float) -> Margins:
+    def _margins(self, terms: QuestionTerms, local_epsilon: float) -> Margins:
         budgets = Budgets.from_tiers([(local_epsilon, self._people, terms.local_delta)])
         randomizer = randomizer_of(terms.question.mechanism)
         own = margins(budgets, randomizer)
@@ -276,7 +280,7 @@ class _Planner:
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
         questions = self.questions(budget, waves=waves)
-        days = _DAYS[self._file.calendar.every]
+        days = _DAYS[self._file.calendar.every] if self._file.calendar else 0
         year = min(waves, 365 // days) if days else 1
         totals = tuple(
             PlannedTotal(

@@ -1,7 +1,7 @@
 """The process that runs a study: it opens, closes and publishes every wave in time, and can be restarted.
 
 The next action follows from the calendar, the clock and the journal alone, so a process that starts again continues
-where the last one was killed. Opening a wave is idempotent (`survey_plans.open_survey`): the manifests that services
+where the last one was killed. Opening a wave is idempotent (`opened_surveys.open_rounds`): the manifests that services
 have signed are stored before the first round opens, and a round id is never used twice. A wave whose time has passed is
 recorded as missed, with the reason; it is neither made up for nor omitted.
 """
@@ -19,22 +19,29 @@ import grpc.aio
 from croupier.client.round_checks import fetch_signed_result, read_publication
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
-from croupier.operator.opened_surveys import close_survey, kept_survey, withdraw_survey
+from croupier.operator.opened_surveys import (
+    close_rounds,
+    open_rounds,
+    survey_folder,
+    version_of_wave,
+    withdraw_rounds,
+)
 from croupier.operator.operator import Operator
-from croupier.operator.study_folders import studies_folder
-from croupier.operator.survey_plans import LimitReachedError, open_survey
+from croupier.operator.survey_plans import LimitReachedError, check_affordable
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import RefusalReason
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
 from croupier.protocol.manifest import state_name
 from croupier.protocol.names import RoundId
+from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import joined, read_messages
-from croupier.protocol.studies import StudyWave
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.study.journal import StudyJournal, WaveRecord
-from croupier.study.versions import StudyVersion, kept_versions, version_of_wave
+from croupier.study.versions import begun_versions
 
 PATIENCE_S = 3600.0
 """Seconds after the close of a wave during which the process waits for a round's outcome: half of the time between two
@@ -54,18 +61,14 @@ class StudyStoppedError(RuntimeError):
 
 def result_file(directory: Path, study_id: str, round_id: RoundId) -> Path:
     """Returns the file of the signed result of a round of a study."""
-    return studies_folder(directory, study_id) / "results" / f"{round_id}.signed"
+    return survey_folder(directory, study_id) / "results" / f"{round_id}.signed"
 
 
 @dataclass(frozen=True)
 class _Due:
-    wave: StudyWave
-    version: StudyVersion
+    wave: Wave
+    survey: Survey
     record: WaveRecord | None
-
-    @property
-    def survey_id(self) -> str:
-        return self.wave.survey_id
 
 
 class StudyRun:
@@ -129,17 +132,22 @@ class StudyRun:
         """
         next_due: list[float] = []
         records = self._journal.records()
-        for number in range(1, kept_versions(self._directory, self._study_id)[-1].study.last_wave + 1):
+        for number in range(1, scheduled(self._versions[-1]).last_wave + 1):
             record = records.get(number)
             if record is not None and record.has_ended:
                 continue
-            version = version_of_wave(kept_versions(self._directory, self._study_id), number)
-            due = await self._advance(_Due(version.study.wave(number), version, record))
+            version = version_of_wave(self._versions, number)
+            due = await self._advance(_Due(scheduled(version).wave(number), version, record))
             if due is not None:
                 next_due.append(due)
             if record is None and due is not None and due > self._clock.now():
                 break  # later waves open later
         return min(next_due, default=None)
+
+    @property
+    def _versions(self) -> list[Survey]:
+        """The versions as they are now: another process may make one."""
+        return begun_versions(self._directory, self._study_id)
 
     async def _advance(self, due: _Due) -> float | None:
         """Takes a wave as far as possible now; returns when it continues, None once it has ended."""
@@ -166,21 +174,18 @@ class StudyRun:
         self._journal.write(self._clock.now(), step, due.wave.number, **about)  # type: ignore[arg-type]
 
     async def _open(self, due: _Due) -> None:
-        """Opens the survey of a wave, and records it before and after."""
-        with alone(studies_folder(self._directory, self._study_id)):  # no version is made meanwhile
-            version = version_of_wave(kept_versions(self._directory, self._study_id), due.wave.number)
-            if version.study != due.version.study:
+        """Opens the rounds of a wave, and records it before and after."""
+        with alone(survey_folder(self._directory, self._study_id)):  # no version is made meanwhile
+            survey = version_of_wave(self._versions, due.wave.number)
+            if survey.hash != due.survey.hash:
                 return  # the next step sees the version that was made
             if due.record is None or due.record.step != "open":
-                self._write("open", due, version=version.study.version, survey_id=due.survey_id)
+                self._write("open", due, version=scheduled(survey).version, survey_id=survey.wave_name(due.wave.number))
         try:
-            await open_survey(
-                self._directory,
-                version.file.survey(due.wave),
-                self._transport,
-                self._tell,
-                version.of_study(due.wave.number),
-            )
+            async with Operator(self._directory, self._transport) as operator:
+                _check_place(survey, operator.deployment)
+                await check_affordable(operator, self._directory, survey, due.wave.number)
+                await open_rounds(operator, self._directory, survey, due.wave, self._tell)
         except LimitReachedError as error:
             self._write("stopped", due, why=str(error))
             raise StudyStoppedError(
@@ -192,19 +197,15 @@ class StudyRun:
 
     async def _is_open_everywhere(self, due: _Due) -> bool:
         """Whether the opening of a wave had been completed, although the journal does not say so."""
-        with suppress(ValueError):
-            survey = kept_survey(self._directory, due.survey_id)
-            async with Operator(self._directory, self._transport) as operator:
-                states = [await _state(operator, question.round_id) for question in survey.rounds]
-            return "UNKNOWN" not in states and "PREPARED" not in states
-        return False
+        async with Operator(self._directory, self._transport) as operator:
+            states = [await _state(operator, round_id) for round_id in due.survey.round_ids(due.wave.number)]
+        return "UNKNOWN" not in states and "PREPARED" not in states
 
     async def _miss(self, due: _Due) -> None:
         """Records that a wave was not open in its time, and withdraws its rounds that are open nevertheless."""
         record, why = due.record, "the study's process did not run while the wave should have been open"
         if record is not None and record.was_begun:
-            with suppress(ValueError):  # nothing of it was signed
-                await withdraw_survey(self._directory, kept_survey(self._directory, due.survey_id), self._transport)
+            await withdraw_rounds(self._directory, due.survey.round_ids(due.wave.number), self._transport)
             why = "its opening was not completed before its close; no answer is read"
         if record is not None and (stopped := record.last("stopped")) is not None:
             why = f"a limit did not bear it: {stopped.about['why']}"
@@ -215,16 +216,15 @@ class StudyRun:
         """Ends admission to the rounds of a wave, which hop 1 does at the deadline by itself, too."""
         if due.record is None or due.record.step != "close":
             self._write("close", due)
-        survey = kept_survey(self._directory, due.survey_id)
         with suppress(Refusal):  # a round that has ended already cannot be closed
-            await close_survey(self._directory, survey, self._transport)
+            await close_rounds(self._directory, due.survey.round_ids(due.wave.number), self._transport)
         self._write("closed", due)
 
     async def _publish(self, due: _Due) -> float | None:
         """Stores the results of a wave, and records them all at once; returns when to look again."""
-        survey = kept_survey(self._directory, due.survey_id)
         async with Operator(self._directory, self._transport) as operator:
-            outcomes = [await self._outcome(operator, question.round_id) for question in survey.rounds]
+            rounds = due.survey.round_ids(due.wave.number)
+            outcomes = [await self._outcome(operator, round_id) for round_id in rounds]
         waiting = [outcome for outcome in outcomes if outcome["outcome"] == "waiting"]
         if waiting and self._clock.now() < due.wave.closes_unix_s + PATIENCE_S:
             return self._clock.now() + _LOOK_AGAIN_S
@@ -256,6 +256,13 @@ class StudyRun:
         if certificate.granted:
             return outcome | {"epsilon": certificate.epsilon}
         return outcome | {"why": joined(read_messages(RefusalReason, certificate.refusals))}
+
+
+def _check_place(survey: Survey, deployment: Deployment) -> None:
+    try:
+        survey.check_place(deployment)
+    except Refusal as refusal:
+        raise ValueError(f"{survey.version_name} is of another deployment file: {refusal.hint}; change it") from refusal
 
 
 async def _state(operator: Operator, round_id: RoundId) -> str:

@@ -15,14 +15,15 @@ from croupier.accountant.spending import Entry, total_of_rounds
 from croupier.client.round_checks import read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import replace_secret
-from croupier.operator.opened_surveys import round_of
+from croupier.operator.opened_surveys import title_of, version_of_wave
 from croupier.operator.published_result import open_published
 from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import RoundId
+from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import Statement
-from croupier.protocol.studies import StudyWave
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from croupier.show.study_results import (
@@ -35,13 +36,7 @@ from croupier.show.study_results import (
 )
 from croupier.study.journal import WaveRecord, read_journal, wave_records
 from croupier.study.runs import result_file
-from croupier.study.versions import (
-    StudyVersion,
-    collector_key_file,
-    journal_file,
-    kept_versions,
-    version_of_wave,
-)
+from croupier.study.versions import begun_versions, collector_key_file, journal_file
 
 
 @dataclass(frozen=True)
@@ -50,13 +45,13 @@ class PlayedWave:
 
     Attributes:
         wave: by the calendar of its version.
-        version: that it belongs to.
+        survey: the version that it belongs to.
         record: its record in the journal; None before the wave.
         results: publication and certificate of each question by its name, in order; None without a result.
     """
 
-    wave: StudyWave
-    version: StudyVersion
+    wave: Wave
+    survey: Survey
     record: WaveRecord | None
     results: dict[str, tuple[pb.Publication, pb.Certificate] | None]
 
@@ -84,7 +79,7 @@ class StudyState:
             result.
     """
 
-    versions: tuple[StudyVersion, ...]
+    versions: tuple[Survey, ...]
     waves: tuple[PlayedWave, ...]
     costs: Mapping[RoundId, tuple[Entry, ...]]
     together: Guarantee | None
@@ -97,30 +92,31 @@ def study_state(directory: Path, study_id: str) -> StudyState:
         ValueError: there is no such study, or its files cannot be read.
         SignatureError: a result is not signed as it must be.
     """
-    versions = kept_versions(directory, study_id)
+    versions = begun_versions(directory, study_id)
     records = wave_records(read_journal(journal_file(directory, study_id)))
     deployment = read_deployment(directory)
     waves = []
     costs: dict[RoundId, tuple[Entry, ...]] = {}
     assumed: dict[Statement[Assumption], None] = {}
-    for number in range(1, versions[-1].study.last_wave + 1):
-        version = version_of_wave(versions, number)
-        wave = version.study.wave(number)
+    for number in range(1, scheduled(versions[-1]).last_wave + 1):
+        survey = version_of_wave(versions, number)
+        wave = scheduled(survey).wave(number)
         results: dict[str, tuple[pb.Publication, pb.Certificate] | None] = {}
-        for place, question in enumerate(version.file.questions, start=1):
-            round_id, results[question.name] = round_of(wave.survey_id, place), None
+        for place, terms in enumerate(survey.questions):
+            name, round_id = terms.question.name, survey.round_id(place, number)
+            results[name] = None
             kept = result_file(directory, study_id, round_id)
             if kept.exists():
                 document = pb.Signed.FromString(bytes.fromhex(kept.read_text()))
                 publication, certificate = read_publication(document, deployment, round_id)
                 if publication.sealed_result:
                     publication = open_published(publication, collector_key_file(directory, study_id))
-                results[question.name] = publication, certificate
+                results[name] = publication, certificate
                 if certificate.granted:
                     costs[round_id] = _kept_cost(kept.with_suffix(".cost"), publication, certificate)
                     assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
-        waves.append(PlayedWave(wave, version, records.get(number), results))
-    last, together = versions[-1].study, None
+        waves.append(PlayedWave(wave, survey, records.get(number), results))
+    last, together = scheduled(versions[-1]), None
     if costs:
         together = total_of_rounds([*costs.values()], last.total_delta, False)
     if together is not None:
@@ -133,7 +129,7 @@ def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certific
     try:
         return _read_cost(file)
     except (FileNotFoundError, ValueError, TypeError):  # there is none yet, or one of another version of croupier
-        terms = parse_terms(publication.manifest.payload)
+        terms = parse_terms(publication.round)
         entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
         kept = [
             [
@@ -164,23 +160,27 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
     for played in state.waves:
         opens = played.wave.opens_unix_s
         outcomes = {outcome["round_id"]: outcome["outcome"] for outcome in _outcomes(played)}
-        for place, (question, result) in enumerate(played.results.items(), start=1):
+        for place, (question, result) in enumerate(played.results.items()):
             if result is not None:
                 rows += rows_of_result(played.wave.number, opens, question, publication_json(*result))
             else:
-                outcome = outcomes.get(round_of(played.wave.survey_id, place), played.state)
+                outcome = outcomes.get(played.survey.round_id(place, played.wave.number), played.state)
                 rows += rows_without_result(played.wave.number, opens, question, outcome)
     last, together = state.versions[-1], state.together
+    schedule = scheduled(last)
     return {
-        "study_id": last.study.study_id,
-        "title": last.file.title,
-        "questions": {question.name: question.question for question in last.file.questions},
+        "study_id": last.survey_id,
+        "title": title_of(last),
+        "questions": {
+            terms.question.name: terms.question.wordings[0].question if terms.question.wordings else terms.question.name
+            for terms in last.questions
+        },
         "waves": [_wave_view(record) for record in state.waves],
         "rows": rows,
-        "differences": [] if last.study.permanent else differences_between(rows, against),
+        "differences": [] if schedule.permanent else differences_between(rows, against),
         "together": None if together is None else together.to_json(),
-        "total_epsilon": last.study.total_epsilon,
-        "total_delta": last.study.total_delta,
+        "total_epsilon": schedule.total_epsilon,
+        "total_delta": schedule.total_delta,
     }
 
 
@@ -193,8 +193,8 @@ def _wave_view(played: PlayedWave) -> WaveView:
     opened = None if played.record is None else played.record.last("opened")
     return {
         "number": played.wave.number,
-        "version": played.version.study.version,
-        "survey_id": played.wave.survey_id,
+        "version": scheduled(played.survey).version,
+        "survey_id": played.survey.wave_name(played.wave.number),
         "opens_unix_s": played.wave.opens_unix_s,
         "closes_unix_s": played.wave.closes_unix_s,
         "state": played.state,

@@ -25,12 +25,12 @@ from croupier.deploy.local.demo_questions import SURVEY
 from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.operator import Operator
+from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.runtime.workers import WorkerPool
 from croupier.show.study_results import StudyResultsView
-from croupier.study.file import StudyFile
 from croupier.study.journal import StudyJournal
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file, start_study
@@ -72,10 +72,10 @@ class _LeapingClock:
         return time.time() + self.ahead_s
 
 
-def study_file() -> StudyFile:
+def study_file() -> SurveyFile:
     """Returns the study: daily waves from tomorrow on."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    return StudyFile.model_validate(
+    return SurveyFile.model_validate(
         {
             "name": STUDY,
             "title": "Marriages, four times",
@@ -124,18 +124,18 @@ async def play_study(directory: Path, tell: Callable[[str], None] = lambda _: No
                 for number, record in journal.records().items():
                     if record.step == "opened" and number not in answered:
                         answered.add(number)
-                        await _answer(directory, fleet, begun.study.wave(number).survey_id, wave_rows(rows, number))
+                        await _answer(fleet, kept_rounds(directory, begun, number), wave_rows(rows, number))
                         _add_truth(truth, number, wave_rows(rows, number))
                 clock.ahead_s += max(0.0, due - clock.now())
                 await asyncio.sleep(0.1)
     return DemoStudy(study_view(study_state(directory, STUDY), "first"), truth)
 
 
-async def _answer(directory: Path, fleet: Fleet, survey_id: str, people: Sequence[Mapping[str, str]]) -> None:
-    for terms in kept_rounds(directory, survey_id):
+async def _answer(fleet: Fleet, rounds: Sequence[RoundTerms], people: Sequence[Mapping[str, str]]) -> None:
+    for terms in rounds:
         budgets = terms.budget_grid
         users = {
-            f"{survey_id}-{place}": Participant(_value(terms, row), budgets[place % len(budgets)])
+            f"{terms.round_id}-{place}": Participant(_value(terms, row), budgets[place % len(budgets)])
             for place, row in enumerate(people)
         }
         report = await fleet.answer(terms, users)

@@ -95,7 +95,7 @@ class WaveResult(NamedTuple):
             [value.estimate for value in values_of(publication)],
             publication.num_reports,
             Certificate.from_message(certificate),
-            Fakes.of(parse_terms(publication.manifest.payload), certificate),
+            Fakes.of(parse_terms(publication.round), certificate),
         )
 
 

@@ -46,7 +46,7 @@ class SimulatedQuestion:
         left_out: why rows were left out, by their line.
         clamped: how many values outside the range count as its nearer end.
         outside: how many values outside the range were left out; their rows are in `left_out`.
-        result: a document as `croupier round result --json` prints it; `croupier.explain` takes it.
+        result: a document as `croupier survey results --json` prints it; `croupier.explain` takes it.
     """
 
     name: str

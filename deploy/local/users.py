@@ -117,7 +117,7 @@ async def run_fleet(
         async with under_way:
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
             fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)
-            reports = await in_pool(prepare_all, terms.payload, list(fresh.values()))
+            reports = await in_pool(prepare_all, terms.unsigned, list(fresh.values()))
             prepared = {user: earlier[user] for user in part if user in earlier} | dict(
                 zip(fresh, reports, strict=True)
             )
@@ -131,7 +131,7 @@ async def run_fleet(
             report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
             progress(len(tickets.refused))
             granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]
-            sealed = await in_pool(seal_all, terms.payload, granted)
+            sealed = await in_pool(seal_all, terms.unsigned, granted)
             return dict(zip(tickets.granted, sealed, strict=True))
 
     async def seal_everyone() -> None:

@@ -1,5 +1,5 @@
 # B
-croupier round open sleep --min-batch-size 2 --epsilon-max 2 --dir study || test $? = 3
+croupier survey open sleep --min-batch-size 2 --epsilon-max 2 --dir study || test $? = 3
 scp study/operator/proposals/1.toml a.example:study/
 
 # A

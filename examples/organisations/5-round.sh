@@ -1,2 +1,2 @@
 # B
-croupier round open smokes --min-batch-size 2 --epsilon-max 2 --dir study
+croupier survey open smokes --min-batch-size 2 --epsilon-max 2 --dir study

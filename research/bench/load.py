@@ -181,7 +181,7 @@ async def simulated_clients(
             started = time.perf_counter()
             try:
                 response = await again(lambda: stub.GetRound(rpc.GetRoundRequest(round_id=round_id), timeout=_CALL_S))
-                accept_manifest(response.manifest, deployment)
+                accept_manifest(response.round, deployment)
                 read = time.perf_counter()
                 (code,) = (await again(lambda: stub.Submit(request, timeout=_CALL_S))).codes
             except (Refusal, grpc.aio.AioRpcError) as error:
@@ -403,11 +403,11 @@ async def _seal(
     async def part(size: int) -> list[SealedSubmission]:
         nonlocal done
         async with turn:
-            prepared, _ = await pool.run(prepare_all, terms.payload, [Participant(n % 2, 1.0) for n in range(size)])
+            prepared, _ = await pool.run(prepare_all, terms.unsigned, [Participant(n % 2, 1.0) for n in range(size)])
             await operator.enrol([prepared_answer.client_key for prepared_answer in prepared])
             given = await get_tickets(accountant, terms, {str(n): answer for n, answer in enumerate(prepared)})
             pairs = [(answer, given.granted[str(n)]) for n, answer in enumerate(prepared)]
-            sealed, _ = await pool.run(seal_all, terms.payload, pairs)
+            sealed, _ = await pool.run(seal_all, terms.unsigned, pairs)
             done += size
             if done * 10 // number > (done - size) * 10 // number:
                 say(f"{done:,} of {number:,} submissions sealed")

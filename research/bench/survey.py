@@ -24,7 +24,7 @@ from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.invitations import People, invite_people, num_answered
-from croupier.operator.opened_surveys import close_survey
+from croupier.operator.opened_surveys import close_rounds
 from croupier.operator.survey_file import SurveyFile
 from croupier.operator.survey_plans import open_survey
 from croupier.operator.survey_results import survey_results
@@ -118,7 +118,7 @@ async def _measure(
         while queue:
             link, chosen = queue.pop()
             started = time.perf_counter()
-            for asked, value in zip(await fetch_survey(client, survey.rounds[0].round_id), chosen, strict=True):
+            for asked, value in zip(await fetch_survey(client, survey.survey_id), chosen, strict=True):
                 await asked.submit(value, budget, person=link, invitation=link)
             took.append(time.perf_counter() - started)
             if len(took) % 100 == 0:
@@ -130,7 +130,7 @@ async def _measure(
     answering_s = time.perf_counter() - begun
     answered = await num_answered(directory, "bench")
     begun = time.perf_counter()
-    await close_survey(directory, survey)
+    await close_rounds(directory, survey.round_ids())
     results = await survey_results(directory, "bench", 600.0)
     closing_s = time.perf_counter() - begun
     truths = [[column.count(choice) / people for choice in _CHOICES] for column in zip(*answers, strict=True)]

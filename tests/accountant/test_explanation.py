@@ -25,7 +25,8 @@ from croupier.accountant.rounds.round_certificate import after_sequential
 from croupier.protocol.certificate_views import RoundCertificateView
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
-from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.identity import canonical
+from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
@@ -289,7 +290,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     assert "(ε = 2 CERTIFIED: the largest local" in words(explained)
     assert re.search(naming("most 3"), words(explained))
     assert len(explained.improvements) == 3
-    assert re.search(naming("'croupier round result", "--document FILE'"), words(explained, "worth"))
+    assert re.search(naming("'croupier survey results", "--document FILE'"), words(explained, "worth"))
     assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
 
@@ -322,7 +323,7 @@ def test_what_is_no_certificate_is_refused() -> None:
     for bad in ([], "x", {}, {"certificate": 3}, {"questions": []}, {**certificate, "everyone_else_colludes": 1.0}):
         with pytest.raises(
             ValueError,
-            match=naming("'croupier certify --json'", "'croupier round result --json'", "'croupier demo --json'"),
+            match=naming("'croupier certify --json'", "'croupier survey results --json'", "'croupier demo --json'"),
         ):
             explain(bad)
     for key in ("epsilon", "tiers", "assumptions"):

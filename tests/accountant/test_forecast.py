@@ -11,7 +11,7 @@ import pytest
 from croupier.accountant.rounds.forecast import forecast
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.krr import KaryResponse
@@ -27,12 +27,13 @@ NOISE = [Laplace(0.0, 1.0), Gaussian(low=0.0, high=1.0, lattice=100, local_delta
 
 
 def terms_of(mechanism: Mechanism, grid: dict[float, float | None], **policy: Any) -> RoundTerms:
-    manifest = make_kit(question=Question("q", mechanism)).manifest
-    del manifest.budget_grid[:]
+    policy = {"min_batch_size": 20, "epsilon_max": 1.0, "delta": 1e-6} | policy
+    kit = make_kit(question=Question("q", mechanism), **policy)
+    (asked,) = kit.survey.questions
+    del asked.budget_grid[:]
     for epsilon, limit in grid.items():
-        manifest.budget_grid.add(epsilon=epsilon, delta=mechanism.budget_delta, epsilon_max=limit)
-    manifest.MergeFrom(pb.Manifest(**{"min_batch_size": 20, "epsilon_max": 1.0, "delta": 1e-6} | policy))
-    return parse_terms(canonical(manifest))
+        asked.budget_grid.add(epsilon=epsilon, delta=mechanism.budget_delta, epsilon_max=limit)
+    return kit.terms
 
 
 def certified(terms: RoundTerms, mixture: list[tuple[float, int]], stragglers: int) -> pb.Certificate:

@@ -298,10 +298,10 @@ def test_a_lost_budget_brings_the_assumption_of_its_own_bound() -> None:
     """The known budget is hidden best by the crowd, a person with the largest one of the grid by hop noise."""
     for known, both in ((30_000, True), (30, False)):
         kit = make_kit()
-        kit.manifest.ClearField("budget_grid")
-        kit.manifest.budget_grid.extend([pb.LocalBudget(epsilon=0.5), pb.LocalBudget(epsilon=8.0)])
-        kit.manifest.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.04, delta=DELTA))
-        kit.manifest.delta = DELTA
+        kit.survey.questions[0].ClearField("budget_grid")
+        kit.survey.questions[0].budget_grid.extend([pb.LocalBudget(epsilon=0.5), pb.LocalBudget(epsilon=8.0)])
+        kit.survey.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.04, delta=DELTA))
+        kit.survey.delta = DELTA
         message = pb.Certificate(delta=DELTA, num_tickets=known + 1, num_reports=known + 1, unknown_budgets=1)
         certify_into(message, kit.terms, [(0.5, known)])
         stated = {assumption.code for assumption in assumptions_of(message)}
@@ -314,14 +314,14 @@ def test_a_lost_budget_brings_the_assumption_of_its_own_bound() -> None:
 def test_a_round_of_one_hop_is_certified_for_a_budget_that_nobody_used() -> None:
     """A dishonest accountant could leave it out: what rests on the hop alone must not rest on its counts."""
     kit = make_kit()
-    kit.manifest.ClearField("budget_grid")
-    kit.manifest.budget_grid.extend([pb.LocalBudget(epsilon=1.0), pb.LocalBudget(epsilon=8.0)])
-    kit.manifest.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.5, delta=DELTA))
-    kit.manifest.delta = DELTA
+    kit.survey.questions[0].ClearField("budget_grid")
+    kit.survey.questions[0].budget_grid.extend([pb.LocalBudget(epsilon=1.0), pb.LocalBudget(epsilon=8.0)])
+    kit.survey.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.5, delta=DELTA))
+    kit.survey.delta = DELTA
     message = pb.Certificate(delta=DELTA, num_tickets=30, num_reports=30)
     certify_into(message, kit.terms, [(1.0, 30)])
     assert message.tiers[0].epsilon < message.epsilon == message.one_honest_hop.epsilon
-    kit.manifest.epsilon_max = (message.tiers[0].epsilon + message.epsilon) / 2
+    kit.survey.epsilon_max = (message.tiers[0].epsilon + message.epsilon) / 2
     refused = pb.Certificate(delta=DELTA, num_tickets=30, num_reports=30)
     certify_into(refused, kit.terms, [(1.0, 30)])
     assert [refusal.code for refusal in refusals_of(refused)] == [RefusalReason.EPSILON_ABOVE_LIMIT]

@@ -16,7 +16,6 @@ from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import refusals_of, round_certificate_json
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.krr import KaryResponse
@@ -42,11 +41,11 @@ def refused(
     **policy: Any,
 ) -> pb.Certificate:
     """Returns the certificate of a round with these budgets, which has to be a refusal."""
-    manifest = make_kit(question=Question("q", mechanism or RandomizedResponse())).manifest
-    manifest.MergeFrom(pb.Manifest(**{"min_batch_size": 20, "epsilon_max": 0.01, "delta": 1e-4} | policy))
+    policy = {"min_batch_size": 20, "epsilon_max": 0.01, "delta": 1e-4} | policy
+    kit = make_kit(question=Question("q", mechanism or RandomizedResponse()), **policy)
     chain = {pb.LANE_REPORT: [pb.Commitment(num_out=reports)]}
     message, _ = certify_round(
-        parse_terms(canonical(manifest)),
+        kit.terms,
         chain,
         BudgetsFound(Counter(budgets), off_grid, {}),
         ReportsFound(reports, Digest(b""), [], reports, {}),
@@ -119,7 +118,7 @@ def test_a_refusal_names_every_limit_of_the_round_and_no_other() -> None:
 def test_the_last_certificate_of_answers_says_what_is_not_met() -> None:
     """Reproduction: the refusal said 'certified delta is 1e-05', and neither why nor what to do."""
     kit = make_kit(question=Question("q", Gaussian(0.0, 1.0, local_delta=1e-5)))
-    kit.manifest.delta = 1e-8
+    kit.survey.delta = 1e-8
     message = pb.Certificate()
     certify_into(message, kit.terms, [(1.0, 5)])
     assert parameters(message.refusals, RefusalReason.DELTA_ABOVE_LIMIT) == {"delta": 1e-5, "most": 1e-8}

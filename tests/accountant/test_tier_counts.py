@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
@@ -123,14 +124,11 @@ def test_a_budget_privacy_out_of_range_is_refused(epsilon: float, delta: float) 
         BudgetPrivacy(epsilon, delta)
 
 
-def terms_of(
-    mechanism: Mechanism | None = None, privacy: BudgetPrivacy | None = STRONG, **policy: object
-) -> RoundTerms:
-    manifest = make_kit(question=Question("q", mechanism or RandomizedResponse())).manifest
-    manifest.MergeFrom(pb.Manifest(**{"min_batch_size": 2, "epsilon_max": 4.0, "delta": 0.05} | policy))  # type: ignore[arg-type]
+def terms_of(mechanism: Mechanism | None = None, privacy: BudgetPrivacy | None = STRONG, **policy: Any) -> RoundTerms:
+    policy = {"min_batch_size": 2, "epsilon_max": 4.0, "delta": 0.05} | policy
     if privacy is not None:
-        manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta))
-    return parse_terms(canonical(manifest))
+        policy["budget_privacy"] = pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta)
+    return make_kit(question=Question("q", mechanism or RandomizedResponse()), **policy).terms
 
 
 class Documents:
@@ -281,10 +279,9 @@ def test_noise_is_drawn_once_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_grid_of_one_budget_hides_nothing_and_counts_exactly() -> None:
-    manifest = make_kit().manifest
-    del manifest.budget_grid[1:]
-    manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=1.0, delta=1e-6))
-    assert parse_terms(canonical(manifest)).counted_by == EXACT
+    kit = make_kit(budget_privacy=pb.BudgetPrivacy(epsilon=1.0, delta=1e-6))
+    del kit.survey.questions[0].budget_grid[1:]
+    assert kit.terms.counted_by == EXACT
 
 
 def told(costs: Iterable[tuple[float, float]], exact: int = 0) -> BudgetsTold:

@@ -15,7 +15,6 @@ from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.spending import Entry
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.mechanisms.gaussian import Gaussian
@@ -47,12 +46,12 @@ def certified(
     mechanism: Mechanism, *tiers: tuple[float, int], dishonest: int = 1, of_largest: float = 4.0
 ) -> tuple[pb.Certificate, int]:
     """Returns the certificate of a round in which one budget was lost, and how many entries the ledger has of it."""
-    manifest = make_kit(question=Question("q", mechanism)).manifest  # its grid is 0.5, 1, 2
-    manifest.delta, manifest.epsilon_max = 1e-4, 4.0
-    manifest.budget_grid[2].epsilon_max = of_largest
-    manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
+    kit = make_kit(question=Question("q", mechanism))  # its grid is 0.5, 1, 2
+    kit.survey.delta, kit.survey.epsilon_max = 1e-4, 4.0
+    kit.survey.questions[0].budget_grid[2].epsilon_max = of_largest
+    kit.survey.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
 
-    terms = parse_terms(canonical(manifest))
+    terms = kit.terms
     message = pb.Certificate(delta=1e-4, unknown_budgets=1, dishonest=dishonest)
     entries = certify_into(message, terms, list(tiers))
     with sa.create_engine("sqlite://").begin() as connection:
@@ -102,12 +101,12 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
 @pytest.mark.parametrize(("spent", "refused"), [(1e-3, True), (1e-6, False), (1e-8, False)])
 def test_a_budget_that_nobody_known_uses_is_certified_at_its_own_delta(spent: float, refused: bool) -> None:
     """Among 1,000 of 2, with 10^-3, one of 0.5 has (0.5, 10^-3) and no more: the count of reports above 11 tells."""
-    manifest = make_kit(question=Question("q", Gaussian(low=0.0, high=1.0, lattice=100, local_delta=spent))).manifest
-    del manifest.budget_grid[:]
-    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=spent) for epsilon in (0.5, 2.0))
-    manifest.delta, manifest.epsilon_max = 1e-6, 4.0
+    kit = make_kit(question=Question("q", Gaussian(low=0.0, high=1.0, lattice=100, local_delta=spent)))
+    del kit.survey.questions[0].budget_grid[:]
+    kit.survey.questions[0].budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=spent) for epsilon in (0.5, 2.0))
+    kit.survey.delta, kit.survey.epsilon_max = 1e-6, 4.0
     message = pb.Certificate(delta=1e-6, unknown_budgets=1)
-    entries = certify_into(message, parse_terms(canonical(manifest)), [(2.0, 1000)])
+    entries = certify_into(message, kit.terms, [(2.0, 1000)])
     assert max(entry.epsilon for entry in entries) == message.epsilon >= 0.5
     assert max(entry.delta for entry in entries) == max(spent, 1e-6)
     assert len(message.refusals) == refused
@@ -118,14 +117,12 @@ def test_a_budget_that_nobody_known_uses_is_certified_at_its_own_delta(spent: fl
 @pytest.mark.parametrize("small", [0.1, 0.17])
 def test_the_ledgers_curve_holds_for_a_client_of_an_unused_budget(small: float) -> None:
     """Its wide noise shows beside that of the others; the round's number is above its budget, the curve was not."""
-    manifest = make_kit(question=Question("q", NOISE)).manifest
-    del manifest.budget_grid[:]
-    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (small, 2.0))
-    manifest.delta, manifest.epsilon_max = 1e-6, 4.0
-    manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
-    entries = certify_into(
-        pb.Certificate(delta=1e-6, unknown_budgets=1), parse_terms(canonical(manifest)), [(2.0, 2000)]
-    )
+    kit = make_kit(question=Question("q", NOISE))
+    del kit.survey.questions[0].budget_grid[:]
+    kit.survey.questions[0].budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (small, 2.0))
+    kit.survey.delta, kit.survey.epsilon_max = 1e-6, 4.0
+    kit.survey.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
+    entries = certify_into(pb.Certificate(delta=1e-6, unknown_budgets=1), kit.terms, [(2.0, 2000)])
     assert entries[-1].epsilon > small
     kept = RecordedProfile([entry.profile for entry in entries])
 

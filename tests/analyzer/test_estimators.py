@@ -20,7 +20,6 @@ from croupier.deploy.local.demo_questions import SURVEY, SURVEY_QUESTIONS
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note
 from croupier.protocol.histograms import values_of
-from croupier.protocol.manifest import canonical
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
@@ -185,7 +184,7 @@ def test_the_largest_histogram_fits_into_a_message() -> None:
     result = replace(result, sampling_standard_errors=(0.1,) * most)
     publication = pb.Publication()
     result.publish(publication)
-    publication.manifest.payload = canonical(make_kit(2, question).manifest)
+    publication.round.CopyFrom(make_kit(2, question).round)
     read = values_of(publication)
     assert [value.label for value in read] == list(labels)
     assert [value.estimate for value in read] == list(result.values)

@@ -17,8 +17,8 @@ from croupier.analyzer.service import AnalyzerService
 from croupier.protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
 from croupier.protocol.errors import Refusal, refusal_of
-from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -69,9 +69,11 @@ class SignsFor(Approvals):
     signatures: tuple[pb.Signature, ...] = ()
     expires_unix_s = 0
 
-    def of(self, actions: object) -> list[ActionApproval]:
-        assert isinstance(actions, list)
-        return [ActionApproval(list(self.signatures), [], self.expires_unix_s) for _ in actions]
+    def valid(self, action: bytes) -> ActionApproval:
+        return ActionApproval(list(self.signatures), [], self.expires_unix_s)
+
+    def of(self, actions: Sequence[bytes]) -> list[ActionApproval]:
+        return [self.valid(action) for action in actions]
 
 
 def dishonest(inside: InProcess, *signatures: pb.Signature, expires_unix_s: int = 0) -> Operator:

@@ -24,7 +24,7 @@ from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant, SealedSubmission
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane
 from croupier.protocol.tier_counts import BudgetPrivacy
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -275,9 +275,8 @@ def test_differences_over_50_rounds_find_no_more_than_they_compose_to() -> None:
     Each count has one of two privacy losses, so the best success is that of telling two binomial laws apart.
     """
     privacy, rounds, victims, others = BudgetPrivacy(0.1, 1e-6), 50, 200, 600
-    manifest = make_kit().manifest
-    manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta))
-    terms, right, right_by_exact_counts = parse_terms(canonical(manifest)), 0, 0
+    noised_by = pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta)
+    terms, right, right_by_exact_counts = make_kit(budget_privacy=noised_by).terms, 0, 0
     least, most = terms.budget_grid[0], terms.budget_grid[-1]
     mean = others + 0.5 - privacy.radius  # a larger count than this has the larger likelihood with one more user
     for number in range(victims):

@@ -15,8 +15,8 @@ from croupier.client.submission import new_client_key
 from croupier.deploy.gateway.app import make_app
 from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Code
-from croupier.protocol.identity import Identity, Kind, sign_submission
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, canonical, sign_submission
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, PrivateKey, PublicKey
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -59,12 +59,12 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
 
         async def own_manifest(raw: bytes, pass_on: PassOn) -> bytes:
             answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
-            manifest = pb.Manifest.FromString(answer.manifest.payload)
+            manifest = pb.Manifest.FromString(answer.round.manifest.payload)
             manifest.hops[0].public_key = generate_key_pair(terms.suite).public
-            answer.manifest.payload = canonical(manifest)
-            for signature in answer.manifest.signatures:
+            answer.round.manifest.payload = canonical(manifest)
+            for signature in answer.round.manifest.signatures:
                 forger = Identity(signature.signer, PrivateKey(os.urandom(32)))
-                signature.CopyFrom(forger.sign(Kind.MANIFEST, answer.manifest.payload))
+                signature.CopyFrom(forger.sign(Kind.MANIFEST, answer.round.manifest.payload))
             return answer.SerializeToString()
 
         async def own_tickets(raw: bytes, _: PassOn) -> bytes:

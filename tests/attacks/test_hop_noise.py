@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import numpy as np
@@ -21,13 +22,13 @@ from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.service.service import AccountantService
 from croupier.accountant.service.tickets import TicketCheck
 from croupier.analyzer.held_reports import HeldReports
-from croupier.operator.round_settings import RoundSettings, draft_manifest
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.fake_law import FakeLaw
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
-from croupier.protocol.names import Digest, Lane, RoundId
+from croupier.protocol.names import Digest, Lane
 from croupier.protocol.onion import split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
@@ -40,7 +41,7 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import FakeReports, seal_values, wrap_fakes
 from croupier.shuffler.service import ShufflerService
 from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, none_early, own_report, refused
-from tests.support import settings
+from tests.support import make_kit, settings
 from tests.support.arena import Arena, Cast, arena
 from tests.support.messages import naming
 
@@ -64,7 +65,7 @@ class OwnFakes(ShufflerService):
         return await self.honest.make(terms)
 
     async def with_tickets(self, terms: RoundTerms, values: Sequence[int]) -> list[tuple[bytes, bytes]]:
-        sealed = seal_values(terms.payload, values)
+        sealed = seal_values(terms.unsigned, values)
         drawn = [(report, random_scalar()) for report in sealed]
         return list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
 
@@ -78,7 +79,7 @@ class AllOnes(OwnFakes):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fakes is not None
         made = await self.with_tickets(terms, [1] * terms.fakes.law.most)
-        return wrap_fakes(terms.payload, self.position.hop(terms), made)
+        return wrap_fakes(terms.unsigned, self.position.hop(terms), made)
 
 
 class ReplacesReports(CheatingShuffler):
@@ -92,10 +93,10 @@ class ReplacesReports(CheatingShuffler):
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fakes is not None
-        sealed = seal_values(terms.payload, [1] * terms.fakes.law.most)
+        sealed = seal_values(terms.unsigned, [1] * terms.fakes.law.most)
         drawn = [(report, random_scalar()) for report in sealed]
         with_tickets = list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
-        self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
+        self.made = wrap_fakes(terms.unsigned, self.position.hop(terms), with_tickets)
         return []
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
@@ -106,7 +107,7 @@ class UsesEachTicketTwice(OwnFakes):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fakes is not None
         made = await self.with_tickets(terms, [1] * (terms.fakes.law.most // 2))
-        return wrap_fakes(terms.payload, self.position.hop(terms), [*made, *made])
+        return wrap_fakes(terms.unsigned, self.position.hop(terms), [*made, *made])
 
 
 class AddsMoreThanItsTickets(OwnFakes):
@@ -128,7 +129,7 @@ class UsesAllTicketsTwice(AllOnes):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fakes is not None
         made = await self.with_tickets(terms, [1] * terms.fakes.law.most)
-        return wrap_fakes(terms.payload, self.position.hop(terms), [*made, *made])
+        return wrap_fakes(terms.unsigned, self.position.hop(terms), [*made, *made])
 
 
 class CountsNoTickets(AccountantService):
@@ -499,10 +500,12 @@ def released_with(
     hop_1: pb.Commitment, reports: int, fake_tickets: Sequence[int], epsilon_max: float
 ) -> pb.Certificate:
     """The certificate of 300 people with three budgets, whose reports hop 1 has counted as this commitment says."""
-    asked = RoundSettings(
-        Question("q", KaryResponse(3)), (0.5, 1.0, 2.0), epsilon_max=epsilon_max, hop_noise=1.0, budget_privacy=0.0
-    )
-    terms = parse_terms(draft_manifest(asked, None, RoundId("r")))
+    policy: dict[str, Any] = {
+        "hop_noise": pb.HopNoise(epsilon=1.0, delta=1e-6),
+        "min_batch_size": 100,
+        "epsilon_max": epsilon_max,
+    }
+    terms = make_kit(question=Question("q", KaryResponse(3)), **policy).terms
     honest = pb.Commitment(num_in=hop_1.num_out, num_out=reports, num_fakes=reports - hop_1.num_out)
     chain = {pb.LANE_REPORT: [hop_1, honest], pb.LANE_PARAMETER: []}
     budgets = BudgetsFound(Counter({0.5: 100, 1.0: 100, 2.0: 100}), 0, {})

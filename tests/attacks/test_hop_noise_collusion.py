@@ -227,7 +227,7 @@ class Tickets(CheatingShuffler):
         return collect_tickets(requests, answer.evaluations, PublicKey(terms.accountant.report_ticket_key))
 
     def fakes_with(self, terms: RoundTerms, sealed: Sequence[bytes], tickets: Sequence[bytes]) -> list[bytes]:
-        return wrap_fakes(terms.payload, self.position.hop(terms), list(zip(sealed, tickets, strict=True)))
+        return wrap_fakes(terms.unsigned, self.position.hop(terms), list(zip(sealed, tickets, strict=True)))
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         raise NotImplementedError
@@ -241,7 +241,7 @@ class SpendsThemOnBudgets(Tickets):
 
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fakes is not None
-        sealed = seal_values(terms.payload, [1] * terms.fakes.law.most)
+        sealed = seal_values(terms.unsigned, [1] * terms.fakes.law.most)
         messages = [
             ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed[FORGED:]
         ]
@@ -270,7 +270,7 @@ class SpendsThemInAnotherRound(Tickets):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fakes is not None
         assert self.first is not None
-        sealed = seal_values(terms.payload, [1] * terms.fakes.law.most)
+        sealed = seal_values(terms.unsigned, [1] * terms.fakes.law.most)
         messages = [ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(report).digest()) for report in sealed]
         return self.fakes_with(terms, sealed, await self.tickets(self.first, messages))
 

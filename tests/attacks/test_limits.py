@@ -16,14 +16,13 @@ from croupier.client.round_checks import accept_manifest
 from croupier.deploy.gateway.app import make_app
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.names import PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from tests.support import settings
+from tests.support import RoundKit, altered, settings
 from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
 from tests.support.messages import naming
@@ -96,12 +95,11 @@ async def interleave(
     assert admitted == [1, 0], case
 
 
-def with_delta(terms: RoundTerms, delta: float) -> pb.Manifest:
-    manifest = pb.Manifest.FromString(terms.payload)
-    manifest.question.gaussian.local_delta = delta
-    for budget in manifest.budget_grid:
-        budget.delta = delta
-    return manifest
+def publishing(kit: RoundKit) -> None:
+    (asked,) = kit.survey.questions
+    asked.question.gaussian.local_delta = 0.1
+    for budget in asked.budget_grid:
+        budget.delta = 0.1
 
 
 async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Path) -> None:
@@ -110,23 +108,24 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
     async with arena(tmp_path, 2) as at:
         question = Question("income", Gaussian(low=0.0, high=1.0, local_delta=1e-6))
         terms = await at.operator.open_round(settings(question))
-        payload = canonical(with_delta(terms, 0.1))
+        changed = altered(terms, publishing)
+        payload = changed.manifest.payload
+        request = rpc.SignRequest(manifest=payload, survey=changed.survey)
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError) as answer:
-                await stubs.RoundControlStub(at.operator.channel_to(name)).Sign(rpc.SignRequest(manifest=payload))
+                await stubs.RoundControlStub(at.operator.channel_to(name)).Sign(request)
             refusal = refusal_of(answer.value)
             assert refusal is not None
             assert refusal.code is Code.BAD_MANIFEST
             assert "local_delta is 0.1; it must be 1e-15..0.001" in str(refusal)
-        signed = pb.Signed(
-            payload=payload,
-            signatures=[at.service(name).peers.identity.sign(Kind.MANIFEST, payload) for name in at.deployment.chain],
+        changed.manifest.signatures.extend(
+            at.service(name).peers.identity.sign(Kind.MANIFEST, payload) for name in at.deployment.chain
         )
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError, match=why):
-                await stubs.RoundControlStub(at.operator.channel_to(name)).Open(rpc.OpenRequest(manifest=signed))
+                await stubs.RoundControlStub(at.operator.channel_to(name)).Open(rpc.OpenRequest(round=changed))
         with pytest.raises(Refusal, match=why):
-            accept_manifest(signed, at.deployment)
+            accept_manifest(changed, at.deployment)
 
 
 async def test_a_client_keeps_to_its_limits_of_delta(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ They need a browser, because it is the page itself that has to notice.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,27 +16,26 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, Route, expect
 
-from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.page.participants import deployment_document, versions_document
 from croupier.operator.keys import make_deployment, signed_here
-from croupier.operator.survey_plans import plan_survey
+from croupier.operator.opened_surveys import kept_rounds, withdraw_rounds
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import generate_key_pair
-from croupier.protocol.errors import Refusal
-from croupier.protocol.identity import Identity, Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, canonical
+from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
-from croupier.protocol.names import Lane, PrivateKey, RoundId
+from croupier.protocol.names import Lane, PrivateKey
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
 from tests.support import settings
+from tests.support.forged import forged_rounds, shows
 from tests.support.gateways import PassOn, tickets_for_all
 from tests.support.messages import naming
 from tests.support.participants import Place, is_for_everybody, place
-from tests.support.surveys import survey_file
+from tests.support.surveys import opened_survey
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -60,42 +60,61 @@ async def stops(page: Page) -> None:
     await expect(page.get_by_text("No answer was sent.")).to_be_visible()
 
 
-def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool) -> Callable[..., object]:
-    """Replaces the signed manifest by another one, signed by the services themselves or with the attacker's keys."""
+Change = Callable[[pb.Manifest, pb.Survey], object]
+
+
+def forged(here: Place, change: Change, *, own_keys: bool) -> Callable[..., object]:
+    """Replaces the signed round by another one, signed by the services themselves or with the attacker's keys."""
 
     async def instead(raw: bytes, pass_on: PassOn) -> bytes:
         answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
-        manifest = pb.Manifest.FromString(answer.manifest.payload)
-        change(manifest)
-        answer.manifest.payload = canonical(manifest)
-        for signature in answer.manifest.signatures:
+        signed = answer.round.manifest
+        manifest, survey = pb.Manifest.FromString(signed.payload), pb.Survey.FromString(answer.round.survey)
+        change(manifest, survey)
+        answer.round.survey = canonical(survey)
+        manifest.survey_hash = hashlib.sha256(b"croupier/v1/survey\0" + answer.round.survey).digest()
+        signed.payload = canonical(manifest)
+        for signature in signed.signatures:
             secrets = load_secrets(here.at.inside.directory / signature.signer)
             key = os.urandom(32) if own_keys else secrets.identity_key
-            signature.CopyFrom(Identity(signature.signer, PrivateKey(key)).sign(Kind.MANIFEST, answer.manifest.payload))
+            signature.CopyFrom(Identity(signature.signer, PrivateKey(key)).sign(Kind.MANIFEST, signed.payload))
         return answer.SerializeToString()
 
     return instead
 
 
-def other_hop_key(manifest: pb.Manifest) -> None:
-    manifest.hops[0].public_key = generate_key_pair(manifest.hpke_suite).public
+async def another_survey(raw: bytes, pass_on: PassOn) -> bytes:
+    """Leaves the signed manifest as it is, beside a survey that nobody has signed."""
+    answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
+    survey = pb.Survey.FromString(answer.round.survey)
+    larger_budget(pb.Manifest(), survey)
+    answer.round.survey = canonical(survey)
+    return answer.SerializeToString()
 
 
-def larger_budget(manifest: pb.Manifest) -> None:
-    manifest.budget_grid.add(epsilon=20.0)
+def other_hop_key(manifest: pb.Manifest, survey: pb.Survey) -> None:
+    manifest.hops[0].public_key = generate_key_pair(survey.hpke_suite).public
 
 
-def unknown_field(manifest: pb.Manifest) -> None:
+def larger_budget(_: pb.Manifest, survey: pb.Survey) -> None:
+    survey.questions[0].budget_grid.add(epsilon=20.0)
+
+
+def unknown_field(manifest: pb.Manifest, _: pb.Survey) -> None:
     manifest.MergeFromString(bytes.fromhex("a00601"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("change", "own_keys"), [(other_hop_key, True), (larger_budget, True), (unknown_field, False)])
+@pytest.mark.parametrize(
+    ("change", "own_keys"),
+    [(other_hop_key, True), (larger_budget, True), (unknown_field, False), (None, False)],
+)
 async def test_the_page_refuses_terms_that_are_not_the_signed_ones(
-    here: Place, terms: RoundTerms, change: Callable[[pb.Manifest], None], own_keys: bool
+    here: Place, terms: RoundTerms, change: Change | None, own_keys: bool
 ) -> None:
     """A hop's key or the budgets change under false signatures; or all services have signed what it cannot read."""
-    here.gateway.instead = {"GetRound": forged(here, change, own_keys=own_keys)}  # type: ignore[dict-item]
+    instead = forged(here, change, own_keys=own_keys) if change else another_survey
+    here.gateway.instead = {"GetRound": instead}  # type: ignore[dict-item]
     async with here.person() as context:
         page = await context.new_page()
         await page.goto(await here.invitation(terms))
@@ -177,7 +196,7 @@ def not_signed_by(version: Deployment, name: str) -> Deployment:
 
 
 @asynccontextmanager
-async def shows(context: BrowserContext, *versions: Deployment) -> AsyncIterator[None]:
+async def showing(context: BrowserContext, *versions: Deployment) -> AsyncIterator[None]:
     """Has the gateway show these versions, of which the last is the newest."""
     documents = {"deployment": deployment_document(versions[-1]), "versions": versions_document(versions)}
     for name, document in documents.items():
@@ -220,24 +239,24 @@ async def test_the_page_follows_versions_that_all_have_signed_and_no_others(
             (first, strange),
             (first, not_signed_by(second, "analyzer"), third),
         ):
-            async with shows(context, *refused):
+            async with showing(context, *refused):
                 await (page.goto(link) if page.url == "about:blank" else page.reload())
                 await stops(page)
         assert here.called == []
-        async with shows(context, first, second, third):
+        async with showing(context, first, second, third):
             await page.reload()
             await may_answer(page)
-        async with shows(context, first, second):  # older than what was seen, whatever the invitation names
+        async with showing(context, first, second):  # older than what was seen, whatever the invitation names
             await page.reload()
             await asks(page, "Version 2 of the deployment is shown, and this browser knows version 3")
             await is_for_everybody(page)
         strange = with_foreign_key(third, tmp_path / "others")
         for refused in ((third, strange), (strange,)):
-            async with shows(context, *refused):
+            async with showing(context, *refused):
                 await page.goto(here.page_url)
                 await page.reload()
                 await asks(page, "have not agreed to the keys")
-        async with shows(context, first, second, third):
+        async with showing(context, first, second, third):
             await page.reload()
             await may_answer(page)
 
@@ -257,7 +276,7 @@ async def test_the_page_goes_on_with_other_keys_only_if_the_operator_confirms(
         await page.goto(await here.invitation(terms))
         await may_answer(page)
         calls = len(here.gateway.seen)
-        async with shows(context, other):
+        async with showing(context, other):
             await page.goto(here.page_url)
             await asks(page, "have not agreed to the keys")
             await is_for_everybody(page)
@@ -280,22 +299,20 @@ async def test_a_question_is_shown_as_text_and_never_as_markup(here: Place) -> N
     await here.at.operator.withdraw(opened.round_id)
 
 
-async def test_rounds_of_two_descriptions_are_no_survey_to_anybody(here: Place) -> None:
-    """The operator has the first round signed under one description, the second under another with the same rounds."""
-    planned = [plan_survey(survey_file("two", budgets=budgets), here.at.deployment) for budgets in ([1, 2], [1, 3])]
-    opened = []
-    for number, (_, rounds) in enumerate(planned, start=1):
-        round_id = f"two-{number}"
-        opened.append(await here.at.operator.open_round(rounds[RoundId(round_id)], RoundId(round_id)))
-    opened.append(await here.at.operator.open_round(planned[0][1][RoundId("two-3")], RoundId("two-3")))
+async def test_rounds_of_two_surveys_are_no_survey_to_anybody(here: Place) -> None:
+    """All services have signed the second round as one of another survey with the same name."""
+    survey = await opened_survey(here.at, "two")
+    rounds = kept_rounds(here.at.inside.directory, survey)
+    other = forged_rounds(here.at, rounds, 0, lambda message: setattr(message, "min_batch_size", 4))
     here.gateway.seen.clear()
+    here.gateway.instead = {"GetRound": shows({"two-2": other["two-2"]})}
     async with here.person() as context:
         page = await context.new_page()
         await page.goto(f"{here.page_url}#round=two-1")
         await stops(page)
     assert set(here.called) == {"GetRound"}
-    async with here.at.operator.client(here.directory / "client") as client:
-        with pytest.raises(Refusal, match=naming("rounds", "survey")):
-            await fetch_survey(client, RoundId("two-1"))
-    for terms in opened:
-        await here.at.operator.withdraw(terms.round_id)
+    second = parse_terms(rpc.GetRoundResponse.FromString(other["two-2"]).round)
+    with pytest.raises(ValueError, match=naming("rounds", "survey")):
+        one_survey([rounds[0], second, rounds[2]])
+    here.gateway.instead.clear()
+    await withdraw_rounds(here.at.inside.directory, survey.round_ids(), transport=here.at.inside.transport)

@@ -12,7 +12,7 @@ from croupier.client.submission import Participant
 from croupier.protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -20,7 +20,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
-from tests.support import settings
+from tests.support import RoundKit, altered, settings
 from tests.support.arena import arena
 from tests.support.clients import without_tickets
 from tests.support.messages import naming
@@ -37,19 +37,21 @@ class TagsAVictim(cheaters.CheatingShuffler):
         self.tag: KeyPair | None = None
         self.victim: tuple[RoundTerms, bytes] | None = None
 
-    def altered(self, terms: RoundTerms) -> bytes:
-        self.tag = self.tag or generate_key_pair(terms.suite)
-        manifest = pb.Manifest.FromString(terms.payload)
-        manifest.hops[0].public_key = self.tag.public
-        manifest.budget_grid.append(pb.LocalBudget(epsilon=20.0))
-        return canonical(manifest)
+    def altered(self, terms: RoundTerms) -> pb.SignedRound:
+        tag = self.tag = self.tag or generate_key_pair(terms.suite)
+
+        def change(kit: RoundKit) -> None:
+            kit.manifest.hops[0].public_key = tag.public
+            kit.survey.questions[0].budget_grid.append(pb.LocalBudget(epsilon=20.0))
+
+        return altered(terms, change)
 
     async def GetRound(self, request: rpc.GetRoundRequest, context: cheaters.Context) -> rpc.GetRoundResponse:  # noqa: N802
         answer = await super().GetRound(request, context)
-        answer.manifest.payload = self.altered(await self.engine.terms(RoundId(request.round_id)))
-        kept = [signature for signature in answer.manifest.signatures if signature.signer != self.peers.name]
-        del answer.manifest.signatures[:]
-        answer.manifest.signatures.extend([self.peers.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
+        kept = [signature for signature in answer.round.manifest.signatures if signature.signer != self.peers.name]
+        answer.round.CopyFrom(self.altered(await self.engine.terms(RoundId(request.round_id))))
+        own = self.peers.identity.sign(Kind.MANIFEST, answer.round.manifest.payload)
+        answer.round.manifest.signatures.extend([own, *kept])
         return answer
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
@@ -68,7 +70,8 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
             await fetch_terms(deployment.channel, deployment.deployment, terms.round_id)
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, TagsAVictim)
-        alone = hop.peers.identity.signed(Kind.MANIFEST, hop.altered(terms))
+        alone = hop.altered(terms)
+        alone.manifest.signatures.append(hop.peers.identity.sign(Kind.MANIFEST, alone.manifest.payload))
         with pytest.raises(SignatureError, match=naming("accountant, analyzer, shuffler-2")):
             accept_manifest(alone, deployment.deployment)
 
@@ -102,12 +105,11 @@ async def test_no_service_signs_a_second_manifest_for_a_round(tmp_path: Path) ->
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         for alter in ("epsilon_max", "dishonest", "min_batch_size"):
-            second = pb.Manifest.FromString(terms.payload)
-            setattr(second, alter, 3)
+            second = altered(terms, lambda kit: setattr(kit.survey, alter, 3))  # noqa: B023
             for name in deployment.deployment.chain:
                 with pytest.raises(grpc.aio.AioRpcError) as answer:
                     await stubs.RoundControlStub(deployment.operator.channel_to(name)).Sign(
-                        rpc.SignRequest(manifest=canonical(second))
+                        rpc.SignRequest(manifest=second.manifest.payload, survey=second.survey)
                     )
                 refusal = refusal_of(answer.value)
                 assert refusal is not None

@@ -16,8 +16,8 @@ from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.service import AnalyzerService
 from croupier.protocol.batches import digest
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Kind, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

@@ -15,8 +15,8 @@ from croupier.operator.operator import Operator
 from croupier.operator.rotation import activate, mark_compromised, rotate
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, Deployment
 from croupier.protocol.errors import Code, Refusal, RetiredIdentityError, SignatureError
-from croupier.protocol.identity import Identity, Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -59,7 +59,7 @@ class Played:
     """A round that is over, with the documents that clients see of it."""
 
     terms: RoundTerms
-    manifest: pb.Signed
+    round: pb.SignedRound
     result: pb.Signed
 
 
@@ -77,7 +77,7 @@ async def play(at: Table) -> Played:
         await now.finish(terms)
         shown = await stubs.ShufflerStub(channel).GetRound(rpc.GetRoundRequest(round_id=terms.round_id))
         result = await stubs.AnalyzerStub(analyzer).GetResult(rpc.GetResultRequest(round_id=terms.round_id))
-    return Played(terms, shown.manifest, result.publication)
+    return Played(terms, shown.round, result.publication)
 
 
 def changed(result: pb.Signed, stolen: Identity, share: float) -> pb.Signed:
@@ -119,22 +119,27 @@ async def test_a_later_round_gets_an_earlier_time_by_all_services_only(tmp_path:
         stolen, deployment = await change_keys(at, at.deployment.chain)
         await asyncio.sleep(LATER_S)
         after = await play(at)
-        manifest = pb.Manifest.FromString(after.manifest.payload)
+        manifest = pb.Manifest.FromString(after.round.manifest.payload)
         for keys in (*manifest.hops, manifest.accountant, manifest.analyzer):
             keys.created_unix_s = before.terms.created_unix_s or 0
         payload = canonical(manifest)
+
+        def signed(payload: bytes, signatures: list[pb.Signature]) -> pb.SignedRound:
+            of_manifest = pb.Signed(payload=payload, signatures=signatures)
+            return pb.SignedRound(manifest=of_manifest, survey=after.round.survey)
+
         for honest in deployment.chain:
             signatures = [thief.sign(Kind.MANIFEST, payload) for thief in stolen.values() if thief.name != honest]
-            for missing in ([], [pb.Signature(signer=honest, signature=after.manifest.signatures[0].signature)]):
+            for missing in ([], [pb.Signature(signer=honest, signature=after.round.manifest.signatures[0].signature)]):
                 with pytest.raises(SignatureError, match=honest):
-                    accept_manifest(pb.Signed(payload=payload, signatures=[*signatures, *missing]), deployment)
+                    accept_manifest(signed(payload, [*signatures, *missing]), deployment)
         # With all of them it is believed: what the promise rests on.
         everyone = [thief.sign(Kind.MANIFEST, payload) for thief in stolen.values()]
-        accept_manifest(pb.Signed(payload=payload, signatures=everyone), deployment)
+        accept_manifest(signed(payload, everyone), deployment)
         # Their own, of later, they are not believed on.
-        late = [thief.sign(Kind.MANIFEST, after.manifest.payload) for thief in stolen.values()]
+        late = [thief.sign(Kind.MANIFEST, after.round.manifest.payload) for thief in stolen.values()]
         with pytest.raises(RetiredIdentityError, match=naming("manifest", "before")):
-            accept_manifest(pb.Signed(payload=after.manifest.payload, signatures=late), deployment)
+            accept_manifest(signed(after.round.manifest.payload, late), deployment)
 
 
 @pytest.mark.slow
@@ -150,8 +155,8 @@ async def test_a_result_of_now_is_not_dated_back_by_terms_of_before(tmp_path: Pa
         publication = pb.Publication.FromString(after.result.payload)
         certificate = stolen["accountant"].signed(Kind.CERTIFICATE, publication.certificate.payload)
         publication.certificate.CopyFrom(certificate)
-        for manifest, why in ((before.manifest, "another manifest"), (pb.Signed(), "its round")):
-            publication.manifest.CopyFrom(manifest)
+        for shown, why in ((before.round, "another manifest"), (pb.SignedRound(), "another manifest")):
+            publication.round.CopyFrom(shown)
             forged = stolen["analyzer"].signed(Kind.PUBLICATION, canonical(publication))
             with pytest.raises(SignatureError, match=why):
                 read_publication(forged, deployment)

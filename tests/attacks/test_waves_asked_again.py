@@ -1,150 +1,123 @@
-"""Asking a wave of a study more often than announced, and changing what its first wave has promised."""
+"""Asking a wave of a survey more often than announced, and changing what its first version has promised."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
-from croupier.client.outbox import Outbox
-from croupier.client.submission import Participant
 from croupier.operator.ledger import backup_ledger, restore_ledger
-from croupier.operator.round_settings import RoundSettings, check_settings, terms_of
-from croupier.operator.survey_plans import OfStudy, plan_survey
-from croupier.protocol.codes import RefusalReason
+from croupier.operator.round_settings import manifest_of
+from croupier.operator.survey_plans import survey_from
 from croupier.protocol.errors import Code, Refusal, refusal_of
-from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import RoundId
-from croupier.protocol.studies import StudyPromises
-from croupier.protocol.surveys import SurveyRound, stated_terms_hash
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.schedules import Promises
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.rows.studies import StudyRows
-from croupier.study.versions import StudyVersion, describe_study
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.statements import codes, parameters
 from tests.support.studies import study_file
+from tests.support.surveys import survey_file
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 FIRST = {"first": "2030-01-01T08:00:00", "waves": 2}
 ONE = [{"name": "ill", "question": "Were you ill?"}]
+TWO = [*ONE, {"name": "well", "question": "Were you well?"}]
 ALL = ("shuffler-1", "accountant", "analyzer")
 
 
-def study(at: Table, **changes: object) -> StudyVersion:
+def survey(at: Table, collector: bytes = b"", before: Survey | None = None, **changes: object) -> Survey:
     terms: dict[str, object] = {"calendar": FIRST, "min_batch_size": 2, "questions": ONE, "permanent": True}
-    return describe_study(study_file(**terms | changes), at.deployment)  # type: ignore[arg-type]
+    file = study_file(**terms | changes)  # type: ignore[arg-type]
+    if before is None:
+        return survey_from(file, at.deployment, collector_public_key=collector)
+    return survey_from(file, at.deployment, collector_public_key=collector, before=before, change="More.", first_wave=2)
 
 
-def wave(at: Table, version: StudyVersion, number: int = 1, again: str = "") -> Mapping[RoundId, RoundSettings]:
-    """The rounds of a wave, or of the same wave under other names, with another description."""
-    of_study: OfStudy = version.of_study(number)
-    survey, settings = plan_survey(version.file.survey(of_study.wave), at.deployment, of_study)
-    if not again:
-        return settings
-    others = {RoundId(f"{survey.survey_id}-{again}-{name.rpartition('-')[2]}"): how for name, how in settings.items()}
-    rounds = []
-    for name, how in others.items():
-        terms = check_settings(replace(how, survey=None), at.deployment, name)
-        rounds.append(SurveyRound(name, stated_terms_hash(terms.manifest)))
-    other = replace(survey, rounds=tuple(rounds))
-    assert other.hash != survey.hash
-    return {name: replace(how, survey=other) for name, how in others.items()}
+async def open_wave(at: Table, asked: Survey, number: int = 1) -> list[RoundTerms]:
+    wave = scheduled(asked).wave(number)
+    return [
+        await at.operator.open_signed(await at.operator.sign_round(asked, place, wave))
+        for place in range(len(asked.questions))
+    ]
 
 
-async def open_wave(at: Table, settings: Mapping[RoundId, RoundSettings]) -> list[RoundTerms]:
-    return [await at.operator.open_signed(await at.operator.sign_round(how, name)) for name, how in settings.items()]
+async def withdraw(at: Table, asked: Survey) -> None:
+    for round_id in asked.round_ids(1):
+        assert set((await at.operator.withdraw(round_id)).values()) == {"DISPOSED"}
 
 
-async def refusals(at: Table, settings: Mapping[RoundId, RoundSettings]) -> dict[str, Refusal | None]:
-    """What each service by itself says to signing the first round."""
-    (round_id, how), *_ = settings.items()
-    keys = {name: await at.operator.prepare(name, round_id, how.hpke_suite) for name in at.deployment.chain}
-    manifest = terms_of(how, round_id, at.deployment)
-    manifest.hops.extend(keys[name] for name in at.deployment.chain[:-2])
-    manifest.accountant.CopyFrom(keys["accountant"])
-    manifest.analyzer.CopyFrom(keys["analyzer"])
-    answers: dict[str, Refusal | None] = {}
-    for name in at.deployment.chain:
-        control = stubs.RoundControlStub(at.operator.channel_to(name))
-        try:
-            await control.Sign(rpc.SignRequest(manifest=canonical(manifest)))
-            answers[name] = None
-        except grpc.aio.AioRpcError as error:
-            answers[name] = refusal_of(error)
+async def refusals(
+    at: Table, asked: Survey, number: int = 1, known: RoundTerms | None = None
+) -> dict[str, Code | None]:
+    """What each service by itself says to signing the last question of a wave.
+
+    known: a round of this name for which services have made keys already.
+    """
+    place, wave = len(asked.questions) - 1, scheduled(asked).wave(number)
+    chain, round_id = at.deployment.chain, asked.round_id(place, number)
+    keys = {
+        name: known.keys_of(name) if known else await at.operator.prepare(name, round_id, asked.suite) for name in chain
+    }
+    payload = manifest_of(asked, place, wave, keys, chain)
+    answers: dict[str, Code | None] = {}
+    for name in chain:
+        refusal = await signed_by(at, name, payload, asked)
+        answers[name] = refusal.code if refusal else None
     return answers
 
 
-def code_of(answers: Mapping[str, Refusal | None]) -> dict[str, Code | None]:
-    return {name: refusal.code if refusal else None for name, refusal in answers.items()}
+async def signed_by(at: Table, name: str, payload: bytes, asked: Survey) -> Refusal | None:
+    control = stubs.RoundControlStub(at.operator.channel_to(name))
+    try:
+        await control.Sign(rpc.SignRequest(manifest=payload, survey=asked.payload))
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error)
+    return None
 
 
 @pytest.mark.parametrize("permanent", [True, False])
 async def test_no_service_signs_a_wave_a_second_time(tmp_path: Path, permanent: bool) -> None:
     """Reproduction: ten rounds of a series of two waves were signed and granted, each as if it were one of two."""
     async with table(tmp_path, 1) as at:
-        version = study(at, permanent=permanent)
-        await open_wave(at, wave(at, version))
-        answers = await refusals(at, wave(at, version, again="b"))
-        assert code_of(answers) == dict.fromkeys(ALL, Code.CONFLICT)
+        asked = survey(at, permanent=permanent)
+        (first,) = await open_wave(at, asked)
+        with pytest.raises(Refusal, match=naming("'wellbeing-w1-1'")):  # the name of the round is used
+            await at.operator.sign_round(asked, 0, first.wave)
+        other, longer = survey(at, permanent=permanent, title="Other"), survey(at, permanent=permanent, questions=TWO)
+        conflict = dict.fromkeys(ALL, Code.CONFLICT)
+        assert await refusals(at, other, known=first) == conflict
+        assert await refusals(at, longer) == conflict  # of a question that the wave does not have
         for name in ALL:  # it is in their stores
             await at.inside.stop(name)
             await at.inside.start(name)
-        answers = await refusals(at, wave(at, version, again="c"))
-        assert code_of(answers) == dict.fromkeys(ALL, Code.CONFLICT)
-        await open_wave(at, wave(at, version, 2))
+        assert await refusals(at, other, known=first) == conflict
+        assert await refusals(at, longer) == conflict
+        await open_wave(at, asked, 2)
+
+
+async def test_a_survey_that_is_asked_once_is_asked_once(tmp_path: Path) -> None:
+    """Its name stands for it, whatever else is asked under it: with a schedule, or with another question."""
+    async with table(tmp_path, 1) as at:
+        once = survey_from(survey_file("wellbeing", min_batch_size=2), at.deployment)
+        await at.operator.open_signed(await at.operator.sign_round(once))
+        assert await refusals(at, survey(at)) == dict.fromkeys(ALL, Code.CONFLICT)
 
 
 async def test_a_withdrawn_wave_that_was_open_is_not_asked_again(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
-        version = study(at)
-        first = wave(at, version)
-        for name, how in first.items():
-            await at.operator.sign_round(how, name)
-        for round_id in first:
-            assert set((await at.operator.withdraw(round_id)).values()) == {"DISPOSED"}
-        # Nothing of it was open: the operator may correct the description.
-        corrected = wave(at, version, again="corrected")
-        await open_wave(at, corrected)
-        for round_id in corrected:
-            assert set((await at.operator.withdraw(round_id)).values()) == {"DISPOSED"}
-        assert code_of(await refusals(at, wave(at, version, again="b"))) == dict.fromkeys(ALL, Code.CONFLICT)
-
-
-async def test_the_accountant_signs_no_more_rounds_than_waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself: what services know of the survey of a wave is taken away."""
-    async with table(tmp_path, 1) as at:
-        version = study(at)
-        await open_wave(at, wave(at, version))
-        await open_wave(at, wave(at, version, 2))
-        monkeypatch.setattr(StudyRows, "check_wave", lambda *_: None)
-        answers = await refusals(at, wave(at, version, again="b"))
-        assert code_of(answers) == dict.fromkeys(ALL, None) | {"accountant": Code.BAD_MANIFEST}
-        assert re.search(naming("'wellbeing-w1-b-1'", 3, 2), str(answers["accountant"]))
-
-
-async def test_the_accountant_grants_no_more_rounds_than_waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself: three rounds of two waves have been signed."""
-    monkeypatch.setattr(StudyRows, "check_wave", lambda *_: None)
-    monkeypatch.setattr("croupier.accountant.service.service.check_series", lambda *_: None)
-    async with table(tmp_path, 1) as at:
-        version = study(at)
-        granted = []
-        for number, again in ((1, ""), (2, ""), (1, "b")):
-            (terms,) = await open_wave(at, wave(at, version, number, again))
-            at.outbox = Outbox(tmp_path / f"{terms.round_id}.db")  # the client's count is taken away, too
-            await at.submit(terms, [Participant(1, 1.0)] * 5)
-            _, certificate = await at.finish(terms)
-            granted.append(certificate.granted)
-        assert granted == [True, True, False]
-        assert codes(certificate.refusals) == [RefusalReason.SERIES_USED_UP]
-        assert parameters(certificate.refusals, RefusalReason.SERIES_USED_UP) == {"waves": 2}
+        three = [*TWO, {"name": "so", "question": "Were you so so?"}]
+        asked, corrected = (survey(at, questions=TWO, title=title) for title in ("First", "Second"))
+        await at.operator.sign_round(asked, 0, scheduled(asked).wave(1))
+        assert set((await at.operator.withdraw(asked.round_id(0, 1))).values()) == {"DISPOSED"}
+        # Nothing of it was open: the operator may correct the survey. The name of the withdrawn round is used.
+        wave = scheduled(corrected).wave(1)
+        terms = await at.operator.open_signed(await at.operator.sign_round(corrected, 1, wave))
+        assert set((await at.operator.withdraw(terms.round_id)).values()) == {"DISPOSED"}
+        assert await refusals(at, survey(at, questions=three)) == dict.fromkeys(ALL, Code.CONFLICT)
 
 
 @pytest.mark.parametrize(
@@ -161,36 +134,35 @@ async def test_no_service_signs_a_version_that_breaks_a_promise(
 ) -> None:
     """Reproduction: waves of a version with a limit of 60 were granted after one was refused at 1.5."""
     async with table(tmp_path, 1) as at:
-        first = study(at)
-        await open_wave(at, wave(at, first))
+        first = survey(at)
+        await open_wave(at, first)
         collector = bytes(range(32)) if "results" in changes else b""
-        same = {"calendar": FIRST, "min_batch_size": 2, "questions": ONE, "permanent": True}
-        file = study_file(**{**same, **changes})  # type: ignore[arg-type]
         # The operator's own check is taken away.
-        monkeypatch.setattr(StudyPromises, "check_kept", lambda *_: None)
-        later = describe_study(file, at.deployment, collector, first.study, "More.", 2)
+        monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
+        later = survey(at, collector, first, **changes)
         monkeypatch.undo()
-        answers = await refusals(at, wave(at, later, 2))
-        assert code_of(answers) == dict.fromkeys(ALL, Code.BAD_MANIFEST)
-        assert all(refusal and field in str(refusal) for refusal in answers.values())
+        assert await refusals(at, later, 2) == dict.fromkeys(ALL, Code.BAD_MANIFEST)
+        with pytest.raises(ValueError, match=naming(field, "must stay")):
+            survey(at, collector, first, **changes)
 
 
-async def test_no_service_signs_a_wave_whose_results_another_key_reads(tmp_path: Path) -> None:
+async def test_no_service_signs_a_wave_whose_results_another_key_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with table(tmp_path, 1) as at:
-        sealed = study_file(calendar=FIRST, min_batch_size=2, questions=ONE, results="operator")
-        first = describe_study(sealed, at.deployment, bytes(range(32)))
-        await open_wave(at, wave(at, first))
-        other = describe_study(sealed, at.deployment, bytes(range(1, 33)), first.study, "Another key.", 2)
-        assert other.study.previous_hash == first.study.hash
-        answers = await refusals(at, wave(at, other, 2))
-        assert code_of(answers) == dict.fromkeys(ALL, Code.BAD_MANIFEST)
-        assert all(refusal and "collector_public_key" in str(refusal) for refusal in answers.values())
+        first = survey(at, bytes(range(32)), results="operator")
+        await open_wave(at, first)
+        monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
+        other = survey(at, bytes(range(1, 33)), first, results="operator")
+        monkeypatch.undo()
+        assert scheduled(other).previous_hash == first.hash
+        assert await refusals(at, other, 2) == dict.fromkeys(ALL, Code.BAD_MANIFEST)
 
 
 async def test_a_restored_ledger_knows_the_waves_and_the_promises(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
-        version = study(at)
-        await open_wave(at, wave(at, version))
+        asked = survey(at)
+        await open_wave(at, asked)
         directory, backup = at.inside.directory, tmp_path / "ledger.json"
         assert await asyncio.to_thread(backup_ledger, directory, backup) == 0
         await at.inside.stop("accountant")
@@ -199,5 +171,4 @@ async def test_a_restored_ledger_knows_the_waves_and_the_promises(tmp_path: Path
         for _ in range(2):
             assert restore_ledger(directory, backup) == 0
         await at.inside.start("accountant")
-        answers = await refusals(at, wave(at, version, again="b"))
-        assert code_of(answers)["accountant"] is Code.CONFLICT
+        assert (await refusals(at, survey(at, questions=TWO)))["accountant"] is Code.CONFLICT

@@ -11,7 +11,6 @@ from croupier.client.limits import Limits, SpentHere, read_limits, write_limits
 from croupier.client.outbox import Outbox
 from croupier.client.submission import SealedSubmission
 from croupier.protocol.errors import LimitError
-from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
@@ -38,12 +37,13 @@ def test_a_round_beyond_a_limit_is_named_with_both_numbers(limits: dict[str, Any
 
 
 def test_with_hop_noise_a_local_epsilon_above_8_takes_ones_own_limit() -> None:
-    manifest = make_kit().manifest
-    del manifest.budget_grid[:]
-    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (8.0, 8.5))
-    Limits().check_round(parse_terms(canonical(manifest)), 8.5)
-    manifest.hop_noise.MergeFrom(pb.HopNoise(epsilon=1.0, delta=1e-7))
-    terms = parse_terms(canonical(manifest))
+    kit = make_kit()
+    (question,) = kit.survey.questions
+    del question.budget_grid[:]
+    question.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (8.0, 8.5))
+    Limits().check_round(kit.terms, 8.5)
+    kit.survey.hop_noise.MergeFrom(pb.HopNoise(epsilon=1.0, delta=1e-7))
+    terms = kit.terms
     Limits().check_round(terms, 8.0)
     with pytest.raises(LimitError, match=naming("8.5", 8)):
         Limits().check_round(terms, 8.5)
@@ -53,9 +53,9 @@ def test_with_hop_noise_a_local_epsilon_above_8_takes_ones_own_limit() -> None:
 
 
 def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> None:
-    manifest = make_kit().manifest
-    manifest.budget_grid[2].epsilon_max = 3.0
-    terms = parse_terms(canonical(manifest))
+    kit = make_kit()
+    kit.survey.questions[0].budget_grid[2].epsilon_max = 3.0
+    terms = kit.terms
     Limits(epsilon_max=1.0).check_round(terms, 1.0)
     with pytest.raises(ValueError, match=naming(3, 1)):
         Limits(epsilon_max=1.0).check_round(terms, 2.0)

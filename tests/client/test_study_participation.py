@@ -14,17 +14,17 @@ from croupier import AsyncClient, Limits
 from croupier.client.joined import WaveRecord, read_joined
 from croupier.client.study_participation import Answers, Follower, answer_open_waves, find_study, follow, join
 from croupier.client.submission import Participant, prepare_one
-from croupier.operator.opened_surveys import close_survey, kept_survey
-from croupier.operator.survey_plans import open_survey
+from croupier.operator.opened_surveys import close_rounds
+from croupier.operator.survey_plans import survey_from
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
-from croupier.protocol.studies import Study, StudyPromises
+from croupier.protocol.schedules import Promises
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.show.promises import study_lines
-from croupier.study.versions import StudyVersion, describe_study
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.studies import study_file
+from tests.support.studies import open_wave, study_file
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 ANSWERS: dict[str, float | str] = {"mood": "good", "ill": 1}
@@ -36,24 +36,21 @@ class Scene:
     """A study whose waves a test opens, a person, and a clock that the test moves."""
 
     at: Table
-    version: StudyVersion
+    version: Survey
     client: AsyncClient
     now: float = 0.0
-    asked: list[tuple[Study, Study]] = field(default_factory=list)
+    asked: list[tuple[Survey, Survey]] = field(default_factory=list)
     answers: Answers = field(default_factory=lambda: ANSWERS)
 
     async def open(self, number: int) -> None:
-        of_study = self.version.of_study(number)
-        file = self.version.file.survey(of_study.wave)
-        await open_survey(self.at.inside.directory, file, self.at.inside.transport, of_study=of_study)
-        self.now = of_study.wave.opens_unix_s + 60.0
+        await open_wave(self.at, self.version, number)
+        self.now = scheduled(self.version).wave(number).opens_unix_s + 60.0
 
     async def close(self, number: int) -> None:
-        kept = kept_survey(self.at.inside.directory, f"{self.version.study.study_id}-w{number}")
-        await close_survey(self.at.inside.directory, kept, self.at.inside.transport)
+        await close_rounds(self.at.inside.directory, self.version.round_ids(number), self.at.inside.transport)
 
     def follower(self, *, accept: bool | None = None) -> Follower:
-        def consents(before: Study, after: Study) -> bool:
+        def consents(before: Survey, after: Survey) -> bool:
             self.asked.append((before, after))
             return bool(accept)
 
@@ -69,12 +66,10 @@ class Scene:
         )
 
     async def answer(self, **how: Any) -> list[WaveRecord]:
-        return [
-            record async for record in answer_open_waves(self.client, self.version.study.study_id, self.follower(**how))
-        ]
+        return [record async for record in answer_open_waves(self.client, self.version.survey_id, self.follower(**how))]
 
     async def join(self, epsilon: float = 2.0) -> None:
-        join(self.client, await find_study(self.client, self.version.study.study_id), epsilon, now=lambda: self.now)
+        join(self.client, await find_study(self.client, self.version.survey_id), epsilon, now=lambda: self.now)
         await self.at.operator.enrol([PublicKey(bytes.fromhex(self.client.public_key))])
 
 
@@ -88,7 +83,7 @@ BOTH = [("answered", 1.0), ("answered", 1.0)]
 @pytest_asyncio.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with table(tmp_path, 1) as at, at.operator.client(tmp_path / "client") as client:
-        version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2), at.deployment)
+        version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2), at.deployment)
         yield Scene(at, version, client)
 
 
@@ -107,7 +102,7 @@ async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Sce
     assert scene.client.spent.local_epsilon == 4.0
     (joined,) = scene.client.studies()
     assert [consent.version for consent in joined.consents] == [1]
-    assert joined.consents[0].hash == scene.version.study.hash.hex()
+    assert joined.consents[0].hash == scene.version.hash.hex()
 
 
 @pytest.mark.slow
@@ -147,28 +142,28 @@ async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> No
     await scene.open(1)
     await scene.join()
     await scene.answer()
-    first = scene.version.study
+    first = scene.version
     changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2])
-    scene.version = describe_study(changed, scene.at.deployment, before=first, change="A smaller budget.", first_wave=2)
+    scene.version = survey_from(changed, scene.at.deployment, before=first, change="A smaller budget.", first_wave=2)
     await scene.open(2)
     (record,) = await scene.answer()
     assert (record.state, record.change, record.version) == ("new version", "A smaller budget.", 2)
     assert scene.client.spent.local_epsilon == 2.0
     assert [record.state for record in await scene.answer(accept=False)] == ["new version"]
     assert briefly(await scene.answer(accept=True)) == [(2, "answered", BOTH)]
-    assert scene.asked == [(first, scene.version.study)] * 2
+    assert [(before.hash, after.hash) for before, after in scene.asked] == [(first.hash, scene.version.hash)] * 2
     (joined,) = scene.client.studies()
-    assert [consent.hash for consent in joined.consents] == [first.hash.hex(), scene.version.study.hash.hex()]
+    assert [consent.hash for consent in joined.consents] == [first.hash.hex(), scene.version.hash.hex()]
 
 
 async def test_a_version_that_does_not_follow_is_refused(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
-    other = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
-    scene.version = describe_study(
+    other = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
+    scene.version = survey_from(
         study_file(calendar=CALENDAR, min_batch_size=2),
         scene.at.deployment,
-        before=other.study,
+        before=other,
         change="x",
         first_wave=2,
     )
@@ -198,12 +193,12 @@ async def test_no_version_changes_what_people_were_promised(
     file, key = study_file(calendar=CALENDAR, min_batch_size=2), b""
     if not changes:
         file, key = file.model_copy(update={"results": "operator"}), bytes(range(32))
-        scene.version = describe_study(file, scene.at.deployment, key)
+        scene.version = survey_from(file, scene.at.deployment, collector_public_key=key)
     await scene.open(1)
     await scene.join()
     await scene.answer()
-    first = scene.version.study
-    monkeypatch.setattr(StudyPromises, "check_kept", lambda *_: None)
+    first = scene.version
+    monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
     update = {
         "epsilon_total": changes.get("total_epsilon", file.epsilon_total),
         "delta_total": changes.get("total_delta", file.delta_total),
@@ -211,8 +206,13 @@ async def test_no_version_changes_what_people_were_promised(
         "results": changes.get("results", file.results),
     }
     other_key = bytes(range(1, 33)) if update["results"] == "operator" else b""
-    scene.version = describe_study(
-        file.model_copy(update=update), scene.at.deployment, other_key, before=first, change="x", first_wave=2
+    scene.version = survey_from(
+        file.model_copy(update=update),
+        scene.at.deployment,
+        collector_public_key=other_key,
+        before=first,
+        change="x",
+        first_wave=2,
     )
     await scene.open(2)
     monkeypatch.undo()
@@ -227,11 +227,11 @@ async def test_no_version_changes_what_people_were_promised(
 async def test_to_join_again_is_to_follow_the_version_that_was_joined(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
-    other = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
-    scene.version = describe_study(
+    other = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
+    scene.version = survey_from(
         study_file(calendar=CALENDAR, min_batch_size=2),
         scene.at.deployment,
-        before=other.study,
+        before=other,
         change="x",
         first_wave=2,
     )
@@ -245,10 +245,10 @@ async def test_versions_that_a_device_has_missed_lead_to_the_one_that_it_knows(s
     await scene.open(1)
     await scene.join()
     for number, budgets in ((2, [0.5, 1, 2]), (3, [1])):
-        scene.version = describe_study(
+        scene.version = survey_from(
             study_file(calendar=CALENDAR, min_batch_size=2, budgets=budgets),
             scene.at.deployment,
-            before=scene.version.study,
+            before=scene.version,
             change=f"Change {number}.",
             first_wave=number,
         )
@@ -258,24 +258,8 @@ async def test_versions_that_a_device_has_missed_lead_to_the_one_that_it_knows(s
     assert [consent.version for consent in joined.consents] == [1, 3]
 
 
-async def test_another_survey_of_a_wave_asks_for_consent_again(scene: Scene) -> None:
-    await scene.open(1)
-    await scene.join()
-    (joined,) = scene.client.studies()
-    (shown,) = joined.surveys.values()
-    joined.surveys[1] = "5e" * 32  # of the survey that the person was shown as this wave
-    joined.write(scene.client.directory)
-    assert [record.state for record in await scene.answer()] == ["new survey"]
-    assert [record.state for record in await scene.answer(accept=False)] == ["new survey"]
-    assert scene.client.spent.local_epsilon == 0.0
-    assert briefly(await scene.answer(accept=True)) == [(1, "answered", BOTH)]
-    assert scene.asked == [(scene.version.study, scene.version.study)] * 2
-    (joined,) = scene.client.studies()
-    assert joined.surveys == {1: shown}
-
-
 async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path: Path) -> None:
-    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     await scene.join()
     waves = []
@@ -290,13 +274,13 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
     with pytest.raises(ValueError, match="was not joined"):
         scene.client.leave("wellbeing")
     scene.client.outbox.overwrite_log()
-    assert scene.version.study.hash.hex().encode() not in b"".join(
+    assert scene.version.hash.hex().encode() not in b"".join(
         file.read_bytes() for file in scene.client.directory.rglob("*") if file.is_file()
     )
 
 
 async def test_leaving_destroys_a_permanent_report_sent_without_following(scene: Scene) -> None:
-    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     await scene.join()
     asked = await scene.client.round("wellbeing-w1-1")
@@ -324,7 +308,7 @@ async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> Non
 
 
 async def test_a_permanent_study_spends_once_and_sends_the_same_report(scene: Scene) -> None:
-    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     scene.client.change_limits(lifetime_epsilon=3.0)
     scene.answers = lambda wave: ANSWERS if wave != 2 else {"mood": "bad", "ill": 1}
     for number in (1, 2, 3):
@@ -340,7 +324,7 @@ async def test_a_permanent_study_spends_once_and_sends_the_same_report(scene: Sc
 async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     await scene.join()
 
@@ -392,15 +376,15 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
 
 
 async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> None:
-    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
     shown = await find_study(scene.client)
-    assert shown.study == scene.version.study
+    assert shown.survey.hash == scene.version.hash
     line, _ = study_lines(shown.rounds, 1.0)
     assert "all 3 waves of this version" in line
     changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2], permanent=True)
-    scene.version = describe_study(
-        changed, scene.at.deployment, before=shown.study, change="A smaller budget.", first_wave=2
+    scene.version = survey_from(
+        changed, scene.at.deployment, before=shown.survey, change="A smaller budget.", first_wave=2
     )
     await scene.open(2)
     # What was answered in wave 1, with another report, is no part of this number: the line says so.

@@ -26,7 +26,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from croupier.client.submission import Participant
-from croupier.operator.opened_surveys import withdraw_survey
+from croupier.operator.opened_surveys import withdraw_rounds
 from croupier.operator.published_result import kept_result
 from croupier.operator.roster import enrolled
 from croupier.protocol.deployment import DEPLOYMENT_FILE
@@ -234,7 +234,7 @@ async def test_an_answer_is_given_on_the_participants_page(place: Place, caplog:
 @pytest.mark.slow
 async def test_a_survey_is_answered_in_ones_own_language(place: Place) -> None:
     survey = await opened_survey(place.at, "work")
-    async with place.page(f"rounds/{survey.rounds[0].round_id}", locale="de-AT") as page:
+    async with place.page(f"rounds/{survey.round_ids()[0]}", locale="de-AT") as page:
         await page.get_by_role("button", name="Answer with a new invitation").click()
         await expect(page.get_by_role("heading", name="Wie zufrieden sind Sie?")).to_be_visible()
         await page.locator("[name=consent]").check()
@@ -243,7 +243,7 @@ async def test_a_survey_is_answered_in_ones_own_language(place: Place) -> None:
             await page.locator(f"[name={left}]").check()
         await page.locator("form button.primary").click()
         await expect(page.locator(".receipt")).to_be_visible()
-    await withdraw_survey(place.at.inside.directory, survey, place.at.inside.transport)
+    await withdraw_rounds(place.at.inside.directory, survey.round_ids(), transport=place.at.inside.transport)
 
 
 @pytest.mark.slow

@@ -204,7 +204,7 @@ def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> Non
     assert "budgets.csv cannot be read" in run("explain", budgets, expect=2)
     assert "<stdin> cannot be read" in (said := run("explain", "-", typed=b"\xff{}", expect=2))
     assert re.search(
-        naming("'croupier certify --json'", "'croupier round result --json'", "'croupier demo --json'"), said
+        naming("'croupier certify --json'", "'croupier survey results --json'", "'croupier demo --json'"), said
     )
     # Reproduction: after a command that had failed, a second error that had nothing to do with it.
     assert "standard input is empty" in run("explain", "-", expect=2)

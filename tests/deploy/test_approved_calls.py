@@ -22,18 +22,21 @@ from croupier.operator.invitations import (
     reissue,
     revoke_invitations,
 )
-from croupier.operator.opened_surveys import kept_rounds
-from croupier.operator.proposals import read_actions
+from croupier.operator.opened_surveys import kept_rounds, kept_survey
+from croupier.operator.proposals import VALID_S, read_actions
 from croupier.operator.roster import enrolled
 from croupier.operator.survey_plans import open_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
-from croupier.study.versions import start_study
+from croupier.protocol.surveys import scheduled
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.clock import SystemClock
+from croupier.study.versions import change_study, start_study
 from tests.support import settings
 from tests.support.approvals import approve_file
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.studies import study_file
+from tests.support.studies import open_wave, study_file
 from tests.support.surveys import survey_file
 
 SURVEY = survey_file(
@@ -89,7 +92,7 @@ async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Pat
     file = SURVEY
     how: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": transport}
     await deciding.decided(open_survey(home, file, transport))
-    assert len(kept_rounds(home, file.name)) == 2
+    assert len(kept_rounds(home, kept_survey(home, file.name))) == 2
     await open_survey(home, file, transport)  # the same command again
     people = People.labelled(["Ada", "Bob", "Eve", "Dan"])
     await deciding.decided(invite_people(home, file.name, people, tmp_path / "links", **how))
@@ -123,7 +126,7 @@ async def test_an_opening_that_was_cut_short_goes_on(deciding: Deciding) -> None
         await carry_out(home, proposal, inside.transport)
     await inside.start("shuffler-1")
     await carry_out(home, proposal, inside.transport)
-    assert len(kept_rounds(home, file.name)) == 2
+    assert len(kept_rounds(home, kept_survey(home, file.name))) == 2
 
 
 @pytest.mark.asyncio
@@ -146,25 +149,73 @@ async def test_canaries_are_enrolled_together(deciding: Deciding) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_study_invites_before_its_first_wave_and_by_the_name_of_a_wave(tmp_path: Path) -> None:
+async def test_a_study_invites_before_its_first_wave_and_once_for_all_waves(tmp_path: Path) -> None:
     """Reproduction: `invite STUDY` asked to open a survey, which a study's operator cannot."""
     async with table(tmp_path / "d", 1) as at:
         home, transport = at.inside.directory, at.inside.transport
         how: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": transport}
-        with pytest.raises(ValueError, match=naming("'wellbeing'", "'croupier study run")):
+        with pytest.raises(ValueError, match=naming("'wellbeing'", "'croupier survey run")):
             await invite_people(home, "wellbeing", People.labelled(["Ada"]), tmp_path / "links", **how)
         file = study_file(calendar={"first": "2030-01-01T08:00:00"})
         version = start_study(home, file)
         assert await invite_people(home, file.name, People.labelled(["Ada"]), tmp_path / "links", **how) == 1
         assert "round=wellbeing-w1-1" in (tmp_path / "links" / "links.csv").read_text()
         assert await num_answered(home, file.name, transport) == 0
-        wave = file.survey(version.study.wave(1))
-        await open_survey(home, wave, transport, of_study=version.of_study(1))
+        await open_wave(at, version, 1)
         with pytest.raises(ValueError, match="'Ada'"):  # invited to the study already
-            await invite_people(home, wave.name, People.labelled(["Ada"]), tmp_path / "more", **how)
+            await invite_people(home, file.name, People.labelled(["Ada"]), tmp_path / "more", **how)
         link = (tmp_path / "links" / "links.csv").read_text().splitlines()[1].split(",")[1]
         async with at.operator.client(tmp_path / "client") as client:
             await (await fetch_survey(client))[0].submit("good", 1.0, invitation=link)
-        assert await num_answered(home, wave.name, transport) == 1
+        assert await num_answered(home, file.name, transport) == 1
         (ada,) = invited_people(home, file.name)
-        assert ada.expires_at == f"{version.study.wave(3).closes:%Y-%m-%dT%H:%M:%SZ}"
+        assert ada.expires_at == f"{scheduled(version).wave(3).closes:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_survey_with_a_schedule_is_approved_once(deciding: Deciding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its later waves open when the approvals have expired and are gone, at services that have restarted."""
+    home, at = deciding.home, deciding.at
+    terms: dict[str, Any] = {"calendar": {"first": "2030-01-01T08:00:00"}, "budgets": [1], "min_batch_size": 3}
+    file = study_file(questions=[{"name": "ill", "question": "Were you ill?"}], **terms)
+    survey = start_study(home, file)
+    proposal = await deciding.proposes(open_wave(at, survey, 1))
+    approve_file(home, proposal, at.deployment)
+    assert await carry_out(home, proposal, at.inside.transport) == [
+        "approved: open the waves of version 1 of survey 'wellbeing', which 'croupier survey run' does in their time"
+    ]
+    assert not list((home / "operator" / "surveys" / "wellbeing").glob("*.signed"))  # waves open in their time
+    await open_wave(at, survey, 1)
+
+    proposal.unlink()
+    week_later = SystemClock().now() + VALID_S + 3600
+    monkeypatch.setattr(SystemClock, "now", lambda _: week_later)
+    for name in at.deployment.chain:
+        await at.inside.stop(name)
+        await at.inside.start(name)
+    (second,) = await open_wave(at, survey, 2)
+    assert not list(proposal.parent.glob("*.toml"))
+    for status in await at.operator.status(second.round_id):
+        assert isinstance(status, rpc.StatusResponse)
+        assert len(status.rounds[0].approved_by) >= 2
+    # Another version of it is another survey.
+    changed = change_study(home, file.model_copy(update={"title": "Other"}), "Another title.", 0.0)
+    assert scheduled(changed).version == 2
+    with pytest.raises(Refusal) as refused:
+        await open_wave(at, changed, 3)
+    assert refused.value.code is Code.NOT_APPROVED
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_survey_that_was_not_approved_can_be_changed_and_proposed_again(deciding: Deciding) -> None:
+    home, transport = deciding.home, deciding.at.inside.transport
+    await deciding.proposes(open_survey(home, SURVEY, transport))
+    changed = SURVEY.model_copy(update={"title": "What we meant"})
+    await deciding.decided(open_survey(home, changed, transport))
+    kept = kept_survey(home, SURVEY.name)
+    assert kept.wordings[0].title == "What we meant"
+    assert {terms.survey.hash for terms in kept_rounds(home, kept)} == {kept.hash}
+    with pytest.raises(ValueError, match=naming("other terms")):  # now it is signed
+        await open_survey(home, SURVEY, transport)

@@ -38,8 +38,7 @@ def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
 ) -> None:
     chosen = replace(ROUND, **changed)  # type: ignore[arg-type]
     assert chosen.counted_by.privacy == expected
-    manifest = check_settings(chosen).manifest
-    assert manifest.HasField("budget_privacy") == (expected is not None)
+    assert check_settings(chosen).survey.message.HasField("budget_privacy") == (expected is not None)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +72,12 @@ def test_it_is_said_that_counts_are_exact(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_participants_are_told_what_the_counts_show() -> None:
-    noised = terms_json(check_settings(ROUND))
+    chain = ("hop", "accountant", "analyzer")
+    noised = terms_json(check_settings(ROUND), chain)
     assert noised["budget_privacy"] == {"epsilon": 1.0, "delta": 1e-6, "most_uncounted": 54}
-    exact = terms_json(check_settings(replace(ROUND, budget_privacy=0.0)))
+    exact = terms_json(check_settings(replace(ROUND, budget_privacy=0.0)), chain)
     assert exact["budget_privacy"] is None
-    alone = terms_json(check_settings(replace(ROUND, budget_grid=(1.0,))))  # one budget tells nothing of a person
+    alone = terms_json(check_settings(replace(ROUND, budget_grid=(1.0,))), chain)  # which tells nothing of a person
     for terms, is_noised, is_exact in ((noised, True, False), (exact, False, True), (alone, False, False)):
         text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())
         assert bool(re.search(naming("54 people"), text)) is is_noised

@@ -46,7 +46,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round", "survey", "study", "org", "proposal"}
+    operator |= {"canary", "survey", "org", "proposal"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert names() == operator | accountant | {
         "cluster",
@@ -69,12 +69,9 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "research",
     }
-    rounds = {"forecast", "open", "list", "show", "close", "withdraw", "result"}
-    assert names("round") == rounds
     assert names("proposal") == {"new", "show", "sign", "send"}
     assert names("org") == {"new", "show"}
-    assert names("survey") == {"new", "forecast", "open", "show", "close", "results"}
-    assert names("study") == {"new", "plan", "show", "run", "change", "results"}
+    assert names("survey") == {"new", "check", "open", "run", "show", "close", "change", "results"}
     assert names("experiment") == {"all", "list", "run"}
     assert names("cluster") == {"keys", "scheduler", "worker"}
     measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")
@@ -95,7 +92,7 @@ def test_a_shell_completes_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("cyclopts.completion.detect.detect_shell", lambda: "bash")
     script = Path(croupier("--install-completion").stdout.strip()).read_text()
-    assert {"rotate", "round", "withdraw", "--end-sequential"} <= set(re.findall(r"[\w-]+", script))
+    assert {"rotate", "survey", "change", "--end-sequential"} <= set(re.findall(r"[\w-]+", script))
 
 
 def test_numbers_are_taken_as_they_are_written() -> None:
@@ -120,7 +117,7 @@ def test_arguments_may_stand_between_options(tmp_path: Path) -> None:
 
 def test_a_mistyped_word_names_the_one_that_is_near() -> None:
     assert "'certify'" in refused("certifi")
-    assert "'show'" in refused("round", "sho")
+    assert "'show'" in refused("survey", "sho")
     assert "--delta" in refused("certify", "budgets.csv", "--detla", "1")
 
 
@@ -132,7 +129,7 @@ def test_a_group_without_a_command_shows_its_commands_and_has_done_nothing() -> 
 @pytest.mark.slow
 def test_help_has_a_short_name() -> None:
     """Reproduction: 'croupier -h' ended with 2."""
-    for path in ((), ("certify",), ("round", "open")):
+    for path in ((), ("certify",), ("survey", "open")):
         assert croupier(*path, "-h").stdout == croupier(*path, "--help").stdout
 
 

@@ -303,7 +303,7 @@ async def test_a_discovery_goes_on_wherever_its_process_is_killed(
 async def test_a_wave_that_too_few_have_answered_stays_open_for_the_same_call(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         waves = at.inside.directory / "operator/discoveries/discover"
-        manifest = waves / "wave-1.manifest"
+        manifest = waves / "wave-1.round"
 
         async def answer(terms: RoundTerms, texts: Sequence[str]) -> None:
             parse = terms.question.mechanism.parse_value
@@ -311,7 +311,7 @@ async def test_a_wave_that_too_few_have_answered_stays_open_for_the_same_call(tm
 
         async def five_answer_at_first(terms: RoundTerms, closes_unix_s: float) -> None:
             # A second wave is asked where the noise has listed a letter with which no text begins.
-            await answer(terms, DRINKS if (waves / "wave-2.manifest").exists() else DRINKS[:5])
+            await answer(terms, DRINKS if (waves / "wave-2.round").exists() else DRINKS[:5])
 
         async def run() -> DiscoveryResult:
             settings = DiscoverySettings("xyz", longest=1)
@@ -321,7 +321,7 @@ async def test_a_wave_that_too_few_have_answered_stays_open_for_the_same_call(tm
 
         with pytest.raises(RuntimeError, match=naming("OPEN", 5, 20)):
             await run()
-        document = pb.Signed.FromString(bytes.fromhex(manifest.read_text()))
+        document = pb.SignedRound.FromString(bytes.fromhex(manifest.read_text()))
         await answer(accept_manifest(document, at.deployment), DRINKS)
         assert next(level.reports for level in (await run()).levels) == 20
 

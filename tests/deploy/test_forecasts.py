@@ -47,7 +47,7 @@ from tests.support.command_line import Said, answer, croupier, refused
 from tests.support.messages import naming
 
 WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
-FEW = ("round", "forecast", "--min-batch-size", "20")
+FEW = ("survey", "check", "one", "--min-batch-size", "20")
 
 
 def asked(mechanism: Mechanism, grid: tuple[float, ...] = (), **changes: Any) -> RoundSettings:
@@ -142,22 +142,22 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         accountant: Any = inside.running["accountant"].service
         accountant.metrics.ledger = lambda most, remaining: seen.append((most, remaining))
         terms_of = ("--min-batch-size", "20", "--delta", "1e-4", "--epsilon-max", "1")
-        opened = await ask("round", "open", "bit", "--grid", "0.5,1,2", "--at-risk", "--expected", "300", *terms_of)
+        opened = await ask("survey", "open", "bit", "--grid", "0.5,1,2", "--at-risk", "--expected", "300", *terms_of)
         assert (opened["grid"], opened["at_risk"]) == ([0.5, 1.0, 2.0], True)
         assert [forecast["always_granted"] for forecast in opened["forecasts"]] == [False, True]
-        round_id = opened["round_id"]
-        shown = await say("round", "show", round_id)
+        round_id = opened["survey_id"]
+        shown = await say("survey", "show", round_id)
         assert "over all rounds; after 0 rounds ε = 1.5 remains" in " ".join(shown.stdout.split())
         terms = await _terms(operator, round_id)
         await _crowd(operator, terms, 20, 0.5)
-        now = await ask("round", "close", round_id, "--forecast")
-        assert (now["num_clients"], now["forecast"]["always_granted"]) == (20, False)
-        held = await say("round", "close", round_id, expect=3)
-        assert held.stdout.startswith("OPEN (at risk: held): 20 clients\n")
+        now = (await ask("survey", "close", round_id, "--forecast", expect=3))["rounds"][round_id]
+        assert (now["num_reports"], now["always_granted"]) == (20, False)
+        held = await say("survey", "close", round_id, expect=3)
+        assert held.stdout.startswith(f"{round_id}: OPEN (at risk: held), 20 answers\n")
         assert "no report" in " ".join(held.stdout.split())
-        closed = await ask("round", "close", round_id, "--at-risk")
+        closed = (await ask("survey", "close", round_id, "--at-risk"))["rounds"][round_id]
         assert (closed["state"], closed["forecast"]) == ("CLOSED", None)
-        result = await ask("round", "result", round_id)
+        result = await ask("survey", "results", round_id)
         assert result["certificate"]["granted"]
 
         left = await ask("ledger", "--forecast")
@@ -172,11 +172,11 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         (listed,) = (await ask("status"))["rounds"]
         assert listed["round_id"] == round_id
         said = await say(
-            "round", "open", "costly", "--grid", "1.4", "--epsilon-max", "2", "--min-batch-size", "2", expect=2
+            "survey", "open", "costly", "--grid", "1.4", "--epsilon-max", "2", "--min-batch-size", "2", expect=2
         )
         assert re.search(naming("2 people"), " ".join(said.stderr.split()))
         assert re.search(naming("'croupier ledger --forecast'"), " ".join(said.stderr.split()))
-        await ask("round", "open", "next", "--grid", "0.1", *terms_of)
+        await ask("survey", "open", "next", "--grid", "0.1", *terms_of)
         beside = await ask("ledger", "--forecast")
         assert (beside["ledger"]["rounds"], beside["ledger"]["pending_rounds"]) == (1, 1)
         assert beside["ledger"]["remaining_epsilon"] < left["ledger"]["remaining_epsilon"]
@@ -234,7 +234,7 @@ def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
     assert re.search(naming("60 people"), late[0])
     assert "At risk: with 100 reports" in late[1]
     assert "have tickets" in late[3]
-    assert late[4] == "  croupier round close r --at-risk"
+    assert late[4] == "  croupier survey close r --at-risk"
 
 
 def test_errors_of_a_survey_have_the_unit_of_their_question() -> None:

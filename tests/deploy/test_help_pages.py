@@ -22,8 +22,8 @@ def test_the_parser_takes_the_example(path: str) -> None:
 
 
 def test_help_shows_the_example_and_the_groups() -> None:
-    shown = croupier("round", "open", "--help").stdout
-    assert "Example: croupier round open" in shown
+    shown = croupier("survey", "open", "--help").stdout
+    assert "Example: croupier survey open" in shown
     assert all(group in shown for group in ("Hops and their fake reports", "People and time", "Privacy"))
 
 

@@ -134,7 +134,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         ada, *_ = await links_of(at, survey, tmp_path / "links", "Ada", "Bob", "Eve")
         read = Invitation.read(ada)
         assert read.deployment == at.deployment.fingerprint
-        assert read.round_id == survey.rounds[0].round_id
+        assert read.round_id == survey.round_ids()[0]
         listed = invited_people(where, survey.survey_id)
         assert [invitation.label for invitation in listed] == ["Ada", "Bob", "Eve"]
         assert listed[0].key == public_key_of(read.key(survey.hash)).hex()

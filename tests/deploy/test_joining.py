@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from croupier.client.key_file import read_private_key
-from croupier.operator.survey_plans import open_survey
+from croupier.operator.opened_surveys import open_rounds
+from croupier.operator.operator import Operator
 from croupier.protocol.identity import public_key_of
+from croupier.protocol.surveys import scheduled
 from croupier.study.versions import start_study
 from tests.support import in_process
 from tests.support.command_line import answer, croupier
@@ -24,10 +26,9 @@ async def test_a_person_joins_answers_and_leaves(tmp_path: Path) -> None:
     answers.write_text('mood = "good"\nill = 1\n')
     first = f"{datetime.now(UTC) - timedelta(minutes=5):%Y-%m-%dT%H:%M}:00"
     calendar = {"first": first, "every": "day", "on": None, "timezone": "UTC", "open_for": "2 hours"}
-    async with in_process(place, 1) as inside:
+    async with in_process(place, 1) as inside, Operator(place, inside.transport) as operator:
         version = start_study(place, study_file(calendar=calendar))
-        of_study = version.of_study(1)
-        await open_survey(place, version.file.survey(of_study.wave), inside.transport, of_study=of_study)
+        await open_rounds(operator, place, version, scheduled(version).wave(1))
         where = ("--dir", str(place))
 
         def told(*arguments: str, expect: int = 0, typed: str = "") -> str:
@@ -45,7 +46,7 @@ async def test_a_person_joins_answers_and_leaves(tmp_path: Path) -> None:
             assert "mood: answered, local ε 0.5" in told("join", "wellbeing", "--answers", str(answers))
             (study,) = answer("joined", *where)["studies"]
             assert [wave["state"] for wave in study["waves"]] == ["answered"]
-            assert (study["next_wave"], study["consents"][0]["hash"]) == (2, version.study.hash.hex())
+            assert (study["next_wave"], study["consents"][0]["hash"]) == (2, version.hash.hex())
             assert answer("leave", "wellbeing", *where)["answered"] == 1
             assert "was not joined" in told("leave", "wellbeing", expect=2)
 

@@ -41,7 +41,7 @@ def test_square_brackets_in_what_was_typed_are_not_markup(tmp_path: Path) -> Non
     """Reproduction: a file called [/x].csv ended the command with a MarkupError instead of the message."""
     file = tmp_path / "[" / "x].csv"
     assert refused("certify", file, "--delta", "1e-6") == f"croupier: {file} does not exist"
-    assert "grid is '[red]a'" in refused("round", "open", "x", "--dir", tmp_path, "--grid", "[red]a")
+    assert "grid is '[red]a'" in refused("survey", "open", "x", "--dir", tmp_path, "--grid", "[red]a")
 
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    assert re.search(message, refused("round", "open", "x", "--dir", tmp_path, *arguments))
+    assert re.search(message, refused("survey", "open", "x", "--dir", tmp_path, *arguments))
 
 
-@pytest.mark.parametrize(("clients", "said"), [(0, "0 clients"), (1, "1 client"), (1000, "1,000 clients")])
+@pytest.mark.parametrize(("clients", "said"), [(0, "0 answers"), (1, "1 answer"), (1000, "1,000 answers")])
 def test_how_many_have_answered_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clients: int, said: str
 ) -> None:
@@ -92,8 +92,8 @@ def test_how_many_have_answered_is_a_sentence(
 
     make_deployment(tmp_path, "local", 1)
     monkeypatch.setattr(Operator, "close_round", close)
-    closed = invoke("round", "close", "x", "--dir", tmp_path)
-    assert closed.stdout == f"OPEN (too few clients: held): {said}\n"
+    closed = invoke("survey", "close", "x", "--dir", tmp_path)
+    assert closed.stdout == f"x: OPEN (too few people: held), {said}\n"
 
 
 def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
@@ -162,7 +162,7 @@ def test_a_demonstration_that_cannot_be_is_not_begun(
 def test_the_terms_of_a_round_that_cannot_be_are_bad_input(tmp_path: Path) -> None:
     """Reproduction: they ended with 3, which is a service's refusal; none was asked, or is there."""
     croupier("keygen", "--dir", tmp_path, "--hops", "1")
-    here = ("round", "open", "x", "--dir", tmp_path)
+    here = ("survey", "open", "x", "--dir", tmp_path)
     assert refused(*here, "--delta", "5") == "croupier: delta is 5.0; it must be 0 < delta ≤ 0.1"
     assert "a budget's epsilon is 50.0; it must be" in refused(*here, "--grid", "1,50")
 
@@ -276,7 +276,7 @@ def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) 
     mine.mkdir()
     (mine / "deployment.toml").write_bytes((tmp_path / "theirs" / "deployment.toml").read_bytes())
     said = f"croupier: {mine}/operator has no keys; this needs the operator's, and can only be done where they are"
-    for reading in (("status",), ("round", "list")):
+    for reading in (("status",),):
         assert refused(*reading, "--dir", mine) == said.replace("operator's", "operator's or those of a service")
     assert refused("submit", "--value", "1", "--epsilon", "1", "--enrol", "--dir", mine) == said
     nothing = {"local_epsilon": 0.0, "local_delta": 0.0, "rounds": 0}

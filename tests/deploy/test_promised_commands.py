@@ -45,12 +45,12 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
     async with in_process(place, 1) as inside, inside.operator() as operator, operator.client_channel() as channel:
         terms_of = ("--grid", "4,12", "--min-batch-size", "2", "--epsilon-max", "0.5", "--delta", "1e-4")
         said = await say(
-            "round", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-3", *terms_of, expect=2
+            "survey", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-3", *terms_of, expect=2
         )
         assert re.search(naming("hop_noise.delta", "0.001", "0.0001"), " ".join(said.stderr.split()))
-        opened = await ask("round", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-5", *terms_of)
-        named = ("--round", opened["round_id"])
-        terms = await fetch_terms(channel, operator.deployment, opened["round_id"])
+        opened = await ask("survey", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-5", *terms_of)
+        named = ("--round", opened["survey_id"])
+        terms = await fetch_terms(channel, operator.deployment, opened["survey_id"])
         assert terms.fakes is not None
         assert terms.fakes.noise == HopNoise(0.5, 1e-5)
         said = await say("submit", "--value", "1", "--epsilon", "12", "--enrol", *named, expect=2)
@@ -63,8 +63,8 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
         told = " ".join((await say("submit", *mine, *named)).stdout.split())
         assert "is honest: about" in told
         assert "your own noise" in told
-        await ask("round", "close", opened["round_id"])
-        result = await ask("round", "result", opened["round_id"])
+        await ask("survey", "close", opened["survey_id"])
+        result = await ask("survey", "results", opened["survey_id"])
         assert result["certificate"]["one_honest_hop"]["epsilon"] <= 0.5
         assert result["hop_influence"] > 0
 
@@ -88,8 +88,8 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
             assert made == {"collector_key": str(file), "public": f"{file}.pub"}
         assert own.stat().st_mode & 0o077 == 0
         terms_of = ("--min-batch-size", "20", "--epsilon-max", "4", "--delta", "1e-4")
-        opened = await ask("round", "open", "bit", "--collector", f"{own}.pub", *terms_of)
-        terms = opened["round_id"]
+        opened = await ask("survey", "open", "bit", "--collector", f"{own}.pub", *terms_of)
+        terms = opened["survey_id"]
 
         await say("limits", "--lifetime-epsilon", "1.5", "--min-batch-size", "21")
         mine = ("submit", "--value", "1", "--epsilon", "1", "--enrol", "--round", terms)
@@ -117,27 +117,27 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert said.stdout.count("revoked keys: 2") == 2
         assert f"\n{terms}\n" in said.stdout
         assert "1 report, 20 needed" in said.stdout
-        shown = await ask("round", "show")
+        shown = await ask("survey", "show")
         assert (shown["round_id"], shown["state"], shown["sealed_to_collector"]) == (terms, "OPEN", True)
-        said = await say("round", "show", terms)
+        said = await say("survey", "show", terms)
         command = ("croupier submit --value-file FILE --epsilon BUDGET", f"--round {terms}", f"--dir {place}\n")
         assert said.stdout.endswith(" \\\n  ".join(command))
         assert "the collector's key" in " ".join(said.stdout.split())
-        said = await say("round", "show", "never", expect=3)
+        said = await say("survey", "show", "never", expect=3)
         assert said.stderr == f"croupier: {Code.UNKNOWN_ROUND.message}: 'never'\n"
 
-        said = await say("round", "result", terms, "--wait-s", "0", expect=4)
+        said = await say("survey", "results", terms, "--wait-s", "0", expect=4)
         still_open = f"round '{terms}' is not published yet; it takes answers until its operator closes it"
         assert f"croupier: {Code.NOT_READY.message}: {still_open}" in " ".join(said.stderr.split())
-        said = await say("round", "close", terms)
-        assert said.stdout == "OPEN (too few clients: held): 1 client\n"
-        held = " ".join((await say("round", "result", terms, expect=4)).stderr.split())
+        said = await say("survey", "close", terms)
+        assert said.stdout == f"{terms}: OPEN (too few people: held), 1 answer\n"
+        held = " ".join((await say("survey", "results", terms, expect=4)).stderr.split())
         assert "waiting for up to" not in held, "it waited for a minute for people who do not come"
         assert re.search(naming("than 20"), held)
-        assert re.search(naming(f"'croupier round withdraw {terms}'"), held)
+        assert re.search(naming(f"'croupier survey close {terms} --withdraw'"), held)
         await _crowd(operator, channel, terms)
-        await say("round", "close", terms)
-        public_result = await ask("round", "result", terms)
+        await say("survey", "close", terms)
+        public_result = await ask("survey", "results", terms)
         assert public_result["sealed"]
         assert public_result["estimate"] is None
         assert public_result["num_reports"] == 25
@@ -145,25 +145,25 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         async with operator.client_channel("analyzer") as analyzer:
             signed = await fetch_signed_result(analyzer, terms, 5.0)
         kept.write_bytes(signed.SerializeToString())
-        assert await ask("round", "result", terms, "--document", kept) == public_result
-        said = await say("round", "result", other_round, "--document", kept, expect=3)
+        assert await ask("survey", "results", terms, "--document", kept) == public_result
+        said = await say("survey", "results", other_round, "--document", kept, expect=3)
         assert re.search(naming(f"'{other_round}'", f"'{terms}'"), " ".join(said.stderr.split()))
         signed.payload = signed.payload.replace(terms.encode(), other_round.encode().ljust(len(terms), b"-"))
         kept.write_bytes(signed.SerializeToString())
-        await say("round", "result", terms, "--document", kept, expect=3)
+        await say("survey", "results", terms, "--document", kept, expect=3)
         kept.write_bytes(b"no document")
-        said = await say("round", "result", terms, "--document", kept, expect=2)
+        said = await say("survey", "results", terms, "--document", kept, expect=2)
         assert "a signed document" in " ".join(said.stderr.split())
-        printed = await say("round", "result", terms, "--json")
+        printed = await say("survey", "results", terms, "--json")
         said = await asyncio.to_thread(partial(croupier, "explain", "-", typed=printed.stdout))
         assert "25 people took part" in said.stdout
         assert "server that certifies" in said.stdout
         assert "every local budget" in said.stdout
         said = await say("ledger", "--delta", "1e-3")
         assert "assume" in " ".join(said.stdout.split())
-        (listed,) = (await ask("round", "list"))["rounds"]
+        (listed,) = (await ask("status"))["rounds"]
         assert (listed["stage"], listed["num_reports"], listed["terms"]["question"]) == ("PUBLISHED", 25, "bit")
-        assert (await say("round", "list")).stdout.startswith(f"{terms}\n  PUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n")
+        assert f"{terms}\n  PUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n" in (await say("status")).stdout
 
         async def twice() -> AsyncIterator[None]:
             yield
@@ -175,12 +175,12 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         (line,) = said.stdout.splitlines()  # nothing had changed when it looked again
         assert json.loads(line)["rounds"] == [listed]
         assert f"{terms}\n  PUBLISHED" in (await say("status", "--watch")).stdout
-        assert "its collector" in (await say("round", "result", terms)).stdout
-        opened = await ask("round", "result", terms, "--collector-key", own)
+        assert "its collector" in (await say("survey", "results", terms)).stdout
+        opened = await ask("survey", "results", terms, "--collector-key", own)
         assert not opened["sealed"]
         assert opened["confidence_interval"][0] <= opened["projected"] <= opened["confidence_interval"][1]
         assert opened["certificate"] == public_result["certificate"]
-        said = await say("round", "result", terms, "--collector-key", other, expect=2)
+        said = await say("survey", "results", terms, "--collector-key", other, expect=2)
         assert re.search(naming(f"'{terms}'", other), " ".join(said.stderr.split()))
 
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     key = tmp_path / "collector.key"
     croupier("keygen", "--collector", key, "--suite", "x25519-sha256-aes128gcm")
     assert "sealed" in refused("keygen", "--collector", key)
-    said = refused("round", "open", "x", "--collector", f"{key}.pub", *here)
+    said = refused("survey", "open", "x", "--collector", f"{key}.pub", *here)
     assert "give --suite x25519-sha256-aes128gcm" in said
     sealed = pb.Publication(round_id="round", sealed_result=b"sealed")
     for publication, file, why in (

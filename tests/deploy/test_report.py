@@ -20,7 +20,7 @@ from playwright.async_api import async_playwright
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.survey_rounds import fetch_survey
-from croupier.operator.opened_surveys import close_survey
+from croupier.operator.opened_surveys import close_rounds
 from croupier.operator.published_result import kept_result
 from croupier.operator.reports import check_report_file, collect
 from croupier.operator.survey_file import read_survey_file
@@ -30,9 +30,10 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
 from croupier.show.promises import certificate_lines
@@ -233,15 +234,15 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
 
     async with in_process(place, 1):
         opened = await say(
-            *("round", "open", "smokes", "--question", "Do you smoke?", "--choices", "no;yes", "--randomizer", "rr"),
+            *("survey", "open", "smokes", "--question", "Do you smoke?", "--choices", "no;yes", "--randomizer", "rr"),
             *("--min-batch-size", "2", "--epsilon-max", "4", "--delta", "1e-4"),
         )
-        round_id = opened["round_id"]
+        round_id = opened["survey_id"]
         people = tmp_path / "people.csv"
         people.write_text("smokes\n1\n0\n1\n")
         await say("submit", "--csv", people, "--value-column", "smokes", "--budgets", "1", "--round", round_id)
-        await say("round", "close", round_id)
-        result = await say("round", "result", round_id)
+        await say("survey", "close", round_id)
+        result = await say("survey", "results", round_id)
         made = await say("report", f"All of us={round_id}", "--out", out, "--title", "Health")
         assert made == {"report": str(out), "rounds": [round_id], "verified": True}
     assert result["asked"]["wordings"][0]["question"] == "Do you smoke?"
@@ -303,25 +304,28 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
         async with at.operator.client(tmp_path / "client") as client:
             for question_round in await fetch_survey(client):
                 await at.submit(question_round.terms, people(question_round.terms.question, 30, 1))
-        await close_survey(where, survey, how)
+        await close_rounds(where, survey.round_ids(), transport=how)
         said: list[str] = []
         report = await collect(["work-2026"], where, 60.0, how, None, said.append)
         several = await collect(["North=work-2026-1", "work-2026-2"], where, 60.0, how, None, said.append)
+        alone = await collect(["work-2026-2"], where, 60.0, how, None, said.append)
+        assert alone.survey is None  # one of its questions is not the survey
         with pytest.raises(Refusal) as refusal:
             await collect(["nothing"], where, 60.0, how, None, said.append)
         assert refusal.value.code is Code.UNKNOWN_ROUND
 
-        def with_another_survey(payload: bytes) -> RoundTerms:
+        def with_another_survey(document: pb.SignedRound) -> RoundTerms:
             """The second round is of a survey that was described again after the first result."""
-            terms = parse_terms(payload)
-            if terms.round_id == "work-2026-1" or terms.survey is None:
+            terms = parse_terms(document)
+            if terms.round_id == "work-2026-1":
                 return terms
-            return replace(terms, survey=replace(terms.survey, left_out="missing"))
+            return replace(terms, survey=replace(terms.survey, hash=Digest(bytes(32))))
 
         monkeypatch.setattr("croupier.operator.reports.parse_terms", with_another_survey)
         with pytest.raises(ValueError, match="the rounds are not of one survey"):
             await collect(["work-2026"], where, 60.0, how, None, said.append)
-    assert (report.survey, report.fixed_terms, report.deployment) == (survey, True, "local")
+    assert report.survey is not None
+    assert (report.survey.hash, report.fixed_terms, report.deployment) == (survey.hash, True, "local")
     assert report.title("de") == "Wie wir arbeiten"
     assert (several.survey, several.fixed_terms) == (None, False)
     page = page_of(

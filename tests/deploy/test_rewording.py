@@ -30,7 +30,6 @@ from croupier.protocol.certificate_views import CertificateView, RoundCertificat
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal, refusal_of
-from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
@@ -97,7 +96,7 @@ def profile(certificate: Certificate) -> Any:
 def sequential() -> pb.Certificate:
     """The last certificate of a round in which people were asked one after the other."""
     task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
-    terms = parse_terms(canonical(make_kit(question=Question("model", Hemisphere(task))).manifest))
+    terms = make_kit(question=Question("model", Hemisphere(task))).terms
     first = pb.Certificate(round_id="r", num_users=40, num_tickets=40, num_reports=40, delta=terms.delta)
     first.tiers.add(local_epsilon=1.0, count=40)
     return after_sequential(terms, first, 30)[0]
@@ -148,25 +147,27 @@ def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytes
 
 @pytest.mark.slow
 def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = make_kit(question=Question("q", RandomizedResponse())).manifest
-    manifest.MergeFrom(pb.Manifest(min_batch_size=20, delta=1e-4, epsilon_max=4.0))
-    refusing = pb.Manifest.FromString(manifest.SerializeToString())
-    refusing.epsilon_max = 0.01
+    granting, refusing = (
+        make_kit(
+            question=Question("q", RandomizedResponse()), min_batch_size=20, delta=1e-4, epsilon_max=epsilon_max
+        ).terms
+        for epsilon_max in (4.0, 0.01)
+    )
 
     def decide() -> list[bytes]:
         sent = [sequential().assumptions, sequential().method]
         messages = [message.SerializeToString() for statements in sent for message in statements]
-        for terms in (manifest, refusing):
+        for terms in (granting, refusing):
             for budgets in ({0.5: 40, 2.0: 20}, {2.0: 5}):
                 message, _ = certify_round(
-                    parse_terms(canonical(terms)),
+                    terms,
                     {pb.LANE_REPORT: [pb.Commitment(num_out=60)]},
                     BudgetsFound(Counter(budgets), 0, {}),
                     ReportsFound(60, Digest(b""), [], 60, {}),
                     60,
                 )
                 messages.append(message.SerializeToString())
-            for outcome in forecast(parse_terms(canonical(terms)), 40, 60).outcomes:
+            for outcome in forecast(terms, 40, 60).outcomes:
                 messages += [message.SerializeToString() for message in messages_of(outcome.refusals)]
         return messages
 
@@ -261,10 +262,10 @@ async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyP
 
     def decide() -> Any:
         results = [
-            run("round", "result", name, "--document", file, "--json", *place) for name, file in documents.items()
+            run("survey", "results", name, "--document", file, "--json", *place) for name, file in documents.items()
         ]
         explained = [run("explain", "-", "--json", typed=text) for _, text in results]
-        shown = [run("round", "result", name, "--document", file, *place)[0] for name, file in documents.items()]
+        shown = [run("survey", "results", name, "--document", file, *place)[0] for name, file in documents.items()]
         certified = [run("certify", budgets, *more)[0] for more in (["--delta", "1e-3"], [])]
         planned = [run("plan", "--users", users, "--epsilon", "0.5", "--json") for users in (100, 0)]
         return [code for code, _ in (*results, *explained)], shown, certified, [code for code, _ in planned]

@@ -21,7 +21,7 @@ from croupier.operator.overview import TermsCache, overview, watch, why_terms_un
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
@@ -53,9 +53,7 @@ EVERY = (
 
 
 def terms_of(question: Question = QUESTIONS[0], hops: int = 2, **changes: Any) -> RoundTerms:
-    manifest = make_kit(hops, question, round_id=f"{question.name}-{'0123456789ab'}").manifest
-    manifest.MergeFrom(pb.Manifest(**changes))
-    return parse_terms(canonical(manifest))
+    return make_kit(hops, question, round_id=f"{question.name}-{'0123456789ab'}", **changes).terms
 
 
 def read(terms: RoundTerms, state: str = "OPEN", directory: str = "") -> str:
@@ -134,7 +132,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         dishonest=3,
         privacy_limit=pb.PrivacyLimit(total_epsilon=2.0, total_delta=1e-5),
     )
-    said = flat(read(replace(strict, collector_public_key=b"x"), directory="here"))
+    said = flat(read(replace(strict, survey=replace(strict.survey, collector_public_key=b"x")), directory="here"))
     for line in (
         "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (40 in all)",
         "at least 2 people (and at most 5,000) have answered",
@@ -205,7 +203,7 @@ def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
 
 
 def test_ids_can_be_copied_and_lines_are_short() -> None:
-    question = Question("q" * 64, QUESTIONS[0].mechanism)
+    question = Question("q" * 51, QUESTIONS[0].mechanism)
     state = pb.ROUND_STATE_OPEN
     seen = {
         "hop": pb.RoundStatus(state=state, num_items=5),
@@ -221,14 +219,14 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
     seen_all: OverviewView = {"services": [], "rounds": rounds}
     lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0] == f"{'q' * 64}-0123456789ab"
+    assert lines[0] == f"{'q' * 51}-0123456789ab"
     assert f"  {'━' * 7}{'─' * 23} 5 reports, 20 needed" in lines
     assert "  closes 2023-11-15 00:13 UTC, in 2 h 0 min" in lines
     assert "  hop OPEN · accountant OPEN · analyzer OPEN" in lines
     assert "  analyzer: the disk is full" in lines
     assert any(line.startswith("  DISPOSED · ") for line in lines)
     assert "  kept until 2023-11-14" in lines
-    assert re.search(naming("1 older", "'croupier round list'"), lines[-1])
+    assert re.search(naming("1 older", "'croupier status'"), lines[-1])
     assert "terms: the chain is another" in rounds_text(seen_all, NOW, most=3, services=False).plain
 
 
@@ -382,7 +380,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path) -> None:
-    """Reproduction: `round show` ended with DELIVERED at hop 1, granted or refused; only `round result` said more."""
+    """Reproduction: `round show` ended with DELIVERED at hop 1, granted or refused; only `survey results` said more."""
     async with table(tmp_path, 1) as at:
         seen = {}
         for most in (0.001, 3.9):
@@ -405,12 +403,10 @@ async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path
 def test_what_is_promised_before_people_answer_is_rounded_up() -> None:
     """Reproduction: of a limit of 0.30000049 people read that nothing above 0.3 would ever be read."""
     limit = pb.PrivacyLimit(total_epsilon=0.70000049, total_delta=1.0000004e-5)
-    terms = make_kit().manifest
-    terms.epsilon_max = 0.30000049
-    terms.privacy_limit.CopyFrom(limit)
-    del terms.budget_grid[:]
-    terms.budget_grid.add(epsilon=0.20000049)
-    said = flat(read(parse_terms(canonical(terms))))
+    kit = make_kit(epsilon_max=0.30000049, privacy_limit=limit)
+    del kit.survey.questions[0].budget_grid[:]
+    kit.survey.questions[0].budget_grid.add(epsilon=0.20000049)
+    said = flat(read(kit.terms))
     assert "certifies an ε above 0.300001, at δ" in said
     assert re.search(naming("ε = 0.700001", "δ = 1.00001e-05"), said)
     assert "local ε 0.200001: right at most" in said

@@ -70,7 +70,7 @@ def test_a_mean_has_its_unit_and_its_ends_are_rounded_outwards() -> None:
 )
 def test_a_document_that_is_not_a_result_is_refused(damage: dict[str, Any]) -> None:
     document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
-    with pytest.raises(ValueError, match=r"croupier round result --json|many"):
+    with pytest.raises(ValueError, match=r"croupier survey results --json|many"):
         statistic(document | damage)
     with pytest.raises(ValueError, match=naming("finite")):
         statistic(document | {"population_interval": [0.1, math.inf]})

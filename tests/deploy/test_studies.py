@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from croupier.operator.study_folders import kept_studies
-from croupier.operator.survey_plans import plan_survey
-from croupier.study.file import read_study_file
-from croupier.study.versions import describe_study, kept_versions, start_study
+from croupier.operator.survey_file import read_survey_file
+from croupier.operator.survey_plans import plan_survey, survey_from
+from croupier.protocol.surveys import scheduled
+from croupier.study.versions import begun_versions, kept_schedules, start_study
 from tests.support.command_line import answer, croupier
 from tests.support.messages import naming
 from tests.support.studies import study_file
@@ -44,7 +44,8 @@ def write(directory: Path, text: str = STUDY) -> Path:
 
 
 def test_a_file_states_a_calendar_and_a_limit(tmp_path: Path) -> None:
-    file = read_study_file(write(tmp_path))
+    file = read_survey_file(write(tmp_path))
+    assert file.calendar is not None
     calendar = file.calendar.calendar()
     assert (calendar.first, calendar.open_for_s) == (datetime(2026, 1, 5, 8), 432_000)
     assert (file.epsilon_total, file.delta_total, file.results, file.permanent) == (4, 1e-5, "public", False)
@@ -67,38 +68,37 @@ def test_a_file_states_a_calendar_and_a_limit(tmp_path: Path) -> None:
 def test_a_line_that_cannot_be_is_named(tmp_path: Path, before: str, after: str, named: tuple[str, ...]) -> None:
     assert before in STUDY
     with pytest.raises(ValueError, match=naming(*named)):
-        read_study_file(write(tmp_path, STUDY.replace(before, after, 1)))
+        read_survey_file(write(tmp_path, STUDY.replace(before, after, 1)))
 
 
-def test_every_wave_is_a_survey_that_the_study_fixes() -> None:
-    version = describe_study(study_file(), None)
+def test_every_wave_asks_what_the_survey_fixes() -> None:
+    survey = plan_survey(study_file(), None)
     for number in (1, 3):
-        of_study = version.of_study(number)
-        survey, settings = plan_survey(version.file.survey(of_study.wave), None, of_study)
-        assert survey.wave == version.study.wave(number)
-        assert [*settings] == [f"wellbeing-w{number}-1", f"wellbeing-w{number}-2"]
-        assert {value.close_deadline_unix_s for value in settings.values()} == {of_study.wave.closes_unix_s}
+        assert [*survey.round_ids(number)] == [f"wellbeing-w{number}-1", f"wellbeing-w{number}-2"]
+    assert survey.close_deadline_unix_s == 0  # each wave has its own
+    assert survey.disposes_if_short
 
 
 def test_a_version_keeps_the_promises() -> None:
     """A lower one, too, would be promised for waves that have already cost more than that promise was made for."""
-    first = describe_study(study_file(), None).study
-    same = describe_study(study_file(budgets=[1]), None, before=first, change="One budget less.", first_wave=3).study
-    assert (same.version, same.previous_hash, same.first_wave, same.last_wave) == (2, first.hash, 3, 5)
+    first = survey_from(study_file(), None)
+    same = survey_from(study_file(budgets=[1]), None, before=first, change="One budget less.", first_wave=3)
+    schedule = scheduled(same)
+    assert (schedule.version, schedule.previous_hash, schedule.first_wave, schedule.last_wave) == (2, first.hash, 3, 5)
     for limit in (10, 21):
         with pytest.raises(ValueError, match=naming("total_epsilon", f"{limit}.0", "version 2", "20.0")):
-            describe_study(study_file(epsilon_total=limit), None, before=first, change="Another.", first_wave=3)
+            survey_from(study_file(epsilon_total=limit), None, before=first, change="Another.", first_wave=3)
     with pytest.raises(ValueError, match=naming("permanent", "True", "version 2", "False")):
-        describe_study(study_file(permanent=True), None, before=first, change="Another.", first_wave=3)
+        survey_from(study_file(permanent=True), None, before=first, change="Another.", first_wave=3)
     with pytest.raises(ValueError, match=naming("results", "operator", "version 2", "public")):
-        describe_study(study_file(results="operator"), None, before=first, change="Another.", first_wave=3)
+        survey_from(study_file(results="operator"), None, before=first, change="Another.", first_wave=3)
 
 
 def test_what_a_file_promises_is_shown_before_it_begins(tmp_path: Path) -> None:
     file = str(write(tmp_path))
-    document = answer("study", "show", file, "--dir", str(tmp_path))
+    document = answer("survey", "show", file, "--dir", str(tmp_path))
     assert (len(document["waves"]), document["waves"][1]["survey_id"]) == (52, "wellbeing-w2")
-    text = croupier("study", "show", file, "--dir", str(tmp_path)).stdout
+    text = croupier("survey", "show", file, "--dir", str(tmp_path)).stdout
     assert "It asks every week on Monday at 08:00 (Europe/Berlin), 52 waves" in " ".join(text.split())
     assert document["hash"] in text.replace("\n", "")
 
@@ -108,9 +108,9 @@ def test_a_study_begins_once(tmp_path: Path) -> None:
     file = study_file(results="operator")
     begun = start_study(tmp_path, file)
     assert begun.collector_public_key
-    assert start_study(tmp_path, file).study == begun.study == kept_versions(tmp_path, "wellbeing")[0].study
-    assert kept_studies(tmp_path) == ["wellbeing"]
+    assert start_study(tmp_path, file).hash == begun.hash == begun_versions(tmp_path, "wellbeing")[0].hash
+    assert kept_schedules(tmp_path) == ["wellbeing"]
     with pytest.raises(ValueError, match=naming("'wellbeing'", "other terms")):
         start_study(tmp_path, study_file(results="operator", title="Other"))
     with pytest.raises(ValueError, match=naming("'other'", "wellbeing")):
-        kept_versions(tmp_path, "other")
+        begun_versions(tmp_path, "other")

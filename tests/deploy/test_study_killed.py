@@ -18,9 +18,10 @@ import pytest
 
 from croupier.client.submission import Participant
 from croupier.operator.opened_surveys import kept_rounds
-from croupier.study.file import StudyFile
+from croupier.operator.survey_file import SurveyFile
+from croupier.protocol.surveys import scheduled
 from croupier.study.journal import WaveRecord, read_journal, wave_records
-from croupier.study.versions import journal_file, kept_versions, start_study
+from croupier.study.versions import journal_file, start_study
 from croupier.study.wave_results import study_state
 from tests.support.rounds import Table, table
 from tests.support.studies import study_file
@@ -38,8 +39,8 @@ async def test_a_study_that_is_killed_fifty_times_opens_every_wave_once(tmp_path
     clock = FileClock(tmp_path / "clock")
     clock.set(1_700_000_000.0)
     async with table(tmp_path, 1, over_tls=True, clock=clock) as at:
-        start_study(at.inside.directory, file_of_study())
-        study = kept_versions(at.inside.directory, "wellbeing")[0].study
+        survey = start_study(at.inside.directory, file_of_study())
+        study = scheduled(survey)
         killed, away = 0, source.randrange(3, WAVES)  # nobody runs the study while this wave is open
         for wave in study.waves():
             if wave.number == away:
@@ -49,7 +50,7 @@ async def test_a_study_that_is_killed_fifty_times_opens_every_wave_once(tmp_path
             per_wave = KILLS // (WAVES - 1) + 1
             killed += await lives(at, clock, [source.uniform(0.0, LONGEST_LIFE_S) for _ in range(per_wave // 2)])
             await live(at, clock, until=partial(has, at, wave.number, "opened"))
-            for terms in kept_rounds(at.inside.directory, wave.survey_id):
+            for terms in kept_rounds(at.inside.directory, survey, wave.number):
                 await at.submit(terms, [Participant(0, 1.0)] * PEOPLE)
             clock.set(wave.closes_unix_s + 1)
             killed += await lives(at, clock, [source.uniform(0.0, LONGEST_LIFE_S) for _ in range(-(-per_wave // 2))])
@@ -58,7 +59,7 @@ async def test_a_study_that_is_killed_fifty_times_opens_every_wave_once(tmp_path
         check(at, away)
 
 
-def file_of_study() -> StudyFile:
+def file_of_study() -> SurveyFile:
     calendar = {"first": "2023-11-15T08:00:00", "every": "day", "on": None, "timezone": "UTC", "open_for": "10 hours"}
     questions = [{"name": "ill", "question": "Were you ill?"}]
     return study_file(calendar=calendar | {"waves": WAVES}, questions=questions, budgets=[1], epsilon_total=50)
@@ -118,5 +119,5 @@ def check(at: Table, away: int) -> None:
         assert (outcome["outcome"], outcome["num_reports"]) == ("granted", PEOPLE)
     state = study_state(at.inside.directory, "wellbeing")
     assert len(state.costs) == WAVES - 1
-    rows = [folder for folder in (at.inside.directory / "operator" / "surveys").iterdir() if folder.is_dir()]
-    assert len(rows) == WAVES - 1
+    rounds = list((at.inside.directory / "operator" / "surveys" / "wellbeing").glob("*.signed"))
+    assert len(rounds) == WAVES - 1

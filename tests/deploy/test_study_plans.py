@@ -13,16 +13,17 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import ComposedRelease, compose, compose_releases
 from croupier.accountant.guarantees import Grade
+from croupier.operator.survey_file import SurveyFile
 from croupier.show.study_results import StudyRowView, differences_between, study_csv
-from croupier.study.file import StudyFile
 from croupier.study.plans import plan_study
 from tests.support.messages import naming
 from tests.support.studies import study_file
+from tests.support.surveys import survey_file
 
 QUESTIONS = [{"name": "ill", "question": "Were you ill?"}, {"name": "late", "question": "Were you late?"}]
 
 
-def file(**changes: Any) -> StudyFile:
+def file(**changes: Any) -> SurveyFile:
     terms: dict[str, Any] = {
         "questions": QUESTIONS,
         "min_batch_size": 100,
@@ -106,6 +107,12 @@ def test_what_cannot_be_planned_is_said(given: dict[str, Any], named: tuple[str,
     people = given.pop("people", 1000)
     with pytest.raises(ValueError, match=naming(*named)):
         plan_study(file(), None, people, **given)
+
+
+def test_a_survey_that_is_asked_once_has_no_plan() -> None:
+    """Reproduction: the plan said that the limit ε = inf bears all 1 waves."""
+    with pytest.raises(ValueError, match=naming("'work-2026'", "no [calendar]")):
+        plan_study(survey_file(), None, 1000)
 
 
 def test_releases_compose_to_less_than_their_sum() -> None:

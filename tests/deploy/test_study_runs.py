@@ -22,23 +22,24 @@ from croupier.client.submission import Participant
 from croupier.net.retrying import retrying
 from croupier.operator.keys import free_addresses
 from croupier.operator.opened_surveys import kept_rounds
-from croupier.operator.survey_plans import plan_survey
+from croupier.operator.survey_plans import survey_from
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import read_messages
+from croupier.protocol.surveys import scheduled
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.study.journal import StudyJournal, read_journal, wave_records
 from croupier.study.metrics import GAUGES, StudyMetrics, waves_borne
 from croupier.study.runs import StudyRun, StudyStoppedError
-from croupier.study.versions import change_study, describe_study, journal_file, kept_versions, start_study
+from croupier.study.versions import begun_versions, change_study, journal_file, start_study
 from croupier.study.wave_results import study_state, study_view
 from tests.support.command_line import croupier
 from tests.support.console import served
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.studies import Played, study_file
+from tests.support.studies import Played, open_wave, study_file
 
 FIRST = {"first": "2023-11-15T08:00:00", "every": "day", "on": None, "timezone": "UTC", "open_for": "10 hours"}
 """The clock of a test begins on 14 November 2023 at 22:13:20."""
@@ -78,7 +79,7 @@ async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) 
         await played.play()
         assert steps(played) == {1: WHOLE, 2: WHOLE, 3: WHOLE}
         for number, record in played.records().items():
-            wave = kept_versions(played.directory, "wellbeing")[0].study.wave(number)
+            wave = scheduled(begun_versions(played.directory, "wellbeing")[0]).wave(number)
             opened, closed = record.last("opened"), record.last("closed")
             assert opened is not None
             assert closed is not None
@@ -95,7 +96,7 @@ async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) 
 async def test_a_wave_that_no_process_has_opened_is_missed_and_said(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         played = begun(at)
-        second = kept_versions(played.directory, "wellbeing")[0].study.wave(2)
+        second = scheduled(begun_versions(played.directory, "wellbeing")[0]).wave(2)
         await played.play(until=second.opens_unix_s)
         played.leap(second.closes_unix_s + 1)
         await played.play()
@@ -135,8 +136,8 @@ async def test_a_study_stops_with_the_numbers_when_its_limit_is_reached(tmp_path
 async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         played = begun(at)
-        first = kept_versions(played.directory, "wellbeing")[0].study
-        await played.play(until=first.wave(1).closes_unix_s)  # wave 1 is open
+        first = begun_versions(played.directory, "wellbeing")[0]
+        await played.play(until=scheduled(first).wave(1).closes_unix_s)  # wave 1 is open
         changed = study_file(
             calendar=FIRST | {"first": "2023-11-16T20:00:00", "waves": 2, "open_for": "1 hour"},
             title="How we are now",
@@ -145,14 +146,15 @@ async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path:
         with pytest.raises(ValueError, match="in the future"):
             change_study(played.directory, study_file(calendar=FIRST, title="Other", **LIGHT), "x", played.clock.now())
         made = change_study(played.directory, changed, "Waves are in the evening.", played.clock.now())
-        assert (made.study.version, made.study.first_wave, made.study.last_wave) == (2, 2, 3)
-        assert made.study.previous_hash == first.hash
+        schedule = scheduled(made)
+        assert (schedule.version, schedule.first_wave, schedule.last_wave) == (2, 2, 3)
+        assert schedule.previous_hash == first.hash
         with pytest.raises(ValueError, match="says what version 2 of 'wellbeing' says"):
             change_study(played.directory, changed, "Again.", played.clock.now())
         await played.play()
         assert steps(played) == {1: WHOLE, 2: WHOLE, 3: WHOLE}
-        versions = [kept_rounds(played.directory, f"wellbeing-w{n}")[0].survey for n in (1, 2, 3)]
-        assert [version.wave.study.version for version in versions if version and version.wave] == [1, 2, 2]
+        for number, version in ((1, first), (2, made), (3, made)):
+            assert kept_rounds(played.directory, version, number)[0].survey.hash == version.hash
 
 
 @pytest.mark.asyncio
@@ -258,13 +260,11 @@ def check_waves(played: Played, waves: int) -> None:
 async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) -> None:
     """An operator opens the waves without asking for a forecast; the second one is certified, and not granted."""
     async with table(tmp_path, 1) as at:
-        version = describe_study(study_file(calendar=FIRST, epsilon_total=1.5, **LIGHT), at.deployment)
+        survey = survey_from(study_file(calendar=FIRST, epsilon_total=1.5, **LIGHT), at.deployment)
         granted = []
         for number in (1, 2):
-            of_study = version.of_study(number)
-            _, settings = plan_survey(version.file.survey(of_study.wave), at.deployment, of_study)
-            ((round_id, round_settings),) = settings.items()
-            terms = await at.operator.open_round(round_settings, round_id)
+            (terms,) = await open_wave(at, survey, number)
+            round_id = terms.round_id
             await at.submit(terms, [Participant(0, 1.0)] * 4)
             await at.operator.close_round(round_id)
             async with at.peer_channel("shuffler-1", OPERATOR) as channel:  # also where it was held
@@ -283,7 +283,7 @@ async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) ->
 async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         played = begun(at, results="operator", calendar={"waves": 2})
-        first, second = kept_versions(played.directory, "wellbeing")[0].study.waves()
+        first, second = scheduled(begun_versions(played.directory, "wellbeing")[0]).waves()
         await played.play(until=first.closes_unix_s + 3600)
         state = study_state(played.directory, "wellbeing")
         assert [wave.state for wave in state.waves] == ["published", "to come"]
@@ -307,7 +307,7 @@ async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> No
         assert shown == {name for name, _, _ in GAUGES}
         for ending in ("csv", "json", "parquet"):
             file = tmp_path / f"rows.{ending}"
-            croupier("study", "results", "wellbeing", "--dir", str(played.directory), "--out", str(file))
+            croupier("survey", "results", "wellbeing", "--dir", str(played.directory), "--out", str(file))
             assert file.stat().st_size > 0
         assert polars.read_parquet(tmp_path / "rows.parquet")["wave"].to_list() == [1, 2]
         assert (tmp_path / "rows.csv").read_text().splitlines()[2].startswith("2,")
@@ -323,7 +323,7 @@ async def test_the_console_shows_a_study(tmp_path: Path) -> None:
         clock = AheadClock()
         with StudyJournal.running(journal_file(played.directory, "wellbeing")) as journal:
             run = StudyRun(played.directory, "wellbeing", journal, at.inside.transport, clock)
-            for wave in list(kept_versions(played.directory, "wellbeing")[0].study.waves())[:2]:
+            for wave in list(scheduled(begun_versions(played.directory, "wellbeing")[0]).waves())[:2]:
                 clock.reach(wave.opens_unix_s + 1 if wave.number == 1 else wave.closes_unix_s + 1)
                 while (due := await run.step()) is not None and due <= wave.closes_unix_s + 60:
                     await played.answer()

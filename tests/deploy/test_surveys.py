@@ -21,7 +21,7 @@ from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import Entry
 from croupier.client.submission import Participant
 from croupier.client.survey_rounds import fetch_survey
-from croupier.operator.opened_surveys import close_survey, kept_rounds, kept_survey, withdraw_survey
+from croupier.operator.opened_surveys import close_rounds, kept_rounds, kept_survey, withdraw_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.survey_file import SurveyFile, read_survey_file
 from croupier.operator.survey_plans import (
@@ -198,11 +198,10 @@ def test_budgets_that_are_not_given_fit_the_minimum(tmp_path: Path, people: int)
     assert len(completed.budgets) == 4
     assert 1.0 <= completed.budgets[-1] <= 4.0
     assert with_budgets(completed, None) is completed
-    survey, planned = plan_survey(file, None)
-    assert {sum(settings.budget_grid) for settings in planned.values()} != {0}
-    assert plan_survey(completed, None)[0] == survey
+    survey = plan_survey(completed, None)
+    assert len(survey.questions) == 5
     for place, budget in enumerate(completed.budgets):
-        assert sum(settings.budget_grid[place] for settings in planned.values()) == pytest.approx(budget)
+        assert sum(terms.budget_grid[place] for terms in survey.questions) == pytest.approx(budget)
 
 
 def test_without_budgets_that_fit_nothing_is_planned(tmp_path: Path) -> None:
@@ -280,21 +279,21 @@ async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path:
         survey = await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[4]")), how)
         other = await at.operator.open_round(replace(settings(min_batch_size=3, epsilon_max=3), budget_grid=(2.5,)))
         await at.submit(other, [Participant(1, 2.5)] * 3)
-        for terms in kept_rounds(where, "work-2026"):
+        for terms in kept_rounds(where, survey):
             await at.submit(terms, [Participant(0, 4.0)] * 3)
         await at.finish(other)
-        forecasts = await forecast_closing(where, survey, how)
+        forecasts = await forecast_closing(where, survey.round_ids(), transport=how)
         assert [all(not outcome.refusals for outcome in forecasts[name].outcomes) for name in forecasts] == [
             True,
             False,
             False,
         ]
-        closed = await close_survey(where, survey, how)
+        closed = await close_rounds(where, survey.round_ids(), transport=how)
         assert [state_name(status.state) for status in closed.values()] == ["CLOSED", "OPEN", "OPEN"]
         assert [status.num_clients for status in closed.values()] == [3, 3, 3]
         publication, _ = await at.operator.result(RoundId("work-2026-1"), 60.0)
         assert publication.num_reports == 3
-        assert list(await forecast_closing(where, survey, how)) == ["work-2026-2", "work-2026-3"]
+        assert list(await forecast_closing(where, survey.round_ids(), transport=how)) == ["work-2026-2", "work-2026-3"]
 
 
 @pytest.mark.asyncio
@@ -307,11 +306,11 @@ async def test_an_opening_that_was_cut_short_goes_on(
     file, where, how = read(tmp_path), at.inside.directory, at.inside.transport
     honest, opened = Operator.open_signed, []
 
-    async def fail_once(self: Operator, document: pb.Signed) -> Any:
+    async def fail_once(self: Operator, document: pb.SignedRound) -> Any:
         opened.append(document)
         if len(opened) == 2:
             control = self._control("accountant")
-            await control.Open(rpc.OpenRequest(manifest=document))
+            await control.Open(rpc.OpenRequest(round=document))
             raise Refusal(Code.OVERLOADED)
         return await honest(self, document)
 
@@ -324,7 +323,8 @@ async def test_an_opening_that_was_cut_short_goes_on(
         with pytest.raises(Refusal, match="work-2026-2"):
             await fetch_survey(client, RoundId("work-2026-1"))
         survey = await open_survey(where, file, how, said.append)
-        assert await open_survey(where, file, how) == survey == kept_survey(where) == kept_survey(where, "work-2026")
+        again = (await open_survey(where, file, how), kept_survey(where), kept_survey(where, "work-2026"))
+        assert {one.hash for one in again} == {survey.hash}
         rounds = await fetch_survey(client)
         assert [terms.id for terms in rounds] == ["work-2026-1", "work-2026-2", "work-2026-3"]
     with pytest.raises(ValueError, match=naming("'work-2026'", "terms")):
@@ -335,8 +335,25 @@ async def test_an_opening_that_was_cut_short_goes_on(
     text = survey_text(document, 0.0).plain
     for expected in ("How we work", "of my own free will", "Do you work from home?", "0.25 + 0.25 + 0.5"):
         assert expected in text
-    withdrawn = await withdraw_survey(where, survey, how)
+    withdrawn = await withdraw_rounds(where, survey.round_ids(), transport=how)
     assert {state for states in withdrawn.values() for state in states.values()} == {"DISPOSED"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Table, tmp_path: Path) -> None:
+    where, how = at.inside.directory, at.inside.transport
+    single = SURVEY.partition("[[questions]]")[0] + '[[questions]]\nname = "remote"\nquestion = "From home?"\n'
+    survey = await open_survey(where, read(tmp_path, single.replace("[1, 2, 6]", "[1]")), how)
+    (terms,) = kept_rounds(where, survey)
+    assert (terms.round_id, survey.round_ids()) == ("work-2026", ("work-2026",))
+    async with at.operator.client(tmp_path / "client") as client:
+        (asked,) = await fetch_survey(client, RoundId("work-2026"))
+        assert asked.terms.hash == terms.hash
+    await at.submit(terms, [Participant(1, 1.0)] * 3)
+    assert [*await close_rounds(where, survey.round_ids(), transport=how)] == ["work-2026"]
+    results = await survey_results(where, "work-2026", 60.0, how)
+    assert [question.publication.num_reports for question in results.questions] == [3]
 
 
 @pytest.mark.asyncio
@@ -344,8 +361,8 @@ async def test_an_opening_that_was_cut_short_goes_on(
 async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
     noisy = SURVEY.replace("delta = 1e-4", "delta = 1e-4\nhop_noise = 0.1\nhop_noise_delta = 1e-5")
-    await open_survey(where, read(tmp_path, noisy), how)
-    rounds = kept_rounds(where, "work-2026")
+    survey = await open_survey(where, read(tmp_path, noisy), how)
+    rounds = kept_rounds(where, survey)
     assert [terms.fakes and terms.fakes.noise for terms in rounds] == [HopNoise(0.1, 1e-5)] * 3
     document = survey_json([(terms, "OPEN") for terms in rounds])
     honest = document["one_honest_hop"]
@@ -364,11 +381,11 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
     async with at.operator.client(tmp_path / "client") as client:
         for round_of_survey in await fetch_survey(client):
             await at.submit(round_of_survey.terms, people(round_of_survey.terms.question, 40, 1))
-    closed = await close_survey(where, survey, how)
+    closed = await close_rounds(where, survey.round_ids(), transport=how)
     assert {(state_name(status.state), status.num_clients) for status in closed.values()} == {("CLOSED", 40)}
-    assert closed.keys() == (await close_survey(where, survey, how)).keys()
+    assert closed.keys() == (await close_rounds(where, survey.round_ids(), transport=how)).keys()
     results = await survey_results(where, "work-2026", 60.0, how)
-    assert results.survey == survey
+    assert results.survey.hash == survey.hash
     granted = [question.certificate for question in results.questions]
     together = results.together
     assert together is not None
@@ -391,7 +408,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     place, file = tmp_path / "d", tmp_path / "survey.toml"
     typed = ["How we work", "", "", "The council asks.", "I agree.", "3", "y"]
     typed += ["mood", "How satisfied are you?", "very; quite; not at all", "y"]
-    typed += ["sleep", "How long did you sleep?", "", "y", "0", "24", "hours", "n", "1,2", ""]
+    typed += ["sleep", "How long did you sleep?", "", "y", "0", "24", "hours", "n", "n", "1,2", ""]
     said = await asyncio.to_thread(partial(croupier, "survey", "new", file, typed="\n".join(typed)))
     assert "opens it" in " ".join(said.stdout.split())
     assert "With 3 people, all questions together: at most ε = 2 " in " ".join(said.stdout.split())
@@ -407,14 +424,14 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
 
     async with in_process(place, 1, LIMIT.format(epsilon=4.5)) as inside:
-        forecast = await ask("survey", "forecast", file, "--expected", "30")
+        forecast = await ask("survey", "check", file, "--expected", "30")
         assert [(outcome["people"], outcome["granted"]) for outcome in forecast["forecasts"]] == [(3, True), (30, True)]
         least, expected = forecast["forecasts"]
         assert [question["forecast"]["num_reports"] for question in expected["questions"]] == [30, 30]
         assert 4.0 >= least["epsilon"] > expected["epsilon"] > 0
         assert least["ledger"]["remaining_epsilon"] == 4.5
         assert 0.4 < least["remaining_epsilon"] <= 0.5 < expected["remaining_epsilon"]
-        said = await asyncio.to_thread(croupier, "survey", "forecast", file, "--dir", place)
+        said = await asyncio.to_thread(croupier, "survey", "check", file, "--dir", place)
         assert "mood" in said.stdout
         assert "With 3 people, all questions together: at most ε = " in " ".join(said.stdout.split())
         opened = await ask("survey", "open", file)
@@ -445,7 +462,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         said = await asyncio.to_thread(close)
         assert "how-we-work-2: OPEN (at risk: held), 3 answers" in said.stdout
         assert "the ledger would reach epsilon" in " ".join(said.stdout.split())
-        assert "croupier round close how-we-work-2 --at-risk" in said.stdout
+        assert "croupier survey close how-we-work-2 --at-risk" in said.stdout
         await store.run("forget", lambda tx: tx.connection.execute(sa.text("delete from ledger where count = 3")))
         closed = await ask("survey", "close", "how-we-work")
         assert {closing["num_clients"] for closing in closed["rounds"].values()} == {3}

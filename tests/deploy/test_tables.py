@@ -128,7 +128,7 @@ def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
 
 
 def test_a_result_whose_delta_protects_nobody_says_so() -> None:
-    """Reproduction: `certify` and `explain` did, and `round result` printed CERTIFIED without a word."""
+    """Reproduction: `certify` and `explain` did, and `survey results` printed CERTIFIED without a word."""
     certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25)
     (said,) = result_remarks(publication_json(pb.Publication(), certificate))
     assert re.search(naming("δ = 0.05", "25 people"), said)

@@ -31,8 +31,8 @@ from croupier.net.transport import peer_channel
 from croupier.protocol.batches import digest
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code
-from croupier.protocol.identity import Identity, Kind, sign_attendance, sign_submission
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, canonical, sign_attendance, sign_submission
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -128,7 +128,7 @@ def identity(at: Table, name: str) -> Identity:
     return Identity(name, load_secrets(at.inside.directory / name).identity_key)
 
 
-def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, list[bytes]]:
+def seeds_of(at: Table, terms: RoundTerms, document: pb.SignedRound) -> dict[str, list[bytes]]:
     """Good requests for every method, some of them for the wrong moment."""
     hop = identity(at, "shuffler-1")
     lanes = (pb.LANE_REPORT, pb.LANE_PARAMETER)
@@ -163,8 +163,8 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
     )
     requests: dict[str, list[Any]] = {
         "Prepare": [rpc.PrepareRequest(round_id="fuzz", hpke_suite=SUITE)],
-        "Sign": [rpc.SignRequest(manifest=terms.payload)],
-        "Open": [rpc.OpenRequest(manifest=manifest)],
+        "Sign": [rpc.SignRequest(manifest=terms.payload, survey=terms.survey.payload)],
+        "Open": [rpc.OpenRequest(round=document)],
         "Close": [rpc.CloseRequest(round_id=here)],
         "Withdraw": [rpc.WithdrawRequest(round_id="fuzz")],
         "Status": [rpc.StatusRequest(), rpc.StatusRequest(round_id=here)],
@@ -192,7 +192,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "GetFakeTickets": [pb.GetFakeTicketsRequest(round_id=here, blinded=submission.envelope[:32])],
         "Forecast": [
             rpc.ForecastRequest(round_id=here, num_reports=3),
-            rpc.ForecastRequest(manifest=terms.payload, num_reports=3),
+            rpc.ForecastRequest(survey=terms.survey.payload, num_reports=3),
         ],
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
         "Grant": [pb.GrantRequest(round_id=here, certificate=grant, release_private_key=bytes(32)) for grant in grants],
@@ -230,9 +230,9 @@ async def prepare(at: Table, stack: AsyncExitStack) -> Target:
     seeds: dict[str, list[bytes]] = {}
     for terms in (open_round, done, turns):
         row = await shuffler.run("look", lambda tx: tx.round(terms.round_id))  # noqa: B023
-        for name, requests_of_call in seeds_of(at, terms, pb.Signed.FromString(row.manifest)).items():
+        for name, requests_of_call in seeds_of(at, terms, pb.SignedRound.FromString(row.manifest)).items():
             seeds.setdefault(name, []).extend(requests_of_call)
-    keys = open_round.manifest.accountant
+    keys = open_round.accountant
     words = Vocabulary(
         ("open", "done", "sequential", "fuzz", *at.deployment.chain, SUITE), (open_round.payload, keys.public_key)
     )

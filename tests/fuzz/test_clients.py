@@ -31,8 +31,8 @@ from croupier.operator.keys import make_deployment
 from croupier.protocol.codes import Method
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
-from croupier.protocol.identity import Identity, Kind
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
+from croupier.protocol.identity import Identity, Kind, canonical
+from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -119,11 +119,10 @@ class World:
         self.deployment: Deployment = make_deployment(place, "local", 2)
         chain = self.deployment.chain
         self.signers = {name: Identity(name, load_secrets(place / name).identity_key) for name in chain}
-        self.terms: RoundTerms = parse_terms(canonical(make_kit(question=question).manifest))
-        self.manifest = pb.Signed(
-            payload=self.terms.payload,
-            signatures=[self.signers[name].sign(Kind.MANIFEST, self.terms.payload) for name in chain],
-        )
+        self.round = make_kit(question=question).round
+        self.terms: RoundTerms = parse_terms(self.round)
+        signatures = [self.signers[name].sign(Kind.MANIFEST, self.terms.payload) for name in chain]
+        self.round.manifest.signatures.extend(signatures)
         self.words = Vocabulary((self.terms.round_id, *chain), (self.terms.hash, self.terms.payload))
 
     def hostile(self, seed: int, message: Descriptor, *seeds: Any) -> bytes:
@@ -141,7 +140,7 @@ SEEDS = st.integers(0, 2**63)
 @effort(4000)
 @hypothesis.given(SEEDS)
 def test_what_hop_1_says_of_a_round(world: World, seed: int) -> None:
-    good = [rpc.GetRoundResponse(manifest=world.manifest, state=state) for state in (2, 99)]  # type: ignore[arg-type]
+    good = [rpc.GetRoundResponse(round=world.round, state=state) for state in (2, 99)]  # type: ignore[arg-type]
     raw = world.hostile(seed, rpc.GetRoundResponse.DESCRIPTOR, *good)
     fetched = outcome(fetch_round(Says(raw), world.deployment, patience_s=0))  # type: ignore[arg-type]
     if fetched is not None:

@@ -30,8 +30,8 @@ from croupier.protocol.batches import digest, read_commitments, unpack
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
-from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.identity import Identity, Kind, Pinned, canonical, submission_is_authentic, verify_signed
+from croupier.protocol.manifest import with_survey
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.krr import KaryResponse
@@ -41,6 +41,7 @@ from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import read_survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 from tests.fuzz.hostile import Vocabulary, drawn, effort, noted
@@ -60,7 +61,8 @@ SILOS = Question(
 KITS = [make_kit(question=question) for question in (*QUESTIONS, SILOS)] + [
     make_kit(suite=suite, hops=1) for suite in SUITES
 ]
-MANIFESTS = [canonical(kit.manifest) for kit in KITS]
+MANIFESTS = [kit.terms.payload for kit in KITS]
+SURVEYS = [canonical(kit.survey) for kit in KITS]
 TERMS = KITS[0].terms
 IDENTITIES = {name: Identity(name, PrivateKey(bytes([index]) * 32)) for index, name in enumerate(TERMS.services)}
 PINNED: Pinned = {
@@ -88,14 +90,24 @@ def refused(code: Code, call: Callable[[], Any]) -> Any:
 @effort(12000)
 @hypothesis.given(drawn(pb.Manifest.DESCRIPTOR, MANIFESTS, WORDS))
 def test_manifests(raw: bytes) -> None:
-    terms = refused(Code.BAD_MANIFEST, lambda: parse_terms(raw))
+    terms = refused(Code.BAD_MANIFEST, lambda: with_survey(raw, TERMS.survey))
     if terms is not None:
-        assert canonical(terms.manifest) == raw
-        manifest = terms.manifest
-        assert manifest.min_batch_size >= 2
-        assert 0 < manifest.delta <= 0.1
-        assert all(math.isfinite(epsilon) and epsilon > 0 for epsilon in terms.budget_grid)
+        assert terms.payload == raw
+        assert (terms.round_id, terms.wave) == (TERMS.round_id, None)
         assert 0 < Onion(terms).joint.plain_size < Onion(terms).joint.sealed_size < 100_000
+
+
+@effort(12000)
+@hypothesis.given(drawn(pb.Survey.DESCRIPTOR, SURVEYS, WORDS))
+def test_surveys(raw: bytes) -> None:
+    survey = refused(Code.BAD_MANIFEST, lambda: read_survey(raw))
+    if survey is not None:
+        assert canonical(survey.message) == survey.payload == raw
+        assert survey.min_batch_size >= 2
+        assert 0 < survey.delta <= 0.1
+        assert 1 <= len(survey.questions) == len(set(survey.round_ids()))
+        for terms in survey.questions:
+            assert all(math.isfinite(epsilon) and epsilon > 0 for epsilon in terms.budget_grid)
 
 
 def signed(kind: Kind, payload: bytes, *names: str) -> pb.Signed:
@@ -192,7 +204,8 @@ def test_what_a_client_reads_of_hostile_services(deployment: Deployment, served:
             publication.certificate.CopyFrom(signed(kind, payload, "accountant"))
             read_publication(signed(Kind.PUBLICATION, canonical(publication), "analyzer"), deployment)
         else:
-            accept_manifest(signed(kind, payload, *TERMS.services), deployment)
+            document = pb.SignedRound(manifest=signed(kind, payload, *TERMS.services), survey=TERMS.survey.payload)
+            accept_manifest(document, deployment)
     except SignatureError:
         pass
     except Refusal as error:
@@ -387,7 +400,7 @@ def test_the_same_messages_again_and_again_take_no_more_memory(messages: list[by
     for _ in range(2):
         for _ in range(50):
             for raw in messages:
-                terms = refused(Code.BAD_MANIFEST, lambda: parse_terms(raw))  # noqa: B023
+                terms = refused(Code.BAD_MANIFEST, lambda: with_survey(raw, TERMS.survey))  # noqa: B023
                 assert terms is None or Onion(terms).joint.sealed_size
         gc.collect()
         sizes.append(process.memory_info().rss)

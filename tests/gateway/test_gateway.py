@@ -106,7 +106,7 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         nowhere = (service.model_copy(update={"public_address": "127.0.0.1:1"}) for service in deployment.services)
         write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere), "version": 2}))
         sign_again(device, here.inside.directory)
-        shown = (await run("round", "show")).stdout
+        shown = (await run("survey", "show")).stdout
         assert terms.round_id in shown
         assert shown.rstrip().endswith(f"  --gateway {url}")  # of the command to answer with
         key = await asyncio.to_thread(command, "keygen", "--client", tmp_path / "me.key", "--json")
@@ -117,7 +117,7 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         said = await run(*answer, "--key", tmp_path / "me.key")
         assert said.stdout.startswith(f"ACCEPTED in round {terms.round_id}, local ε 1")
         await here.finish(terms)
-        assert (await run("round", "result", terms.round_id, "--json")).stdout.startswith("{")
+        assert (await run("survey", "results", terms.round_id, "--json")).stdout.startswith("{")
         output = (await run("verify", terms.round_id)).stdout
         assert output.splitlines() == ["shuffler-1: 0 of 1 missing", "shuffler-2: 0 of 1 missing"]
 
@@ -358,7 +358,7 @@ def test_a_certificate_that_the_system_does_not_trust_is_told(tmp_path: Path, mo
         serving.start()
         try:
             at = f"127.0.0.1:{server.server_port}"
-            shown = ("round", "show", "--dir", tmp_path / "d", "--gateway", f"https://{at}")
+            shown = ("survey", "show", "--dir", tmp_path / "d", "--gateway", f"https://{at}")
             said = " ".join(command(*shown, expect=4).stderr.split())
             assert re.search(naming(f"gateway {at}"), said)
             assert re.search(naming("SSL_CERT_FILE"), said)

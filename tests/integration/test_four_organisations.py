@@ -138,12 +138,12 @@ class Study:
 
     def answered(self, question: str) -> None:
         """Both participants answer an open round at the services' addresses, and its result is published."""
-        rounds = json.loads(self.play("B", "croupier round list --dir study --json"))
+        rounds = json.loads(self.play("B", "croupier status --dir study --json"))
         (round_id,) = [round_["round_id"] for round_ in rounds["rounds"] if round_["terms"]["question"] == question]
         for host in PARTICIPANTS:
             self.machines[host].run(*SUBMIT, "--round", round_id)
-        self.play("B", f"croupier round close {round_id} --dir study")
-        result = json.loads(self.play("B", f"croupier round result {round_id} --dir study --json"))
+        self.play("B", f"croupier survey close {round_id} --dir study")
+        result = json.loads(self.play("B", f"croupier survey results {round_id} --dir study --json"))
         assert result["num_reports"] == result["certificate"]["num_users"] == 2
 
     def decided(self, line: str) -> None:
@@ -178,7 +178,7 @@ class Study:
     def at_night(self) -> None:
         """Everybody on call runs the runbook's commands, with the programs of their own service alone."""
         for name in "ABC":
-            for line in ("status", "round list", "ledger", "doctor"):
+            for line in ("status", "ledger", "doctor"):
                 has_no_ledger = line == "ledger" and name == "C"
                 how = {"expect": 2 if has_no_ledger else None if line == "doctor" else 0}
                 said = self.of[name].run("croupier", *line.split(), "--dir", "study", **how)  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ def _follow_the_page(study: Study, tmp_path: Path) -> None:
         study.start(name)
     study.take_part()
     study.give_deployment("A")
-    until("B", "croupier round open")
+    until("B", "croupier survey open")
     study.answered("smokes")
     study.at_night()
 
@@ -266,7 +266,7 @@ def _follow_the_page(study: Study, tmp_path: Path) -> None:
     ):
         study.play(name, line)
     study.everybody_has(5, "ABC")
-    study.play("B", "croupier round open moved --min-batch-size 2 --epsilon-max 2 --dir study")
+    study.play("B", "croupier survey open moved --min-batch-size 2 --epsilon-max 2 --dir study")
     study.answered("moved")  # participants have followed four versions, and the new host, by themselves
 
     until("B", "croupier proposal send signed.toml")  # D in place of C, which goes on running

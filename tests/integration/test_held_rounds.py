@@ -12,11 +12,12 @@ import pytest
 
 from croupier.operator.forecasts import forecast_now, forecast_opening, is_granted
 from croupier.operator.published_result import signed_result
-from croupier.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings, survey_of
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -32,6 +33,11 @@ def at_risk(deployment: Arena, *, due_s: float = 0.0, **changes: Any) -> RoundSe
     """Returns settings with which twenty people with 2 have no more than their own noise, and eighty meet the limit."""
     due = int(deployment.inside.clock.now() + due_s) if due_s else 0
     return replace(settings(epsilon_max=1.6), close_deadline_unix_s=due, **changes)
+
+
+def planned(deployment: Arena, plan: RoundSettings, questions: int = 1) -> QuestionTerms:
+    """Returns the first question of a survey that asks this number of alike ones."""
+    return survey_of([plan] * questions, "s", deployment.deployment).questions[0]
 
 
 async def stage(deployment: Arena, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, str]:
@@ -167,7 +173,7 @@ async def test_a_forecast_asks_the_ledger(tmp_path: Path) -> None:
     """A third round does not fit into what two have left, and nobody has to answer to learn it."""
     async with arena(tmp_path, 1, more=LIMIT) as deployment:
         plan = replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
-        before = await forecast_opening(deployment.operator, plan, 20)
+        before = await forecast_opening(deployment.operator, planned(deployment, plan), 20)
         assert is_granted(before)
         assert (before.ledger.num_rounds, before.ledger.spent_epsilon) == (0, 0.0)
         assert 0 < before.outcomes[0].remaining_epsilon < 0.5
@@ -176,12 +182,14 @@ async def test_a_forecast_asks_the_ledger(tmp_path: Path) -> None:
             await deployment.admit(terms, await deployment.seal(terms, 20, max_local_epsilon=0.5))
             _, certificate = await deployment.finish(terms)
             assert certificate.granted
-        after = await forecast_opening(deployment.operator, plan, 20)
+        after = await forecast_opening(deployment.operator, planned(deployment, plan), 20)
         (outcome,) = after.outcomes
         assert [refusal.code for refusal in outcome.refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
         assert (after.ledger.num_rounds, after.ledger.num_shown) == (2, 2)
         assert before.outcomes[0].epsilon < after.ledger.spent_epsilon < 0.5
-        assert is_granted(await forecast_opening(deployment.operator, replace(plan, budget_grid=(0.05,)), 20))
+        assert is_granted(
+            await forecast_opening(deployment.operator, planned(deployment, replace(plan, budget_grid=(0.05,))), 20)
+        )
         _, accountant, _ = await deployment.operator.status()
         assert isinstance(accountant, rpc.StatusResponse)
         assert accountant.ledger == after.ledger
@@ -193,7 +201,7 @@ async def test_a_sequential_round_is_forecast_as_it_is_granted(tmp_path: Path) -
 
     async with arena(tmp_path, 1, more=LIMIT) as deployment:
         plan = replace(settings(task()), budget_grid=(0.5, 2.0))
-        forecast = await forecast_opening(deployment.operator, plan, 40)
+        forecast = await forecast_opening(deployment.operator, planned(deployment, plan), 40)
         assert not is_granted(forecast)
         assert {refusal.code for outcome in forecast.outcomes for refusal in outcome.refusals} == {
             str(RefusalReason.LEDGER_EXCEEDED)
@@ -247,7 +255,7 @@ async def test_a_round_that_is_closing_counts_until_it_is_withdrawn(tmp_path: Pa
     async with arena(tmp_path, 2, more=LIMIT) as deployment:
         plan = replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
         others = [await deployment.operator.open_round(plan, RoundId(f"other-{number}")) for number in range(2)]
-        refused = await forecast_opening(deployment.operator, plan, 20)
+        refused = await forecast_opening(deployment.operator, planned(deployment, plan), 20)
         assert (is_granted(refused), refused.ledger.num_rounds, refused.ledger.num_pending) == (False, 0, 2)
         assert 0 < refused.ledger.committed_epsilon < 0.5
         due = int(deployment.inside.clock.now() + 5)
@@ -269,21 +277,19 @@ async def test_a_round_that_is_closing_counts_until_it_is_withdrawn(tmp_path: Pa
         assert (publication.num_reports, certificate.granted) == (20, True)
 
 
-async def test_a_forecast_counts_the_rounds_that_are_planned_with_it(tmp_path: Path) -> None:
+async def test_a_forecast_counts_the_other_questions_of_its_survey(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, more=LIMIT) as deployment:
         operator, plan = deployment.operator, replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
-        ids = [RoundId(f"s-{number}") for number in range(3)]
-        alone = await forecast_opening(operator, plan, 20, round_id=ids[0])
-        with_one = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with={ids[1]: plan})
+        asks_one, asks_two, asks_three = (planned(deployment, plan, questions) for questions in (1, 2, 3))
+        alone = await forecast_opening(operator, asks_one, 20)
+        with_one = await forecast_opening(operator, asks_two, 20)
         assert is_granted(alone)
         assert is_granted(with_one)
         assert 0 < with_one.outcomes[0].remaining_epsilon < alone.outcomes[0].remaining_epsilon
-        others = dict.fromkeys(ids[1:], plan)
-        all_of_them = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with=others)
+        all_of_them = await forecast_opening(operator, asks_three, 20)
         assert [refusal.code for refusal in all_of_them.outcomes[0].refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
-        await operator.open_round(plan, ids[1])  # one that is open already is not counted twice
-        again = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with={ids[1]: plan})
+        await operator.open_signed(await operator.sign_round(asks_two.survey, 1))  # it is not counted twice then
+        again = await forecast_opening(operator, asks_two, 20)
         assert again.outcomes == with_one.outcomes
-        many = {RoundId(f"m-{number}"): plan for number in range(64)}
-        with pytest.raises(Refusal, match=naming(64, "together_with", 64)):
-            await forecast_opening(operator, plan, 20, round_id=ids[0], together_with=many)
+        with pytest.raises(Refusal, match=naming(Code.BAD_REQUEST.message, "question is 2", "there are 2")):
+            await forecast_opening(operator, replace(asks_two, place=2), 20)

@@ -67,7 +67,7 @@ async def test_a_server_with_another_certificate_is_named_at_once(
         write_deployment(tmp_path / "real", ours.model_copy(update={"services": wrong}))
         sign_again(tmp_path / "real")
 
-        for arguments in (("submit", "--value", "1", "--epsilon", "1"), ("round", "open", "q")):
+        for arguments in (("submit", "--value", "1", "--epsilon", "1"), ("survey", "open", "q")):
             done = await asyncio.to_thread(croupier, *arguments, "--dir", tmp_path / "real", expect=4)
             said = " ".join(done.stderr.split())
             assert re.search(naming("127.0.0.1"), said)

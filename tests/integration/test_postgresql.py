@@ -89,14 +89,14 @@ def test_kill_minus_nine_loses_nothing(up: LocalDeployment, tmp_path: Path) -> N
     """The services with most to lose are killed at once; with SQLite, each of the four is killed (test_processes)."""
     survey = tmp_path / "survey.csv"
     survey.write_text("smokes\n" + "1\n0\n" * 60)
-    opened = answer("round", "open", "smokes", "--dir", up.directory, "--epsilon-max", "4", "--delta", "1e-4")
-    round_id, both = opened["round_id"], ["shuffler-1", "accountant"]
+    opened = answer("survey", "open", "smokes", "--dir", up.directory, "--epsilon-max", "4", "--delta", "1e-4")
+    round_id, both = opened["survey_id"], ["shuffler-1", "accountant"]
     arguments = ("submit", "--dir", up.directory, "--round", round_id, "--csv", survey, "--value-column", "smokes")
     assert answer(*arguments)["accepted"] == 120
     assert up.down(both, kill=True) == both
     up.up(workers=1)
-    croupier("round", "close", round_id, "--dir", up.directory)
-    result = answer("round", "result", round_id, "--dir", up.directory)
+    croupier("survey", "close", round_id, "--dir", up.directory)
+    result = answer("survey", "results", round_id, "--dir", up.directory)
     assert result["num_reports"] == result["certificate"]["num_users"] == 120
 
 

@@ -72,8 +72,8 @@ def watched(*arguments: str | Path, **more: str) -> Iterator[tuple[str, subproce
 def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
     """Commands in processes of their own, as users have them; most others here run in this one."""
     answer_of = partial(answer, run=as_process)
-    opened = answer("round", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
-    round_id = opened["round_id"]
+    opened = answer("survey", "open", "smokes", "--dir", up, "--epsilon-max", "2", "--min-batch-size", "50")
+    round_id = opened["survey_id"]
     fleet = answer_of(
         "submit",
         "--dir",
@@ -91,8 +91,8 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
     assert (receipt["code"], receipt["local_epsilon"]) == ("ACCEPTED", 0.5)
     rounds = answer("status", "--dir", up)["services"][0]["rounds"]
     assert (rounds[0]["state"], rounds[0]["num_items"]) == ("OPEN", 201)
-    assert answer("round", "close", round_id, "--dir", up)["state"] == "CLOSED"
-    result = answer_of("round", "result", round_id, "--dir", up)
+    assert answer("survey", "close", round_id, "--dir", up)["rounds"][round_id]["state"] == "CLOSED"
+    result = answer_of("survey", "results", round_id, "--dir", up)
     assert result["num_reports"] == result["certificate"]["num_users"] == 201
     assert abs(result["estimate"] - 0.4) < 6 * (result["standard_error"] + result["sampling_standard_error"])
     assert result["certificate"]["grade"] == "CERTIFIED"
@@ -101,7 +101,7 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
         "submitted": 201,
         "missing": {"shuffler-1": [], "shuffler-2": []},
     }
-    for page in (as_process("round", "result", round_id, "--dir", up), croupier("status", "--dir", up)):
+    for page in (as_process("survey", "results", round_id, "--dir", up), croupier("status", "--dir", up)):
         assert "CERTIFIED" in page.stdout or round_id[:8] in page.stdout
 
 
@@ -109,7 +109,7 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
     """All of them in one round, one after the other."""
     local = LocalDeployment(up)
     hours = ("hours", "--randomizer", "onebit", "--low", "0", "--high", "24", "--epsilon-max", "2")
-    round_id = answer("round", "open", *hours, "--dir", up)["round_id"]
+    round_id = answer("survey", "open", *hours, "--dir", up)["survey_id"]
     arguments = ("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "hours")
     assert answer(*arguments, expect=6)["accepted"] == 201
     for name in local.pids():
@@ -126,21 +126,21 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
         shown = croupier("status", "--dir", up, expect=4).stdout
         assert f"{name}  out of reach: {problem}\n" in re.sub("  +", "  ", shown)
         assert name in answer("up", "--dir", up, run=as_process)["pids"]
-    croupier("round", "close", round_id, "--dir", up)
-    result = answer("round", "result", round_id, "--dir", up)
+    croupier("survey", "close", round_id, "--dir", up)
+    result = answer("survey", "results", round_id, "--dir", up)
     assert result["num_reports"] == result["certificate"]["num_users"] == 201
 
 
 @pytest.mark.slow
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     risky = ("--grid", "0.05,1", "--epsilon-max", "0.06", "--at-risk")  # of all who answer with 1 it is refused
-    round_id = answer("round", "open", "strict", "--dir", up, *risky)["round_id"]
+    round_id = answer("survey", "open", "strict", "--dir", up, *risky)["survey_id"]
     arguments = ("--csv", survey, "--value-column", "smokes", "--limit", "150")
     said = croupier("submit", "--dir", up, "--round", round_id, *arguments)
     assert "of 150 rows 150 ACCEPTED" in said.stdout
     assert "smokes: 150 of 150 " in said.stderr
-    croupier("round", "close", round_id, "--dir", up, "--at-risk")
-    said = croupier("round", "result", round_id, "--dir", up, "--json", expect=5)
+    croupier("survey", "close", round_id, "--dir", up, "--at-risk")
+    said = croupier("survey", "results", round_id, "--dir", up, "--json", expect=5)
     assert "the accountant refused" in said.stderr
     refused = json.loads(said.stdout)  # it was empty
     assert (refused["round_id"], refused["estimate"], refused["certificate"]["granted"]) == (round_id, None, False)
@@ -150,7 +150,7 @@ def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
 @pytest.mark.slow
 def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:
     letters = ("--randomizer", "krr", "--labels", "a,b,c", "--grid", "0.1,0.2,0.4")
-    round_id = answer("round", "open", "letters", "--dir", up, *letters)["round_id"]
+    round_id = answer("survey", "open", "letters", "--dir", up, *letters)["survey_id"]
     cases: list[tuple[int, str, tuple[str | Path, ...]]] = [
         (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
         (2, "--value-column is missing", ("submit", "--csv", survey)),
@@ -161,12 +161,12 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
         (2, "max_local_epsilon is nan", ("submit", "--value", "a", "--epsilon", "nan")),
         (6, "", ("submit", "--round", round_id, "--value", "a", "--epsilon", "1")),
         (3, "no such round", ("submit", "--round", "none", "--value", "a", "--epsilon", "1")),
-        (3, "no such round", ("round", "close", "none")),
-        (3, "no such round", ("round", "result", "none")),
-        (4, "not published yet", ("round", "result", round_id, "--wait-s", "0.1")),
-        (2, "grid is 'x'", ("round", "open", "q", "--grid", "x")),
-        (2, "randomizer is 'exact'", ("round", "open", "q", "--randomizer", "exact")),
-        (2, "epsilon is 50.0", ("round", "open", "q", "--grid", "1,50")),
+        (3, "no such round", ("survey", "close", "none")),
+        (3, "no such round", ("survey", "results", "none")),
+        (4, "not published yet", ("survey", "results", round_id, "--wait-s", "0.1")),
+        (2, "grid is 'x'", ("survey", "open", "q", "--grid", "x")),
+        (2, "randomizer is 'exact'", ("survey", "open", "q", "--randomizer", "exact")),
+        (2, "epsilon is 50.0", ("survey", "open", "q", "--grid", "1,50")),
         (2, "nothing was acknowledged here", ("verify", "none")),
     ]
     for code, message, arguments in cases:
@@ -180,7 +180,7 @@ def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, surv
 @pytest.mark.slow
 def test_every_row_of_every_file_is_counted_or_named(up: Path, tmp_path: Path) -> None:
     """Reproduction: a second file was merged by row number: 200 of 300 answers lost, exit code 0."""
-    round_id = answer("round", "open", "files", "--dir", up)["round_id"]
+    round_id = answer("survey", "open", "files", "--dir", up)["survey_id"]
 
     def submit(name: str, rows: list[str], *more: str, expect: int = 0) -> str:
         (tmp_path / name).write_text("\n".join(["who,bit", *rows]) + "\n")
@@ -207,7 +207,7 @@ def test_every_row_of_every_file_is_counted_or_named(up: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
-    round_id = answer("round", "open", "keyed", "--dir", up, "--grid", "0.5,1")["round_id"]
+    round_id = answer("survey", "open", "keyed", "--dir", up, "--grid", "0.5,1")["survey_id"]
     key = tmp_path / "alice.key"
     public = answer("keygen", "--client", key)["client_key"]
     assert len(bytes.fromhex(public)) == 32
@@ -246,14 +246,14 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_canaries_are_found_behind_every_hop(up: Path, survey: Path) -> None:
-    round_id = answer("round", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["round_id"]
+    round_id = answer("survey", "open", "birds", "--dir", up, "--epsilon-max", "2", "--dishonest", "3")["survey_id"]
     assert "of which 0 are canaries" in croupier("canary", round_id, "--count", "4", "--dir", up, expect=2).stderr
     assert answer("enrol", "--canaries", "2", "--dir", up) == {"enrolled": 2, "new": 2}
     assert answer("canary", round_id, "--count", "2", "--over", "1", "--dir", up)["canaries"] == 2
     assert answer("canary", round_id, "--over", "0", "--dir", up)["canaries"] == 3
     croupier("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "smokes", expect=6)
-    croupier("round", "close", round_id, "--dir", up)
-    assert answer("round", "result", round_id, "--dir", up)["certificate"]["num_users"] == 204
+    croupier("survey", "close", round_id, "--dir", up)
+    assert answer("survey", "results", round_id, "--dir", up)["certificate"]["num_users"] == 204
     result = answer("canary", round_id, "--check", "--dir", up)
     assert result == {"canaries": 3, "missing": {"shuffler-1": 0, "shuffler-2": 0}}
 
@@ -301,7 +301,7 @@ def test_certify(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_up_serves_the_console_and_ends_it_alone(up: Path) -> None:
-    round_id = answer("round", "open", "watched", "--dir", up)["round_id"]
+    round_id = answer("survey", "open", "watched", "--dir", up)["survey_id"]
     before = LocalDeployment(up).pids()
     with watched("up", "--console", "--dir", up) as (url, process):
         with urlopen(url) as page:

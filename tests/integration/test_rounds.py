@@ -21,12 +21,13 @@ from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.protocol.identity import sign_submission
+from croupier.protocol.identity import canonical, sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import read_survey
 from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -473,13 +474,15 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
         with pytest.raises(Refusal, match=Code.UNKNOWN_ROUND.message):
             await fetch_terms(at.channel, at.deployment, RoundId("never"))
         row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round(RoundId("once")))
-        document = pb.Signed.FromString(row.manifest)
-        del document.signatures[2]
+        document = pb.SignedRound.FromString(row.manifest)
+        del document.manifest.signatures[2]
         with pytest.raises(grpc.aio.AioRpcError, match=naming("accountant")):
-            await stubs.RoundControlStub(at.operator.channel_to("analyzer")).Open(rpc.OpenRequest(manifest=document))
-        altered = pb.Manifest.FromString(terms.payload)
+            await stubs.RoundControlStub(at.operator.channel_to("analyzer")).Open(rpc.OpenRequest(round=document))
+        altered = pb.Survey.FromString(terms.survey.payload)
         altered.epsilon_max = 10.0
-        sign = rpc.SignRequest(manifest=altered.SerializeToString(deterministic=True))
+        manifest = pb.Manifest.FromString(terms.payload)
+        manifest.survey_hash = (survey := read_survey(canonical(altered))).hash
+        sign = rpc.SignRequest(manifest=canonical(manifest), survey=survey.payload)
         with pytest.raises(grpc.aio.AioRpcError, match=f"{Code.BAD_MANIFEST.message}|{Code.CONFLICT.message}"):
             await stubs.RoundControlStub(at.operator.channel_to("accountant")).Sign(sign)
         with pytest.raises(ValueError, match=r"delta is 0.9"):

@@ -152,7 +152,7 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
     await study.everybody_has(5, "ABD")
     # C did not sign: the participant does not follow by itself, and replaces the file by hand.
     await asyncio.to_thread(
-        command, "round", "open", "second", "--min-batch-size", "2", "--dir", study.homes["B"] / "study"
+        command, "survey", "open", "second", "--min-batch-size", "2", "--dir", study.homes["B"] / "study"
     )
     async with AsyncClient(participant) as client:
         with pytest.raises(ValueError, match=naming("analyzer")):

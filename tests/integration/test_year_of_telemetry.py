@@ -19,7 +19,8 @@ from croupier.accountant.guarantees import Grade
 from croupier.client.submission import Participant
 from croupier.operator.ledger import spent_in
 from croupier.protocol.manifest import RoundTerms
-from croupier.study.versions import kept_versions, start_study
+from croupier.protocol.surveys import scheduled
+from croupier.study.versions import start_study
 from croupier.study.wave_results import study_state, study_view
 from tests.support.rounds import Table, table
 from tests.support.studies import Played, study_file
@@ -72,10 +73,9 @@ async def play_year(directory: Path, devices: int, waves: int, processes: int = 
             delta_total=1e-4,
             epsilon_total=20 if devices < 1000 else 4,
         )
-        start_study(at.inside.directory, file)
+        study = scheduled(start_study(at.inside.directory, file))
         played = Played(at, "telemetry", Devices(at, devices).answer)
         owner = played.answering.__self__  # type: ignore[attr-defined]
-        study = kept_versions(played.directory, "telemetry")[0].study
         missed = waves // 2
         for wave in study.waves():
             if wave.number == missed:  # nobody runs the study

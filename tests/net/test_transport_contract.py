@@ -48,7 +48,7 @@ class Echo(stubs.ShufflerServicer, stubs.RoundControlServicer):
             case unknown if unknown.startswith("unknown"):
                 raise Refusal(Code.UNKNOWN_ROUND, repr(unknown))
             case "much":
-                return rpc.GetRoundResponse(manifest=pb.Signed(payload=bytes(2_000_000)))
+                return rpc.GetRoundResponse(round=pb.SignedRound(survey=bytes(2_000_000)))
             case "fail":
                 raise RuntimeError("inside")
             case "wait":
@@ -58,7 +58,7 @@ class Echo(stubs.ShufflerServicer, stubs.RoundControlServicer):
                 except asyncio.CancelledError:
                     self.cancelled.set()
                     raise
-        return rpc.GetRoundResponse(manifest=pb.Signed(payload=request.round_id.encode()))
+        return rpc.GetRoundResponse(round=pb.SignedRound(survey=request.round_id.encode()))
 
     async def Status(self, request: rpc.StatusRequest, context: Any) -> rpc.StatusResponse:  # noqa: N802
         return rpc.StatusResponse(service=caller_name(context, self.deployment) or "")
@@ -136,7 +136,7 @@ async def test_a_caller_is_known_by_its_pinned_certificate(tmp_path: Path, trans
                 assert (await stubs.RoundControlStub(channel).Status(rpc.StatusRequest(), timeout=20)).service == name
         async with place.as_client() as channel:
             answer = await stubs.ShufflerStub(channel).GetRound(rpc.GetRoundRequest(round_id="x"), timeout=20)
-            assert answer.manifest.payload == b"x"
+            assert answer.round.survey == b"x"
             error = await status_of(stubs.RoundControlStub(channel).Status(rpc.StatusRequest(), timeout=20))
             assert error.code() is S.PERMISSION_DENIED
 
@@ -285,4 +285,4 @@ async def test_answers_that_are_not_read_give_way_to_others(tmp_path: Path) -> N
             stub = stubs.ShufflerStub(channel)
             for wanted, size in (("little", 6), ("much", 2_000_000)):
                 answer = await stub.GetRound(rpc.GetRoundRequest(round_id=wanted), timeout=20)
-                assert len(answer.manifest.payload) == size
+                assert len(answer.round.survey) == size

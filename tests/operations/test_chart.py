@@ -336,7 +336,7 @@ def test_a_study_ends_for_good_and_is_started_again_after_a_crash(text: str) -> 
     }
     assert evicted["action"] == "Ignore"
     assert pod["restartPolicy"] == "Never"  # Kubernetes takes a podFailurePolicy with no other
-    assert container["command"][:3] == ["croupier", "study", "run"]
+    assert container["command"][:3] == ["croupier", "survey", "run"]
     # The policy that lets the operator call the services names the label of this pod.
     labels = job["spec"]["template"]["metadata"]["labels"]
     assert kinds["NetworkPolicy"]["operator"]["spec"]["podSelector"]["matchLabels"] == labels

@@ -28,7 +28,6 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.errors import Code
 from croupier.protocol.rounding import round_up
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
-from croupier.study.file import read_study_file
 from research.paper import SOURCE, paper_digest
 from research.reference import commands_tables, errors_table, metrics_table
 from tests.support import sign_again
@@ -64,7 +63,7 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
         assert len(read_survey_file(tmp_path / "survey.toml").asked()) == 3
     elif "study.toml" in first:
         (tmp_path / "study.toml").write_text(sample)
-        assert len(read_study_file(tmp_path / "study.toml").asked()) == 1
+        assert len(read_survey_file(tmp_path / "study.toml").asked()) == 1
     else:
         assert DEPLOYMENT_FILE in first
         make_deployment(tmp_path / "d", "clinic", 1)

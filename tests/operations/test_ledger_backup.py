@@ -159,7 +159,7 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     again = tmp_path / "again.json"
     assert backup_ledger(directory, again) == 1
     kept = good | {"rounds": [one_round | {"entries": [entry | {"series": ""}]}], "shown": ["r"], "budget_costs": {}}
-    kept |= {"studies": [], "study_rounds": []}
+    kept |= {"surveys": [], "survey_rounds": []}
     assert json.loads(again.read_text()) == kept
     with pytest.raises(ValueError, match=naming("backup")):
         backup_ledger(directory, again)

@@ -112,7 +112,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
 def test_systemd_finds_nothing_wrong_with_the_unit_of_a_study(tmp_path: Path) -> None:
     """Where systemd is installed; a limit that is reached, or a file that cannot be read, is not tried again."""
     text = STUDY_UNIT.read_text()
-    assert "ExecStart=/opt/croupier/bin/croupier study run /var/lib/croupier-operator/%i.toml --dir" in text
+    assert "ExecStart=/opt/croupier/bin/croupier survey run /var/lib/croupier-operator/%i.toml --dir" in text
     assert "RestartPreventExitStatus=2 3\n" in text
     if shutil.which("systemd-analyze") is None:
         return
@@ -210,12 +210,11 @@ ON_CALL = {
         "doctor",
         "ledger",
         "plan",
-        "round list",
-        "round result",
-        "round show",
+        "survey results",
+        "survey show",
         "rotate",
         "status",
-        "study plan",
+        "survey check",
         "verify",
     ),
 }
@@ -227,8 +226,8 @@ def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
     shutil.rmtree(tmp_path / "operator")
     text = RUNBOOK.read_text()
-    arguments = {"canary": ["r", "--check"], "revoke": ["00" * 32], "round close": ["r"], "round withdraw": ["r"]}
-    pattern = r"`croupier ((?:round )?[a-z]+)[^`]*`"
+    arguments = {"canary": ["r", "--check"], "revoke": ["00" * 32], "survey close": ["r"]}
+    pattern = r"`croupier ((?:survey )?[a-z]+)[^`]*`"
     assert {match[1] for match in re.finditer(pattern, text)} <= {*ON_CALL, *arguments}
     for command, more in arguments.items():
         said = croupier(*command.split(), *more, "--dir", tmp_path, expect=2).stderr
@@ -237,7 +236,7 @@ def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
         assert steps
         assert all("(operator)" in line for line in steps), steps
     for rule in rules():
-        named = re.findall(r"'croupier ((?:round |study )?[a-z]+)", rule["annotations"]["description"])
+        named = re.findall(r"'croupier ((?:survey )?[a-z]+)", rule["annotations"]["description"])
         assert set(named) <= ON_CALL
 
 

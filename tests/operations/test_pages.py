@@ -62,12 +62,16 @@ def test_changes_of_files_and_new_files_are_blocks(tmp_path: Path) -> None:
 
 
 def test_the_tables_of_messages_have_every_field_with_its_type() -> None:
-    rows = re.findall(r"^\| `(\w+)` = (\d+) \| ([\w ]+) \|", message_tables("Manifest"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` = (\d+) \| ([\w ]+) \|", message_tables("Survey"), re.MULTILINE)
     assert [(name, int(number)) for name, number, _ in rows] == [
-        (field.name, field.number) for field in pb.Manifest.DESCRIPTOR.fields
+        (field.name, field.number) for field in pb.Survey.DESCRIPTOR.fields
     ]
     types = {name: kind for name, _, kind in rows}
-    assert (types["round_id"], types["hops"], types["survey"]) == ("string", "repeated RoundKeys", "Survey")
+    assert (types["survey_id"], types["questions"], types["schedule"]) == (
+        "string",
+        "repeated SurveyQuestion",
+        "Schedule",
+    )
     codes = re.findall(r"^\| `(\w+)` = (\d+) \| \w", enum_table("SubmissionCode"), re.MULTILINE)
     assert {f"SUBMISSION_CODE_{name}": int(number) for name, number in codes} == {
         name: number for name, number in pb.SubmissionCode.items() if number

@@ -201,7 +201,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
         assert re.search(naming(f"'croupier {group}'"), said)
     command("up", "--dir", "d", "--hops", "1")
     try:
-        command("round", "open", "smokes", "--dir", "d", "--grid", "1", "--min-batch-size", "20")
+        command("survey", "open", "smokes", "--dir", "d", "--grid", "1", "--min-batch-size", "20")
         command("invite", "rounds", "links.csv", "--count", "1", "--dir", "d", "--gateway", "https://gateway.example")
         done = run([python, "-c", USES_THE_LIBRARY], environment, traps)
         assert (done.stdout, done.returncode) == ("1.0\n", 0), done.stderr

@@ -20,8 +20,8 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from croupier.deploy.page.participants import page_hash
 from croupier.operator.roster import Enrolment, enrol
-from croupier.protocol.identity import Identity, Kind
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace

@@ -10,12 +10,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from croupier.client.round_checks import fetch_terms
-from croupier.operator.opened_surveys import kept_rounds
-from croupier.operator.survey_plans import open_survey
-from croupier.protocol.surveys import Survey
+from croupier.operator.opened_surveys import keep_survey, kept_rounds, open_rounds
+from croupier.operator.survey_plans import survey_from
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.study.versions import StudyVersion, describe_study, start_study
+from croupier.study.versions import start_study
 from tests.support.forged import forged_rounds, shows
 from tests.support.gateways import PassOn
 from tests.support.participants import Place, is_for_everybody, place
@@ -33,10 +32,20 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]
         yield running
 
 
-async def opened(here: Place, version: StudyVersion, number: int) -> Survey:
-    of_study = version.of_study(number)
-    at, file = here.at.inside, version.file.survey(of_study.wave)
-    return await open_survey(at.directory, file, at.transport, of_study=of_study)
+async def opened(here: Place, survey: Survey, number: int = 1) -> None:
+    keep_survey(here.at.inside.directory, survey)
+    await open_rounds(here.at.operator, here.at.inside.directory, survey, scheduled(survey).wave(number))
+
+
+async def started(here: Place, name: str, **changes: object) -> Survey:
+    """A study whose first wave is open."""
+    survey = start_study(here.at.inside.directory, study_file(name, calendar=CALENDAR, **changes))
+    await opened(here, survey)
+    return survey
+
+
+def second_version(message: pb.Survey, before: Survey) -> None:
+    message.schedule.version, message.schedule.previous_hash, message.schedule.change = 2, before.hash, "More."
 
 
 async def fill(page: Page, *, consents: bool) -> None:
@@ -56,9 +65,8 @@ async def answer_all(page: Page, *, consents: bool) -> None:
 
 
 async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path: Path) -> None:
-    version = start_study(here.at.inside.directory, study_file("diary", calendar=CALENDAR))
-    first = await opened(here, version, 1)
-    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    survey = await started(here, "diary")
+    (link,) = await links_of(here.at, survey, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
     page = await context.new_page()
     await page.goto(link)
@@ -68,7 +76,7 @@ async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path:
     ).to_be_visible()
     await answer_all(page, consents=True)
     await expect(page.get_by_text("The next wave opens about January 14, 2030")).to_be_visible()
-    await opened(here, version, 2)
+    await opened(here, survey, 2)
     await page.goto("about:blank")
     await page.goto(link)
     await expect(page.get_by_text("This is wave 2 of 3 of a study.")).to_be_visible()
@@ -90,19 +98,22 @@ async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path:
 
 @pytest.mark.slow
 async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path) -> None:
-    version = start_study(here.at.inside.directory, study_file("changed", calendar=CALENDAR))
-    first = await opened(here, version, 1)
-    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    """Also by a person who was away when it changed before: wave 2 shows that version 3 follows version 1."""
+    survey = await started(here, "changed")
+    (link,) = await links_of(here.at, survey, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
     page = await context.new_page()
     await page.goto(link)
     await answer_all(page, consents=True)
-    later = study_file("changed", calendar=CALENDAR, budgets=[0.5])
-    after = describe_study(later, here.at.deployment, before=version.study, change="A smaller budget.", first_wave=2)
-    await opened(here, after, 2)
+    for number, budget in ((2, 0.5), (3, 0.75)):
+        file = study_file("changed", calendar=CALENDAR, budgets=[budget])
+        change = f"A budget of {budget}."
+        survey = survey_from(file, here.at.deployment, before=survey, change=change, first_wave=number)
+        await opened(here, survey, number)
     await page.goto("about:blank")
     await page.goto(link)
-    await expect(page.get_by_text("This study has changed since an earlier version: A smaller budget.")).to_be_visible()
+    said = "This study has changed since an earlier version: A budget of 0.75."
+    await expect(page.get_by_text(said)).to_be_visible()
     await answer_all(page, consents=True)
     await context.close()
 
@@ -110,16 +121,14 @@ async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("permanent", [True, False])
 async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tmp_path: Path, permanent: bool) -> None:
-    """Hop 1 shows wave 1 again under other names, signed by all services.
+    """Hop 1 shows wave 1 again as a wave of another version, signed by all services.
 
-    After an answer the page refuses it; before one it asks for consent again.
+    Before an answer the page asks for consent again; after one there is nothing to answer.
     """
-    name = f"again-{permanent}"
-    version = start_study(here.at.inside.directory, study_file(name, calendar=CALENDAR, permanent=permanent))
-    first = await opened(here, version, 1)
-    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
-    rounds = kept_rounds(here.at.inside.directory, first.survey_id)
-    again = shows(forged_rounds(here.at, rounds, f"{name}-w1-again"))
+    survey = await started(here, f"again-{permanent}", permanent=permanent)
+    (link,) = await links_of(here.at, survey, tmp_path / "links", "ada", gateway=here.url)
+    rounds = kept_rounds(here.at.inside.directory, survey, 1)
+    again = shows(forged_rounds(here.at, rounds, 1, lambda message: second_version(message, survey)))
 
     async def full(raw: bytes, pass_on: PassOn) -> bytes:
         (request,) = pb.GetTicketsRequest.FromString(raw).requests
@@ -142,7 +151,7 @@ async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tm
         here.gateway.seen.clear()
         here.gateway.instead = {"GetRound": again}
         await page.goto(here.page_url)
-        await expect(page.get_by_role("heading", name="You have answered this wave of the study")).to_be_visible()
+        await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
         await expect(page.get_by_role("radio")).to_have_count(0)
         assert set(here.called) == {"GetRound"}
     here.gateway.instead = {}
@@ -151,16 +160,14 @@ async def test_a_wave_is_answered_once_whatever_rounds_are_shown(here: Place, tm
 @pytest.mark.slow
 async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path) -> None:
     """A version with another limit, signed by all: the page asks nothing and sends nothing."""
-    version = start_study(here.at.inside.directory, study_file("promised", calendar=CALENDAR))
-    first = await opened(here, version, 1)
-    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    survey = await started(here, "promised")
+    (link,) = await links_of(here.at, survey, tmp_path / "links", "ada", gateway=here.url)
 
-    def change(wave: pb.StudyWave) -> None:
-        wave.number, wave.study.version, wave.study.first_wave = 2, 2, 2
-        wave.study.previous_hash, wave.study.change = version.study.hash, "A larger limit."
-        wave.study.total_epsilon = 60
+    def change(message: pb.Survey) -> None:
+        second_version(message, survey)
+        message.schedule.total_epsilon = 60
 
-    second = forged_rounds(here.at, kept_rounds(here.at.inside.directory, first.survey_id), "promised-w2", change)
+    second = forged_rounds(here.at, kept_rounds(here.at.inside.directory, survey, 1), 2, change)
     async with here.person() as context:
         page = await context.new_page()
         await page.goto(link)
@@ -180,9 +187,8 @@ async def test_no_version_changes_what_was_promised(here: Place, tmp_path: Path)
 @pytest.mark.slow
 async def test_another_link_is_another_person_only_if_they_say_so(here: Place, tmp_path: Path) -> None:
     """A new link is no new draw: what was sent and spent is kept by study; another person consents by themselves."""
-    version = start_study(here.at.inside.directory, study_file("links", calendar=CALENDAR, permanent=True))
-    first = await opened(here, version, 1)
-    ada, again, bob = await links_of(here.at, first, tmp_path / "links", "ada", "again", "bob", gateway=here.url)
+    survey = await started(here, "links", permanent=True)
+    ada, again, bob = await links_of(here.at, survey, tmp_path / "links", "ada", "again", "bob", gateway=here.url)
     async with here.person() as context:
         page = await context.new_page()
         await page.goto(ada)
@@ -192,7 +198,7 @@ async def test_another_link_is_another_person_only_if_they_say_so(here: Place, t
         await page.goto(again)
         await page.get_by_role("button", name="It was me, on").click()
         await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
-        await opened(here, version, 2)
+        await opened(here, survey, 2)
         await page.goto("about:blank")
         await page.goto(again)
         await expect(page.get_by_role("heading", name="Someone has answered this question from here")).to_be_visible()
@@ -229,12 +235,12 @@ async def test_a_study_is_left_by_its_whole_name(here: Place, tmp_path: Path) ->
     async with here.person() as context:
         page = await context.new_page()
         for name in ("constructor", "near"):
-            version = start_study(here.at.inside.directory, study_file(name, calendar=CALENDAR, permanent=True))
-            (link,) = await links_of(here.at, await opened(here, version, 1), tmp_path / name, "ada", gateway=here.url)
+            survey = await started(here, name, permanent=True)
+            (link,) = await links_of(here.at, survey, tmp_path / name, "ada", gateway=here.url)
             await page.goto("about:blank")
             await page.goto(link)
             await answer_all(page, consents=True)
-        unsent = {"id": "other", "roundId": "near-walks-w1-1", "study": {"id": "near-walks", "wave": 1}}
+        unsent = {"id": "other", "roundId": "near-walks-w1-1", "surveyId": "near-walks"}
         await page.evaluate(UNSENT, unsent | {"state": "sealed", "submission": [1]})
         await page.get_by_role("button", name="Leave the study").click()
         await expect(page.get_by_role("heading", name="You have left the study")).to_be_visible()
@@ -253,10 +259,8 @@ KEPT = """async () => {
 @pytest.mark.slow
 async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, tmp_path: Path) -> None:
     """An unchanged answer costs nothing more, another one its budget again, and leaving destroys what is kept."""
-    file = study_file("kept", calendar=CALENDAR, permanent=True, left_out="random")
-    version = start_study(here.at.inside.directory, file)
-    first = await opened(here, version, 1)
-    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    survey = await started(here, "kept", permanent=True, left_out="random")
+    (link,) = await links_of(here.at, survey, tmp_path / "links", "ada", gateway=here.url)
     context = await here.browser.new_context(locale="en-GB")
     page = await context.new_page()
     await page.goto(link)
@@ -267,13 +271,12 @@ async def test_a_permanent_study_draws_noise_once_for_every_answer(here: Place, 
     await page.get_by_role("button", name=SEND).click()
     await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
     after_first = sorted(await page.evaluate(KEPT))
-    terms = [await fetch_terms(here.at.channel, here.at.deployment, stated.round_id) for stated in first.rounds]
-    assert {row[0] for row in after_first} == {of_round.permanent.name for of_round in terms if of_round.permanent}
+    assert {row[0] for row in after_first} == {terms.permanent.name for terms in survey.questions if terms.permanent}
     assert [row[4] for row in after_first].count(True) == 1
     spent = await page.get_by_text("from this browser adds up to").text_content()
 
     async def answer_wave(number: int, mood: str) -> list[list[Any]]:
-        await opened(here, version, number)
+        await opened(here, survey, number)
         await page.goto("about:blank")
         await page.goto(link)
         await page.get_by_label("I leave this question out.").nth(1).check()

@@ -5,7 +5,7 @@ import {readFileSync} from "node:fs";
 const [page, file] = process.argv.slice(2);
 const [, script] = /<script type="module">([^]*?)<\/script>/.exec(readFileSync(page, "utf8"));
 const client = await import(`data:text/javascript;base64,${Buffer.from(script).toString("base64")}`);
-const {answering, bytes, counting, deployments, manifests, messages, projective, randomizers, results, rounds, studies, texts, versions} = client;
+const {answering, bytes, counting, deployments, manifests, messages, projective, randomizers, results, rounds, surveys, texts, versions} = client;
 const {fromHex, hex, concat} = bytes;
 const vectors = JSON.parse(readFileSync(file, "utf8"));
 const versionOf = (fields) => deployments.readStatement(JSON.stringify(fields));
@@ -66,12 +66,12 @@ assert.deepEqual([keys(before(null), undefined), keys(before(null, true), 1)], [
 assert.equal(counting.decimalSum([0.1, 0.1, 0.1]), 0.3);
 assert.equal(counting.decimalSum([1e-7, 2.5, 20]), 22.5000001);
 
-// What a device has sent and spent is kept by study, not by key: five links of one person are one person.
+// What a device has sent and spent is kept by survey, not by key: five links of one person are one person.
 const wave = (number, clientKey = "a", more = {}) => ({
-  ...{roundId: `s-w${number}-1`, survey: `survey ${number}`, clientKey, epsilon: 2, at: number},
-  ...{study: {id: "s", wave: number}, series: {name: "x", waves: 3}, ...more},
+  ...{surveyId: "s", wave: number, roundId: `s-w${number}-1`, clientKey, epsilon: 2, at: number, series: {name: "x", waves: 3}},
+  ...more,
 });
-const report = (clientKey, more = {}) => ({studyId: "s", name: "x", clientKey, person: clientKey, epsilon: 2, ...more});
+const report = (clientKey, more = {}) => ({surveyId: "s", name: "x", clientKey, person: clientKey, epsilon: 2, ...more});
 const others = (attempt, names) => assert.throws(attempt, (error) => error instanceof counting.OtherPerson && assert.deepEqual(error.persons.map(({name}) => name), names) === undefined);
 const admitted = (fresh, stored, said, limit, kept = []) => counting.admit([fresh], stored, kept, limit, said)[0];
 const waveOne = admitted(wave(1), []);
@@ -83,38 +83,46 @@ const waveTwo = admitted(wave(2, "b"), [waveOne], "a");
 assert.deepEqual([waveTwo.person, waveTwo.clientKey], ["a", "b"]);
 assert.equal(admitted(wave(1, "b"), [waveOne, waveTwo]), waveOne); // who has said it once is not asked again
 assert.equal(admitted(wave(1, "c"), [waveOne], "c").person, "c");
-assert.equal(admitted({...wave(1, "b"), study: {id: "s2", wave: 1}, roundId: "s2-w1-1", survey: "other"}, [waveOne]).person, "b");
+assert.equal(admitted(wave(1, "b", {surveyId: "s2", roundId: "s2-w1-1"}), [waveOne]).person, "b");
 assert.equal(counting.spent([], [report("a"), report("b", {person: "a"})]), 4); // a person's different reports add up
 assert.equal(counting.spent([], [report("a"), report("b")]), 2);
 // One answer per wave and person, whatever rounds are shown for it; at most as many rounds of a series as it has waves.
-const again = wave(1, "a", {roundId: "s-w1-again-1", survey: "another"});
-assert.throws(() => admitted(again, [waveOne]), counting.WaveAnswered);
-assert.throws(() => admitted({...again, clientKey: "b"}, [waveOne], "a"), counting.WaveAnswered);
+const again = wave(1, "a", {roundId: "s-w1-2"});
+assert.equal(admitted(again, [waveOne]), waveOne);
+assert.equal(admitted({...again, clientKey: "b"}, [waveOne], "a"), waveOne);
 const answered = [1, 2, 3].map((number) => ({...wave(number), person: "a"}));
 assert.throws(() => admitted(wave(4), answered), counting.SeriesFull);
 assert.throws(() => admitted(wave(4, "b"), answered, "a"), counting.SeriesFull);
 assert.equal(admitted(wave(3), answered.slice(0, 2)).roundId, "s-w3-1");
-assert.throws(() => admitted({roundId: "r", clientKey: "a", epsilon: 1}, [{roundId: "q", clientKey: "a", epsilon: 1}], undefined, 1.5), counting.LimitExceeded);
+const once = (surveyId) => ({surveyId, wave: 0, roundId: surveyId, clientKey: "a", epsilon: 1});
+assert.throws(() => admitted(once("r"), [once("q")], undefined, 1.5), counting.LimitExceeded);
 assert.equal(admitted(wave(2), [waveOne], undefined, 1, [report("a")]).person, "a"); // sent again, it spends nothing more
 
-// No version of a study changes the limit, who reads the results, or whether noise is drawn once; each follows the one before.
-const study = (fields = {}) => ({studyId: "s", version: 1, previousHash: new Uint8Array(), totalEpsilon: 1.5, totalDelta: 1e-5, results: 2, permanent: true, ...fields});
-const sealedTo = (...keys) => ({rounds: keys.map((key) => ({terms: {manifest: {collectorPublicKey: fromHex(key)}}}))});
-const asStudy = (fields) => client.fromBinary(messages.StudySchema, client.toBinary(messages.StudySchema, {$typeName: "croupier.protocol.v1.Study", change: "", firstWave: 1, lastWave: 3, textsHash: new Uint8Array(32), questionHashes: [new Uint8Array(32)], ...study(fields)}));
-const shownWave = (fields) => ({study: asStudy(fields), wave: {number: 2}});
-const [first, known] = [shownWave({}), {version: 1, hash: hex(studies.studyHash(asStudy({})))}];
-known.promised = studies.promisedBy(sealedTo("aa", "aa"), first);
-const next = {version: 2, previousHash: fromHex(known.hash)};
-const continues = (fields, shown = sealedTo("aa")) => () => studies.checkContinues(known, shown, shownWave(fields));
-continues({})();
-continues(next)();
-continues({...next, lastWave: 9})();
+// No version of a survey changes the limit, who reads the results, or whether noise is drawn once; each follows the one before.
+const survey = (fields = {}, collector = "aa") => {
+  const promised = {totalEpsilon: 1.5, totalDelta: 1e-5, results: 2, permanent: true};
+  const schedule = {version: 1, previousHash: new Uint8Array(), firstWave: 1, lastWave: 3, ...promised, ...fields};
+  const hash = bytes.sha256(bytes.utf8(JSON.stringify(schedule))); // stands in for that of the survey's bytes
+  return {hash, message: {surveyId: "s", schedule, collectorPublicKey: fromHex(collector)}};
+};
+const known = survey();
+const next = {version: 2, previousHash: known.hash, firstWave: 2};
+const between = survey(next);
+const last = {version: 3, previousHash: between.hash, firstWave: 3};
+const continues = (newer, shown = {}) => surveys.checkContinues(known, newer, async (wave) => shown[wave] ?? known);
+const breaks = (...how) => assert.rejects(continues(...how), {name: "PromiseChanged"});
+await continues(known);
+await continues(between);
+await continues(survey({...next, lastWave: 9}));
+await continues(survey(last), {2: between});
+await breaks(survey(last)); // wave 2 is of another version than the newest one names
+await breaks(survey({...last, firstWave: 1}));
 for (const fields of [{totalEpsilon: 60}, {totalDelta: 1e-4}, {results: 1}, {permanent: false}, {previousHash: new Uint8Array(32)}]) {
-  assert.throws(continues({...next, ...fields}), {name: "PromiseChanged"});
+  await breaks(survey({...next, ...fields}));
 }
-assert.throws(continues(next, sealedTo("bb")), {name: "PromiseChanged"});
-assert.throws(continues(next, sealedTo("aa", "bb")), {name: "PromiseChanged"});
-assert.throws(continues({lastWave: 9}), {name: "PromiseChanged"}); // another version 1
+await breaks(survey(next, "bb"));
+await breaks(survey({lastWave: 9})); // another version 1
+await breaks({hash: known.hash, message: {surveyId: "s", collectorPublicKey: fromHex("aa")}});
 for (let drawn = 0; drawn < 1000; drawn += 1) {
   const [low, high] = [Math.random() * 10 - 5, 6 + Math.random() * 10];
   const estimate = low + (Math.random() * 3 - 1) * (high - low);
@@ -139,10 +147,11 @@ for (const one of vectors.cases) {
   }));
   const document = {name: "vectors", services};
   const deployment = versionOf(document);
-  const signed = read(messages.SignedSchema, one.manifest);
-  const terms = manifests.readManifest(signed, deployment, one.name);
+  const signed = read(messages.SignedRoundSchema, one.round);
+  const terms = manifests.readRound(signed, deployment, one.round_id);
   const round = new rounds.Round(terms);
   assert.equal(hex(terms.hash), one.manifest_hash);
+  assert.deepEqual([hex(terms.survey.hash), hex(surveys.invitationHash(terms.survey))], [one.survey_hash, one.invited_to]);
 
   const places = {253: "accountant", 254: "release", 255: "analyzer"};
   terms.manifest.hops.forEach((hop, at) => (places[at + 1] = hop.service));
@@ -201,26 +210,34 @@ for (const one of vectors.cases) {
 
   // What is not as it should be is refused: keys, names, order, signatures, fields.
   const refused = (changed, what = signed) =>
-    assert.throws(() => manifests.readManifest(what, versionOf({...document, ...changed})), {name: "Distrust"});
+    assert.throws(() => manifests.readRound(what, versionOf({...document, ...changed})), {name: "Distrust"});
   refused({name: "other"});
   refused({privacy_limit: {total_epsilon: 1, total_delta: 1e-5, max_rounds: 0, fixed_terms: false}});
   if (one.name === "two-hops") refused({services: [services[1], services[0], ...services.slice(2)]});
   for (const identity of ["00".repeat(32), `01${"00".repeat(31)}`]) {
     refused({services: services.map((each, at) => (at ? each : {...each, identity}))});
   }
-  refused({}, {...signed, signatures: signed.signatures.slice(1)});
-  refused({}, {...signed, signatures: [...signed.signatures, signed.signatures[0]]});
-  refused({}, {...signed, payload: concat(signed.payload, fromHex("f8070a"))}); // a field that nobody knows
-  assert.throws(() => manifests.readManifest(signed, deployment, "other"), {name: "Distrust"});
+  const {manifest} = signed;
+  const otherwise = (changed) => refused({}, {...signed, manifest: {...manifest, ...changed}});
+  otherwise({signatures: manifest.signatures.slice(1)});
+  otherwise({signatures: [...manifest.signatures, manifest.signatures[0]]});
+  otherwise({payload: concat(manifest.payload, fromHex("f8070a"))}); // a field that nobody knows
+  refused({}, {...signed, survey: concat(signed.survey, fromHex("f8070a"))});
+  assert.throws(() => manifests.readRound(signed, deployment, "other"), {name: "Distrust"});
   console.log(`${one.name}: ok`);
 }
 
-// Manifests that Python has made and signed: each is read or refused here as there.
-for (const {what, manifest, deployment, accepted} of vectors.manifests ?? []) {
+// Rounds that Python has made and signed: each is read or refused here as there.
+for (const {what, round, deployment, accepted, ...facts} of vectors.rounds ?? []) {
   const pinned = deployments.readStatement(deployment);
-  const attempt = () => manifests.readManifest(read(messages.SignedSchema, manifest), pinned);
-  if (accepted === true) assert.ok(attempt(), what);
-  else assert.throws(attempt, {name: accepted}, what);
+  const attempt = () => manifests.readRound(read(messages.SignedRoundSchema, round), pinned);
+  if (accepted !== true) {
+    assert.throws(attempt, {name: accepted}, what);
+    continue;
+  }
+  const terms = attempt();
+  const series = surveys.seriesOf(terms)?.name ?? "";
+  assert.deepEqual({round_id: terms.roundId, invited_to: hex(surveys.invitationHash(terms.survey)), series}, facts, what);
 }
 assert.ok(answering.fetchRound);
 

@@ -8,8 +8,8 @@ import pytest
 
 from croupier.protocol.batches import digest, read_commitments, unpack
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.protocol.identity import Identity, Kind, Pinned
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, Pinned, canonical
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit

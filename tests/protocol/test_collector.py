@@ -10,7 +10,7 @@ from croupier.protocol.collector import collector_key_lines, open_result, read_c
 from croupier.protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
 from croupier.protocol.errors import Code, EnvelopeError, Refusal
 from croupier.protocol.histograms import columns_of, values_of
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.levels import Levels
@@ -25,9 +25,7 @@ LABELS = tuple(f"category {number}" * 20 for number in range(300))
 
 
 def terms_for(public_key: bytes, question: Question = BIT, suite: str = SUITE) -> RoundTerms:
-    manifest = make_kit(question=question, suite=suite).manifest
-    manifest.collector_public_key = public_key
-    return parse_terms(canonical(manifest))
+    return make_kit(question=question, suite=suite, collector_public_key=public_key).terms
 
 
 def published(terms: RoundTerms, estimate: float, num_values: int = 1, label: str = "") -> pb.Publication:
@@ -113,9 +111,9 @@ def test_a_key_that_nothing_can_be_sealed_to_is_no_collectors() -> None:
         (b"\1" * 31, "not a public key"),
         (kit.manifest.hops[0].public_key, "collector"),
     ):
-        kit.manifest.collector_public_key = bad
+        kit.survey.collector_public_key = bad
         with pytest.raises(Refusal, match=why):
-            parse_terms(canonical(kit.manifest))
+            _ = kit.terms
 
 
 def test_a_sequential_round_has_no_collector() -> None:
@@ -149,7 +147,7 @@ def test_the_largest_histogram_fits_into_a_message_when_sealed() -> None:
     values = [publication.values[0]] * most
     del publication.values[:]
     publication.shares.CopyFrom(columns_of(values))
-    publication.manifest.payload = terms.payload
+    publication.round.CopyFrom(pb.SignedRound.FromString(terms.unsigned))
     sealed = seal_result(publication, terms)
     assert not sealed.HasField("shares")
     assert (

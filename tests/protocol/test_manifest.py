@@ -1,4 +1,4 @@
-"""The manifest: canonical bytes, and one refusal for every field that can be wrong."""
+"""The manifest and its survey: canonical bytes, and one refusal for every field that can be wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from croupier.operator.keys import make_deployment
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms import mechanism_from
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
@@ -25,29 +25,33 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import read_survey
 from croupier.protocol.tier_counts import EXACT, BudgetPrivacy, TierCounts
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.support import make_kit
+from tests.support import RoundKit, make_kit
 from tests.support.messages import naming
 
 TASK = VectorTask(2, 1.5, "model", bytes(8))
 
 
-def golden() -> pb.Manifest:
-    manifest = make_kit().manifest
+def golden() -> RoundKit:
+    kit = make_kit()
+    manifest = kit.manifest
     for index, keys in enumerate((*manifest.hops, manifest.accountant, manifest.analyzer), start=1):
         keys.public_key = bytes([index]) * 32
     manifest.accountant.release_public_key = b"\xff" * 32
     manifest.accountant.report_ticket_key = b"\x11" * 32
     manifest.accountant.parameter_ticket_key = b"\x12" * 32
-    return manifest
+    return kit
 
 
-def test_the_encoding_and_its_hash_are_golden() -> None:
-    terms = parse_terms(canonical(golden()))
-    assert len(terms.payload) == 443
+def test_the_encoding_and_its_hashes_are_golden() -> None:
+    terms = golden().terms
+    assert (len(terms.payload), len(terms.survey.payload)) == (363, 121)
     assert hashlib.sha256(b"croupier/v1/manifest\0" + terms.payload).digest() == terms.hash
-    assert terms.hash.hex() == "1c560b8feb7385b5b78002b699cdc3263721233a7bb8018bc710a2dc3c833c94"
+    assert hashlib.sha256(b"croupier/v1/survey\0" + terms.survey.payload).digest() == terms.survey.hash
+    assert terms.hash.hex() == "ca1abe477ee03df83f882ce847ac2b9542d90dd2d4ed044d560d23570794080d"
+    assert terms.survey.hash.hex() == "0303cacbd970649c4b50f7ce43fdbaeca3bfc1730a8dfde884bad8044125cde1"
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -67,81 +71,93 @@ def test_what_is_written_is_read_back() -> None:
         assert terms.services == ("shuffler-1", "shuffler-2", "shuffler-3", "accountant", "analyzer")
 
 
-def _set(name: str, value: object) -> Callable[[pb.Manifest], None]:
-    return lambda manifest: setattr(manifest, name, value)
+Change = Callable[[RoundKit], None]
 
 
-def _grid(*epsilons: float, delta: float = 0.0) -> Callable[[pb.Manifest], None]:
-    def change(manifest: pb.Manifest) -> None:
-        del manifest.budget_grid[:]
-        manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=delta) for epsilon in epsilons)
+def _set(name: str, value: object) -> Change:
+    return lambda kit: setattr(kit.survey, name, value)
+
+
+def _grid(*epsilons: float, delta: float = 0.0) -> Change:
+    def change(kit: RoundKit) -> None:
+        grid = kit.survey.questions[0].budget_grid
+        del grid[:]
+        grid.extend(pb.LocalBudget(epsilon=epsilon, delta=delta) for epsilon in epsilons)
 
     return change
 
 
-def _question(**fields: object) -> Callable[[pb.Manifest], None]:
-    return lambda manifest: manifest.question.CopyFrom(pb.Question(**{"name": "q", **fields}))  # type: ignore[arg-type]
+def _question(**fields: object) -> Change:
+    return lambda kit: kit.survey.questions[0].question.CopyFrom(pb.Question(**{"name": "q", **fields}))  # type: ignore[arg-type]
 
 
 def _vector(**fields: Any) -> dict[str, Any]:
     return {"dimension": 2, "clipping_norm": 1.0, "parameters": bytes(8)} | fields
 
 
-def _silos(**fields: Any) -> Callable[[pb.Manifest], None]:
+def _silos(**fields: Any) -> Change:
     """A question to silos, with budgets that have its delta unless it is out of range."""
     given: dict[str, Any] = {"vector": _vector(), "local_delta": 1e-6, "records_per_client": 10} | fields
 
-    def change(manifest: pb.Manifest) -> None:
-        _question(gaussian_vector=given)(manifest)
-        for budget in manifest.budget_grid:
+    def change(kit: RoundKit) -> None:
+        _question(gaussian_vector=given)(kit)
+        for budget in kit.survey.questions[0].budget_grid:
             budget.delta = given["local_delta"]
 
     return change
 
 
-def _tiny_budget(manifest: pb.Manifest) -> None:
-    _silos(local_delta=1e-15)(manifest)
-    manifest.budget_grid[0].epsilon = 2e-9
+def _tiny_budget(kit: RoundKit) -> None:
+    _silos(local_delta=1e-15)(kit)
+    kit.survey.questions[0].budget_grid[0].epsilon = 2e-9
 
 
-def _limit(epsilon: float, delta: float) -> Callable[[pb.Manifest], None]:
-    return lambda manifest: manifest.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=epsilon, total_delta=delta))
+def _limit(epsilon: float, delta: float) -> Change:
+    return lambda kit: kit.survey.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=epsilon, total_delta=delta))
 
 
-def _budget_privacy(epsilon: float = 1.0, delta: float = 1e-6, **policy: int) -> Callable[[pb.Manifest], None]:
-    def change(manifest: pb.Manifest) -> None:
-        manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=epsilon, delta=delta))
-        manifest.MergeFrom(pb.Manifest(**policy))  # type: ignore[arg-type]
+def _budget_privacy(epsilon: float = 1.0, delta: float = 1e-6, **policy: int) -> Change:
+    def change(kit: RoundKit) -> None:
+        kit.survey.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=epsilon, delta=delta))
+        kit.survey.MergeFrom(pb.Survey(**policy))  # type: ignore[arg-type]
 
     return change
 
 
-def _double_release(manifest: pb.Manifest) -> None:
-    manifest.accountant.release_public_key = manifest.analyzer.public_key
+def _double_release(kit: RoundKit) -> None:
+    kit.manifest.accountant.release_public_key = kit.manifest.analyzer.public_key
 
 
-def _no_ticket_key(manifest: pb.Manifest) -> None:
-    manifest.accountant.ClearField("parameter_ticket_key")
+def _no_ticket_key(kit: RoundKit) -> None:
+    kit.manifest.accountant.ClearField("parameter_ticket_key")
 
 
-def _one_ticket_key(manifest: pb.Manifest) -> None:
-    manifest.accountant.parameter_ticket_key = manifest.accountant.report_ticket_key
+def _one_ticket_key(kit: RoundKit) -> None:
+    kit.manifest.accountant.parameter_ticket_key = kit.manifest.accountant.report_ticket_key
 
 
-def _no_hops(manifest: pb.Manifest) -> None:
-    del manifest.hops[:]
+def _no_hops(kit: RoundKit) -> None:
+    del kit.manifest.hops[:]
 
 
-def _twice(manifest: pb.Manifest) -> None:
-    manifest.hops[1].service = manifest.hops[0].service
+def _twice(kit: RoundKit) -> None:
+    kit.manifest.hops[1].service = kit.manifest.hops[0].service
 
 
-def _other_round(manifest: pb.Manifest) -> None:
-    manifest.analyzer.round_id = "another"
+def _other_round(kit: RoundKit) -> None:
+    kit.manifest.analyzer.round_id = "another"
 
 
-def _no_key(manifest: pb.Manifest) -> None:
-    manifest.hops[0].public_key = b""
+def _no_key(kit: RoundKit) -> None:
+    kit.manifest.hops[0].public_key = b""
+
+
+def _survey_of_another(kit: RoundKit) -> None:
+    kit.manifest.question = 1
+
+
+def _wave(kit: RoundKit) -> None:
+    kit.manifest.wave = 1
 
 
 @pytest.mark.parametrize(
@@ -149,9 +165,12 @@ def _no_key(manifest: pb.Manifest) -> None:
     [
         (_set("protocol_version", 2), "protocol_version is 2; this software speaks 1"),
         (_set("deployment", ""), "deployment is empty"),
-        (_set("round_id", ""), "round_id is ''"),
-        (_set("round_id", "x" * 129), "must have 1..128 bytes"),
-        (_set("round_id", "r\x1b[1A"), "'.x1b'"),
+        (_set("survey_id", ""), "survey_id is ''"),
+        (_set("survey_id", "x" * 65), "must be 1..64"),
+        (_set("survey_id", "r\x1b[1A"), "survey_id is 'r.x1b"),
+        (_survey_of_another, "question is 1; the survey has 1, from 0"),
+        (_wave, "wave is 1.*without a schedule"),
+        (_set("num_hops", 0), "num_hops is 0; it must be 1..32"),
         (
             _question(krr={"k": 2, "labels": ["no", "yes\n  · local ε 0.01"]}),
             "a label is 'yes.n  · local ε 0.01', with",
@@ -202,7 +221,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_budget_privacy(0.0), "budget_privacy epsilon.*0.0.*.0.001.*20."),
         (_budget_privacy(math.nan), "budget_privacy epsilon is nan"),
         (_budget_privacy(delta=0.01), "budget_privacy delta.*0.01.*.1e-12.*0.001."),
-        (_no_hops, "hops has 0 shufflers"),
+        (_no_hops, "hops has 0 shufflers; the survey has 2"),
         (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
         (_no_key, "public key of 'shuffler-1' is missing"),
@@ -211,22 +230,35 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_one_ticket_key, "two ticket keys"),
     ],
 )
-def test_every_field_is_checked(change: Callable[[pb.Manifest], None], message: str) -> None:
-    manifest = make_kit().manifest
-    change(manifest)
+def test_every_field_is_checked(change: Change, message: str) -> None:
+    kit = make_kit()
+    change(kit)
     with pytest.raises(Refusal, match=message) as refused:
-        parse_terms(canonical(manifest))
+        _ = kit.terms
     assert refused.value.code is Code.BAD_MANIFEST
 
 
-def test_other_encodings_of_the_same_manifest_are_refused() -> None:
-    payload = canonical(make_kit().manifest)
-    with pytest.raises(Refusal, match="not canonical"):
-        parse_terms(payload + bytes([0x30, 0x02]))  # min_batch_size once more
-    with pytest.raises(Refusal, match="not canonical"):
-        parse_terms(payload + bytes([0xF8, 0x7F, 0x01]))  # an unknown field
-    with pytest.raises(Refusal, match=Code.BAD_MANIFEST.message):
-        parse_terms(b"\xff\xff\xff")
+def test_other_encodings_of_the_same_round_are_refused() -> None:
+    whole = make_kit().round
+    manifest, survey = whole.manifest.payload, whole.survey
+    for changed in (bytes([0x18, 0x00]), bytes([0xF8, 0x7F, 0x01])):  # a field that is empty, and an unknown one
+        with pytest.raises(Refusal, match="not canonical"):
+            parse_terms(pb.SignedRound(manifest=pb.Signed(payload=manifest + changed), survey=survey))
+        with pytest.raises(Refusal, match="not canonical"):
+            parse_terms(pb.SignedRound(manifest=pb.Signed(payload=manifest), survey=survey + changed))
+    for broken in (pb.SignedRound(survey=b"\xff\xff\xff"), pb.SignedRound(survey=survey)):
+        broken.manifest.payload = b"\xff\xff\xff"
+        with pytest.raises(Refusal, match=Code.BAD_MANIFEST.message):
+            parse_terms(broken)
+
+
+def test_a_manifest_is_of_one_survey() -> None:
+    kit = make_kit()
+    whole = kit.round
+    kit.survey.epsilon_max = 2.0
+    other = kit.round.survey
+    with pytest.raises(Refusal, match=naming("survey", read_survey(other).hash.hex()[:16])):
+        parse_terms(pb.SignedRound(manifest=whole.manifest, survey=other))
 
 
 def test_strangers_have_no_keys_here() -> None:
@@ -241,9 +273,8 @@ def test_a_round_belongs_to_one_deployment(tmp_path: Path) -> None:
     terms = make_kit().terms
     terms.check_place(deployment)
     limited = deployment.model_copy(update={"privacy_limit": PrivacyLimit(total_epsilon=2.0, total_delta=1e-5)})
-    manifest = make_kit().manifest
-    manifest.privacy_limit.total_epsilon, manifest.privacy_limit.total_delta = 2.0, 1e-5
-    parse_terms(canonical(manifest)).check_place(limited)
+    policy = pb.PrivacyLimit(total_epsilon=2.0, total_delta=1e-5)
+    make_kit(privacy_limit=policy).terms.check_place(limited)
     for elsewhere, message in [
         (deployment.model_copy(update={"name": "other"}), "deployment is 'local', not 'other'"),
         (deployment.model_copy(update={"services": deployment.services[1:]}), "services are"),
@@ -270,8 +301,8 @@ def test_in_a_sequential_round_a_client_submits_the_key_of_its_answer() -> None:
 
 
 def test_a_manifest_may_have_budget_privacy() -> None:
-    manifest = make_kit().manifest
-    _budget_privacy()(manifest)
-    assert parse_terms(canonical(manifest)).counted_by == TierCounts(BudgetPrivacy(1.0, 1e-6))
-    del manifest.budget_grid[1:]  # with which there is nothing to hide
-    assert parse_terms(canonical(manifest)).counted_by == EXACT
+    kit = make_kit()
+    _budget_privacy()(kit)
+    assert kit.terms.counted_by == TierCounts(BudgetPrivacy(1.0, 1e-6))
+    del kit.survey.questions[0].budget_grid[1:]  # with which there is nothing to hide
+    assert kit.terms.counted_by == EXACT

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
@@ -38,10 +37,8 @@ HOURS = Wording("en", "How long do you sleep?", unit="hours", low="not at all", 
 def test_a_wording_is_signed_and_read_back(mechanism: Mechanism, wordings: tuple[Wording, ...]) -> None:
     terms = make_kit(question=Question("q", mechanism, wordings)).terms
     assert terms.question.wordings == wordings
-    plain = make_kit(question=Question("q", mechanism)).manifest
-    plain.CopyFrom(terms.manifest)
-    plain.question.ClearField("wordings")
-    assert (parse_terms(canonical(plain)).hash == terms.hash) == (not wordings)
+    plain = make_kit(question=Question("q", mechanism)).terms
+    assert (plain.survey.hash == terms.survey.hash) == (not wordings)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +69,11 @@ def test_a_wording_is_signed_and_read_back(mechanism: Mechanism, wordings: tuple
     ],
 )
 def test_a_wording_that_people_cannot_be_shown_is_refused(mechanism: Any, fields: dict[str, Any], said: str) -> None:
-    manifest = make_kit(question=Question("q", mechanism)).manifest
-    manifest.question.wordings.append(pb.Wording(**{"language": "en", "question": "What?", **fields}))
+    kit = make_kit(question=Question("q", mechanism))
+    wording = pb.Wording(**{"language": "en", "question": "What?", **fields})
+    kit.survey.questions[0].question.wordings.append(wording)
     with pytest.raises(Refusal, match=said) as refused:
-        parse_terms(canonical(manifest))
+        _ = kit.terms
     assert refused.value.code is Code.BAD_MANIFEST
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PrivateKey, PublicKey, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime import admission as room
@@ -211,7 +211,7 @@ async def test_an_empty_envelope_asks_whether_a_client_would_be_admitted(store: 
     """It gets the code that a full one would, and nothing is stored; signed, so that nobody else learns the code."""
     await opened(store, pool)
     kit = make_kit(round_id="round-2")
-    kit.manifest.max_batch_size = 2
+    kit.survey.max_batch_size = 2
     terms = kit.terms
     await store.run("look", lambda tx: tx.add_round(terms.round_id, terms.suite, {}))
     await store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_OPEN))
@@ -245,9 +245,7 @@ async def test_an_empty_envelope_asks_whether_a_client_would_be_admitted(store: 
 @pytest.mark.asyncio
 async def test_a_full_round_admits_no_other_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    manifest = pb.Manifest.FromString(TERMS.payload)
-    manifest.max_batch_size = 2
-    terms = parse_terms(canonical(manifest))
+    terms = make_kit(max_batch_size=2).terms
     full = pb.SUBMISSION_CODE_ROUND_FULL
     answers = (await admission.submit(terms, SIZE, [submission(client, terms=terms) for client in (1, 1, 2, 3)]))[0]
     assert answers == [ACCEPTED, ACCEPTED, ACCEPTED, full]

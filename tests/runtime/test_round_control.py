@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from croupier.operator.round_settings import check_settings
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -26,7 +27,9 @@ from tests.support.arena import arena
 async def test_a_late_call_does_not_open_a_round_again(tmp_path: Path, name: str, end: pb.RoundState.ValueType) -> None:
     """Reproduction: of two calls at once, the later one set a round that was over back to OPEN."""
     async with arena(tmp_path, 1) as deployment:
-        document = await deployment.operator.sign_round(settings(), RoundId("twice"))
+        document = await deployment.operator.sign_round(
+            check_settings(settings(), deployment.deployment, RoundId("twice")).survey
+        )
         store = deployment.service(name).store
         run, held, goes_on = store.run, asyncio.Event(), asyncio.Event()
 
@@ -38,7 +41,7 @@ async def test_a_late_call_does_not_open_a_round_again(tmp_path: Path, name: str
 
         store.run = waits  # type: ignore[method-assign]
         control = stubs.RoundControlStub(deployment.operator.channel_to(name))
-        late = control.Open(rpc.OpenRequest(manifest=document))
+        late = control.Open(rpc.OpenRequest(round=document))
         await held.wait()
         terms = await deployment.operator.open_signed(document)
         await deployment.admit(terms, await deployment.seal(terms, 30))

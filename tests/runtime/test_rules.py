@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import parse_terms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.rules import Rules
@@ -37,8 +36,8 @@ def test_a_rule_names_the_value_and_what_is_allowed(rules: dict[str, object], ob
 
 def test_the_total_of_the_privacy_limit_is_looked_at() -> None:
     kit = make_kit()
-    kit.manifest.privacy_limit.total_epsilon = 3.0
-    kit.manifest.privacy_limit.total_delta = 1e-5
+    kit.survey.privacy_limit.total_epsilon = 3.0
+    kit.survey.privacy_limit.total_delta = 1e-5
     assert Rules(total_epsilon_max=3.0).objection(kit.terms, 0) is None
     said = Rules(total_epsilon_max=2.0).objection(kit.terms, 0)
     assert said is not None
@@ -47,8 +46,8 @@ def test_the_total_of_the_privacy_limit_is_looked_at() -> None:
 
 def test_one_budget_with_a_larger_limit_of_its_own_counts() -> None:
     kit = make_kit()
-    kit.manifest.budget_grid[-1].epsilon_max = 4.0
-    said = Rules(epsilon_max=2.0).objection(parse_terms(kit.terms.payload), 0)
+    kit.survey.questions[0].budget_grid[-1].epsilon_max = 4.0
+    said = Rules(epsilon_max=2.0).objection(kit.terms, 0)
     assert said == "the round's epsilon_max is 4; at most 2 is allowed"
 
 

@@ -21,8 +21,8 @@ from croupier.operator.canaries import check_canaries, send_canaries
 from croupier.protocol.codes import Assumption
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
-from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
-from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.identity import Identity, Kind, canonical, sign_answer, sign_attendance
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId

@@ -27,8 +27,7 @@ def test_a_sequential_round_keeps_the_blanket_and_a_batch_does_not(is_sequential
     assert isinstance(mechanism, Hemisphere)
     if not is_sequential:
         question = Question("batch", replace(mechanism, vector=replace(mechanism.vector, sequential=None)))
-    kit = make_kit(question=question)
-    kit.manifest.epsilon_max = epsilon_max
+    kit = make_kit(question=question, epsilon_max=epsilon_max)
     message = pb.Certificate(num_users=10_000)
     entries = certify_into(message, kit.terms, TIERS)
     randomizer = HemisphereMechanism(dimension=DIMENSION)

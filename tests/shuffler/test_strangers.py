@@ -10,6 +10,7 @@ import pytest
 
 from croupier.client.submission import new_client_key
 from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -98,7 +99,7 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
 
         monkeypatch.setattr(Transaction, "select_rounds", counted)
         answer = await stubs.ShufflerStub(at.channel).GetRound(rpc.GetRoundRequest(), timeout=20)
-        assert pb.Manifest.FromString(answer.manifest.payload).round_id == "round-2"
+        assert parse_terms(answer.round).round_id == "round-2"
         assert max(rows) == 1
 
 

@@ -7,6 +7,7 @@ processes. `in_process` has real gRPC over TLS, for what is about that.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +30,8 @@ from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.identity import canonical
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Lane, StorageKey
 from croupier.protocol.questions import Question
@@ -52,18 +54,29 @@ encode_report = BIT.mechanism.encode_report
 
 @dataclass
 class RoundKit:
-    """A manifest together with the private keys behind it."""
+    """A round: its survey and its manifest, both of which a test may change, with the private keys behind them."""
 
     manifest: pb.Manifest
+    survey: pb.Survey
     keys: dict[str, KeyPair] = field(default_factory=dict)
     issuers: dict[Lane, TicketIssuer] = field(default_factory=dict)
 
     @property
+    def round(self) -> pb.SignedRound:
+        """The round without signatures, with a manifest that names the survey as it is now."""
+        survey = canonical(self.survey)
+        self.manifest.survey_hash = hashlib.sha256(b"croupier/v1/survey\0" + survey).digest()
+        return pb.SignedRound(manifest=pb.Signed(payload=canonical(self.manifest)), survey=survey)
+
+    @property
     def terms(self) -> RoundTerms:
-        return parse_terms(canonical(self.manifest))
+        return parse_terms(self.round)
 
 
-def make_kit(hops: int = 2, question: Question = BIT, suite: str = SUITE, round_id: str = "round-1") -> RoundKit:
+def make_kit(
+    hops: int = 2, question: Question = BIT, suite: str = SUITE, round_id: str = "round-1", **policy: Any
+) -> RoundKit:
+    """The only round of a survey that is asked once; policy: further fields of its survey."""
     names = [*(f"shuffler-{hop}" for hop in range(1, hops + 1)), "accountant", "analyzer"]
     keys = {name: generate_key_pair(suite) for name in [*names, "release"]}
     public = {name: pb.RoundKeys(round_id=round_id, service=name, public_key=keys[name].public) for name in names}
@@ -71,24 +84,39 @@ def make_kit(hops: int = 2, question: Question = BIT, suite: str = SUITE, round_
     issuers = {lane: TicketIssuer(os.urandom(32), lane) for lane in (pb.LANE_REPORT, pb.LANE_PARAMETER)}
     public["accountant"].report_ticket_key = issuers[pb.LANE_REPORT].public_key
     public["accountant"].parameter_ticket_key = issuers[pb.LANE_PARAMETER].public_key
-    manifest = pb.Manifest(
+    survey = pb.Survey(
         protocol_version=PROTOCOL_VERSION,
         deployment="local",
-        round_id=round_id,
-        question=question.message(),
-        budget_grid=[
-            pb.LocalBudget(epsilon=epsilon, delta=question.mechanism.budget_delta) for epsilon in (0.5, 1.0, 2.0)
+        survey_id=round_id,
+        questions=[
+            pb.SurveyQuestion(
+                question=question.message(),
+                budget_grid=[
+                    pb.LocalBudget(epsilon=epsilon, delta=question.mechanism.budget_delta)
+                    for epsilon in (0.5, 1.0, 2.0)
+                ],
+            )
         ],
+        left_out=pb.LEFT_OUT_MISSING,
         min_batch_size=2,
         short_batch_policy=pb.SHORT_BATCH_POLICY_HOLD,
         delta=1e-6,
         epsilon_max=1.0,
         hpke_suite=suite,
-        hops=[public[name] for name in names[:hops]],
-        accountant=public["accountant"],
-        analyzer=public["analyzer"],
+        num_hops=hops,
     )
-    return RoundKit(manifest, keys, issuers)
+    survey.MergeFrom(pb.Survey(**policy))
+    manifest = pb.Manifest(
+        hops=[public[name] for name in names[:hops]], accountant=public["accountant"], analyzer=public["analyzer"]
+    )
+    return RoundKit(manifest, survey, keys, issuers)
+
+
+def altered(terms: RoundTerms, change: Callable[[RoundKit], object]) -> pb.SignedRound:
+    """Returns a round like this one with a changed survey or manifest, which nobody has signed."""
+    kit = RoundKit(pb.Manifest.FromString(terms.payload), pb.Survey.FromString(terms.survey.payload))
+    change(kit)
+    return kit.round
 
 
 def settings(question: Question = BIT, *, min_batch_size: int = 20, epsilon_max: float = 4.0) -> RoundSettings:

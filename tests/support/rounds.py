@@ -83,9 +83,8 @@ class Table:
         named = {str(index): user for index, user in enumerate(users)}
 
         async def enrol(keys: Sequence[PublicKey]) -> None:
-            survey = terms.survey
-            if survey is not None and self.has_list(survey):
-                await self.operator.invite(keys, survey.invitation_hash, 0)
+            if self.has_list(terms.survey):
+                await self.operator.invite(keys, terms.survey.invitation_hash, 0)
             else:
                 await self.operator.enrol(keys)
 
@@ -94,9 +93,8 @@ class Table:
         )
 
     def has_list(self, survey: Survey) -> bool:
-        """Returns whether people were invited to a survey, or to any wave of its study."""
-        names = survey.survey_id if survey.wave is None else f"{survey.wave.study.study_id}-w*"
-        return any(survey_folder(self.inside.directory, names).parent.glob(f"{names}/invitations.csv"))
+        """Returns whether people were invited to a survey."""
+        return (survey_folder(self.inside.directory, survey.survey_id) / "invitations.csv").exists()
 
     async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         await self.operator.close_round(terms.round_id)

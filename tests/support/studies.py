@@ -11,22 +11,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from croupier.operator.opened_surveys import kept_rounds
+from croupier.operator.opened_surveys import keep_survey, kept_rounds, open_rounds, version_of_wave
+from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.questions import Question
-from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash
-from croupier.protocol.surveys import stated_terms_hash
-from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.study.file import StudyFile
+from croupier.protocol.schedules import Calendar, Schedule
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.study.journal import StudyJournal, WaveRecord, read_journal, wave_records
 from croupier.study.runs import StudyRun
-from croupier.study.versions import journal_file
+from croupier.study.versions import begun_versions, journal_file
 from tests.support import BIT, RoundKit, make_kit
 from tests.support.rounds import Table
 from tests.support.virtual_time import VirtualClock, virtual_loop
 
 
-def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = None, **changes: object) -> StudyFile:
+def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = None, **changes: object) -> SurveyFile:
     """A study of two questions, weekly on Monday 08:00 in Berlin, three waves."""
     values = {
         "name": name,
@@ -52,7 +51,7 @@ def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = Non
             {"name": "ill", "question": "Were you ill?"},
         ],
     }
-    return StudyFile.model_validate(values | changes)
+    return SurveyFile.model_validate(values | changes)
 
 
 @dataclass
@@ -70,7 +69,7 @@ class Played:
     answering: Callable[[RoundTerms], Awaitable[object]]
     clock: VirtualClock = field(default_factory=VirtualClock)
     said: list[str] = field(default_factory=list)
-    answered: set[str] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)
 
     @property
     def directory(self) -> Path:
@@ -101,10 +100,17 @@ class Played:
     async def answer(self) -> None:
         """Has people answer what is open and not answered yet."""
         for record in self.records().values():
-            if record.step == "opened" and (survey_id := f"{self.study_id}-w{record.number}") not in self.answered:
-                self.answered.add(survey_id)
-                for terms in kept_rounds(self.directory, survey_id):
+            if record.step == "opened" and record.number not in self.answered:
+                self.answered.add(record.number)
+                survey = version_of_wave(begun_versions(self.directory, self.study_id), record.number)
+                for terms in kept_rounds(self.directory, survey, record.number):
                     await self.answering(terms)
+
+
+async def open_wave(at: Table, survey: Survey, number: int) -> list[RoundTerms]:
+    """Opens a wave now, whatever the calendar says, as the process that runs the survey does."""
+    keep_survey(at.inside.directory, survey)
+    return await open_rounds(at.operator, at.inside.directory, survey, scheduled(survey).wave(number))
 
 
 def kit_of_wave(
@@ -116,33 +122,17 @@ def kit_of_wave(
     study_id: str = "wellbeing",
     **policy: Any,
 ) -> RoundKit:
-    """The only round of a wave of a study, with everybody's keys; policy: fields of its manifest."""
-    kit = make_kit(question=question, round_id=f"{study_id}-w{number}-1")
-    manifest = kit.manifest
-    manifest.MergeFrom(pb.Manifest(**{"epsilon_max": 2.0} | policy))
-    survey = pb.Survey(
-        survey_id=f"{study_id}-w{number}",
-        wordings=[pb.SurveyWording(language="en", title="How we are", consent="I answer for myself.")],
-        left_out=pb.LEFT_OUT_MISSING,
+    """The only round of a wave of a survey, with everybody's keys; policy: fields of the survey."""
+    kit = make_kit(question=question, round_id=f"{study_id}-w{number}-1", **{"epsilon_max": 2.0} | policy)
+    calendar = Calendar(datetime(2026, 1, 5, 8), "week", "Europe/Berlin", 432_000)
+    schedule = Schedule(1, None, "", calendar, 1, waves, 20.0, 1e-3, permanent, "public")
+    kit.survey.survey_id = study_id
+    kit.survey.wordings.add(language="en", title="How we are", consent="I answer for myself.")
+    kit.survey.schedule.CopyFrom(schedule.message())
+    wave = schedule.wave(number)
+    kit.manifest.wave, kit.manifest.opens_unix_s, kit.manifest.closes_unix_s = (
+        wave.number,
+        wave.opens_unix_s,
+        wave.closes_unix_s,
     )
-    study = Study(
-        study_id,
-        1,
-        None,
-        "",
-        StudyCalendar(datetime(2026, 1, 5, 8), "week", "Europe/Berlin", 432_000),
-        1,
-        waves,
-        20.0,
-        1e-3,
-        permanent,
-        "public",
-        study_texts_hash(survey),
-        (study_question_hash(manifest),),
-    )
-    wave = study.wave(number)
-    manifest.close_deadline_unix_s = wave.closes_unix_s
-    survey.wave.CopyFrom(wave.message())
-    survey.rounds.add(round_id=manifest.round_id, terms_hash=stated_terms_hash(manifest))
-    manifest.survey.CopyFrom(survey)
     return kit

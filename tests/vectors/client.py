@@ -17,21 +17,41 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from croupier.client.submission import PreparedReport, seal_one
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol import voprf
-from croupier.protocol.identity import Identity, Kind, key_pair_of, sign_submission
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.envelope import PROTOCOL_VERSION
+from croupier.protocol.identity import Identity, Kind, canonical, key_pair_of, sign_submission
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import NO_KEY, Lane, PrivateKey, PublicKey
 from croupier.protocol.onion import BudgetRecord, Layer, Onion, encode_budget
+from croupier.protocol.surveys import Survey, read_survey
 from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.vectors import hpke
 
 FILE = Path(__file__).with_suffix(".json")
+SUITE_1, SUITE_2 = "x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm"
 LANES: dict[str, Lane] = {"LANE_REPORT": pb.LANE_REPORT, "LANE_PARAMETER": pb.LANE_PARAMETER}
 CASES = (
-    ("two-hops", "x25519-sha256-chacha20poly1305", 2, pb.Question(name="bit", rr=pb.RandomizedResponse()), 1),
+    (pb.Survey(survey_id="two-hops"), SUITE_1, 2, pb.Question(name="bit", rr=pb.RandomizedResponse()), 1),
     (
-        "one-hop",
-        "x25519-sha256-aes128gcm",
+        pb.Survey(
+            survey_id="one-hop",
+            wordings=[pb.SurveyWording(language="en", title="How we are", consent="I answer for myself.")],
+            schedule=pb.Schedule(
+                version=2,
+                previous_hash=bytes(range(32)),
+                change="Two more weeks.",
+                calendar=pb.Calendar(
+                    first="2026-01-05T08:00", every=pb.PERIOD_WEEK, timezone="Europe/Berlin", open_for_s=432_000
+                ),
+                first_wave=3,
+                last_wave=5,
+                total_epsilon=20.0,
+                total_delta=1e-3,
+                permanent=True,
+                results=pb.RESULTS_PUBLIC,
+            ),
+        ),
+        SUITE_2,
         1,
         pb.Question(
             name="mood",
@@ -44,7 +64,7 @@ CASES = (
         2,
     ),
 )
-"""Name, suite, hops, question and the randomized report."""
+"""Survey, suite, hops, question and the randomized report."""
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
@@ -85,6 +105,27 @@ class TracedOnion(Onion):
         return sealed
 
 
+def _survey(stated: pb.Survey, suite: str, hops: int, question: pb.Question) -> Survey:
+    message = pb.Survey(
+        protocol_version=PROTOCOL_VERSION,
+        deployment="vectors",
+        questions=[
+            pb.SurveyQuestion(
+                question=question, budget_grid=[pb.LocalBudget(epsilon=epsilon) for epsilon in (0.5, 1.0, 2.0)]
+            )
+        ],
+        left_out=pb.LEFT_OUT_MISSING,
+        min_batch_size=20,
+        short_batch_policy=pb.SHORT_BATCH_POLICY_HOLD,
+        delta=1e-6,
+        epsilon_max=1.0,
+        hpke_suite=suite,
+        num_hops=hops,
+    )
+    message.MergeFrom(stated)
+    return read_survey(canonical(message))
+
+
 def _signed(kind: Kind, payload: bytes, by: list[Identity]) -> pb.Signed:
     return pb.Signed(payload=payload, signatures=[signer.sign(kind, payload) for signer in by])
 
@@ -96,7 +137,8 @@ def _evaluations(seed: bytes, lane: str, blinded: bytes, nonce: bytes) -> bytes:
     return voprf.prove(secret, public, [blinded], evaluated, nonce) + b"".join(evaluated)
 
 
-def _case(name: str, suite: str, hops: int, question: pb.Question, report: int) -> dict[str, Any]:
+def _case(stated: pb.Survey, suite: str, hops: int, question: pb.Question, report: int) -> dict[str, Any]:
+    name = stated.survey_id
     draw = Drawn(name)
     services = [*(f"shuffler-{hop}" for hop in range(1, hops + 1)), "accountant", "analyzer"]
     identities = {service: Identity(service, PrivateKey(draw(f"identity of {service}", 32))) for service in services}
@@ -104,32 +146,30 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int) 
     public = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
     seeds = {lane: draw(f"ticket seed of {lane}", 32) for lane in LANES}
     ticket_keys = {lane: TicketIssuer(seeds[lane], LANES[lane]).public_key for lane in LANES}
+    survey = _survey(stated, suite, hops, question)
+    wave = next(survey.schedule.waves()) if survey.schedule else None
+    round_id = survey.round_id(0, wave.number if wave else 0)
     round_keys = {
-        service: pb.RoundKeys(round_id=name, service=service, public_key=public[service]) for service in services
+        service: pb.RoundKeys(round_id=round_id, service=service, public_key=public[service]) for service in services
     }
     round_keys["accountant"].release_public_key = public["release"]
     round_keys["accountant"].report_ticket_key = ticket_keys["LANE_REPORT"]
     round_keys["accountant"].parameter_ticket_key = ticket_keys["LANE_PARAMETER"]
     manifest = pb.Manifest(
-        protocol_version=1,
-        deployment="vectors",
-        round_id=name,
-        question=question,
-        budget_grid=[pb.LocalBudget(epsilon=epsilon) for epsilon in (0.5, 1.0, 2.0)],
-        min_batch_size=20,
-        short_batch_policy=pb.SHORT_BATCH_POLICY_HOLD,
-        delta=1e-6,
-        epsilon_max=1.0,
-        hpke_suite=suite,
+        survey_hash=survey.hash,
+        wave=wave.number if wave else 0,
+        opens_unix_s=wave.opens_unix_s if wave else 0,
+        closes_unix_s=wave.closes_unix_s if wave else 0,
         hops=[round_keys[service] for service in services[:hops]],
         accountant=round_keys["accountant"],
         analyzer=round_keys["analyzer"],
     )
-    document = _signed(Kind.MANIFEST, canonical(manifest), list(identities.values()))
-    terms = parse_terms(document.payload)
+    signed = _signed(Kind.MANIFEST, canonical(manifest), list(identities.values()))
+    document = pb.SignedRound(manifest=signed, survey=survey.payload)
+    terms = parse_terms(document)
     onion = TracedOnion(terms, draw)
 
-    epsilon = manifest.budget_grid[1].epsilon
+    epsilon = terms.budget_grid[1]
     plaintext = terms.question.mechanism.encode_report(report)
     key = key_pair_of(PrivateKey(draw("client key", 32)))
     sealed = onion.seal_report(plaintext)
@@ -153,7 +193,10 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int) 
         "name": name,
         "identities": {name: identity.public_key.hex() for name, identity in identities.items()},
         "public_keys": {name: raw.hex() for name, raw in public.items()},
-        "manifest": document.SerializeToString().hex(),
+        "round": document.SerializeToString().hex(),
+        "round_id": terms.round_id,
+        "survey_hash": survey.hash.hex(),
+        "invited_to": survey.invitation_hash.hex(),
         "manifest_hash": terms.hash.hex(),
         "budget": {"epsilon": epsilon, "record": (record.budget + record.salt).hex()},
         "report": plaintext.hex(),

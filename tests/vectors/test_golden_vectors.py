@@ -38,8 +38,9 @@ def pinned(case: dict[str, Any]) -> Pinned:
 
 
 def terms_of(case: dict[str, Any]) -> RoundTerms:
-    document = pb.Signed.FromString(raw(case["manifest"]))
-    return parse_terms(verify_signed(Kind.MANIFEST, document, pinned(case), case["identities"]))
+    document = pb.SignedRound.FromString(raw(case["round"]))
+    verify_signed(Kind.MANIFEST, document.manifest, pinned(case), case["identities"])
+    return parse_terms(document)
 
 
 def deployment_of(signed: dict[str, Any]) -> Deployment:
@@ -96,8 +97,10 @@ def test_versions_are_followed_or_refused() -> None:
 @CASES
 def test_the_manifest_is_one_that_our_client_accepts(case: dict[str, Any]) -> None:
     terms = terms_of(case)
-    assert terms.hash.hex() == case["manifest_hash"]
-    document = pb.Signed.FromString(raw(case["manifest"]))
+    assert (terms.hash.hex(), terms.round_id) == (case["manifest_hash"], case["round_id"])
+    survey = terms.survey
+    assert (survey.hash.hex(), survey.invitation_hash.hex()) == (case["survey_hash"], case["invited_to"])
+    document = pb.SignedRound.FromString(raw(case["round"])).manifest
     document.signatures[0].signature = document.signatures[1].signature
     with pytest.raises(SignatureError, match=naming("'shuffler-1'")):
         verify_signed(Kind.MANIFEST, document, pinned(case), case["identities"])
@@ -106,8 +109,8 @@ def test_the_manifest_is_one_that_our_client_accepts(case: dict[str, Any]) -> No
 @CASES
 def test_every_layer_opens_and_the_innermost_is_the_report(case: dict[str, Any]) -> None:
     terms = terms_of(case)
-    onion, manifest = Onion(terms), terms.manifest
-    names = {hop: keys.service for hop, keys in enumerate(manifest.hops, start=1)}
+    onion = Onion(terms)
+    names = {hop: keys.service for hop, keys in enumerate(terms.hops, start=1)}
     names |= {253: "accountant", 254: "release", 255: "analyzer"}
     assert len(case["layers"]) == 2 + 2 * terms.num_hops
     for layer_case in case["layers"]:

@@ -6,11 +6,13 @@ import {decimalSum, spent} from "./counting.js";
 import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
 import {type Certificate, Precision, type Publication, type Statement} from "./gen/croupier/protocol/v1/messages_pb.js";
-import {isNumber, type Terms} from "./manifest.js";
+import type {Terms} from "./manifest.js";
 import type {Answer, KeptReport, Outbox, Settings} from "./outbox.js";
+import {isNumber} from "./question.js";
 import {PromiseChanged, Refused} from "./refusals.js";
 import {fetchResult, missingAt, placed} from "./results.js";
 import {asShown} from "./shown.js";
+import {isOneQuestion} from "./survey.js";
 import {bestWording, decimalOf, type Texts} from "./texts.js";
 import {bar, fingerprint, foreign, h, list} from "./view.js";
 
@@ -23,9 +25,9 @@ export interface Here {
 }
 
 /** Returns what a person keeps of an answer: enough to have it looked for, and nothing of what was answered. */
-function receiptFile(answer: Answer, terms: Terms): string {
+function receiptOf(answer: Answer, terms: Terms): object {
   const {roundId, deployment, clientKey, epsilon, at, inclusion = []} = answer;
-  const receipt = {
+  return {
     deployment,
     round_id: roundId,
     manifest_hash: hex(terms.hash),
@@ -34,7 +36,6 @@ function receiptFile(answer: Answer, terms: Terms): string {
     answered_at: new Date(at).toISOString(),
     passed_on_by_hop: inclusion.map(([report, budget]) => ({report: hex(report), budget: hex(budget)})),
   };
-  return JSON.stringify(receipt, null, 1);
 }
 
 function save(name: string, text: string): void {
@@ -43,58 +44,28 @@ function save(name: string, text: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-export function receipt(here: Here, answer: Answer, before: boolean): HTMLElement {
-  const {texts, deployment} = here;
-  const terms = termsOf(answer, deployment);
-  const name = `receipt-${answer.roundId.replace(/[^A-Za-z0-9_-]/g, "_")}.json`;
-  return h(
-    "section",
-    {class: "card receipt"},
-    h("p", {class: "tick", "aria-hidden": "true"}, "✓"),
-    h("h1", {tabindex: -1}, texts.say(before ? "answered before" : "accepted")),
-    h("p", {class: "title", dir: "auto"}, answer.title),
-    h("p", {}, texts.say(before ? "answered before text" : "accepted text")),
-    h("p", {class: "quiet"}, texts.say("receipt later")),
-    h(
-      "details",
-      {},
-      h("summary", {}, texts.say("details")),
-      h(
-        "dl",
-        {},
-        ...pair(texts.say("round"), answer.roundId),
-        ...pair("ε", texts.number(answer.epsilon, 15)),
-        ...pair(texts.say("terms hash"), fingerprint(hex(terms.hash))),
-        ...pair(texts.say("your key"), fingerprint(answer.clientKey)),
-      ),
-    ),
-    h(
-      "div",
-      {class: "actions"},
-      h("button", {class: "plain", onclick: () => save(name, receiptFile(answer, terms))}, texts.say("save receipt")),
-    ),
-    outcome(here, [answer]),
-  );
-}
-
 /** Returns the receipt for all answers to a survey. */
-export function surveyReceipt(here: Here, answers: Answer[], before: boolean): HTMLElement {
+export function receipt(here: Here, answers: Answer[], before: boolean): HTMLElement {
   const {texts, deployment, languages} = here;
   const all = answers.map((answer) => ({answer, terms: termsOf(answer, deployment)}));
-  const survey = all[0]!.terms.manifest.survey!;
-  const wording = bestWording(survey.wordings, languages)!;
-  const left = survey.rounds.length - answers.length;
-  const receipts = () => JSON.stringify(all.map(({answer, terms}) => JSON.parse(receiptFile(answer, terms))), null, 1);
-  const total = decimalSum(answers.map((one) => one.epsilon));
+  const {survey} = all[0]!.terms;
+  const alone = isOneQuestion(survey);
+  const wording = bestWording(survey.message.wordings, languages);
+  const left = survey.questions.length - answers.length;
+  const receipts = all.map(({answer, terms}) => receiptOf(answer, terms));
+  const written = () => JSON.stringify(alone ? receipts[0] : receipts, null, 1);
+  const [title, text] = before
+    ? ([alone ? "answered before" : "answered survey before", alone ? "answered before text" : "answered survey before text"] as const)
+    : ([alone ? "accepted" : "accepted all", alone ? "accepted text" : "accepted all text"] as const);
   return h(
     "section",
     {class: "card receipt"},
     h("p", {class: "tick", "aria-hidden": "true"}, "✓"),
-    h("h1", {tabindex: -1}, texts.say(before ? "answered survey before" : "accepted all")),
-    foreign("p", wording.language, wording.title, {class: "title"}),
-    h("p", {}, texts.say(before ? "answered survey before text" : "accepted all text")),
+    h("h1", {tabindex: -1}, texts.say(title)),
+    foreign("p", wording?.language, alone ? answers[0]!.title : wording?.title ?? survey.message.surveyId, {class: "title"}),
+    h("p", {}, texts.say(text)),
     h("p", {class: "quiet"}, texts.say("receipt later")),
-    h("ul", {class: "steps"}, ...answers.map((one) => h("li", {class: "done", dir: "auto"}, one.title))),
+    alone ? undefined : h("ul", {class: "steps"}, ...answers.map((one) => h("li", {class: "done", dir: "auto"}, one.title))),
     left ? h("p", {class: "quiet"}, texts.say("left out count", {count: texts.number(left)})) : undefined,
     h(
       "details",
@@ -103,15 +74,15 @@ export function surveyReceipt(here: Here, answers: Answer[], before: boolean): H
       h(
         "dl",
         {},
-        ...pair("ε", texts.number(total, 15)),
-        ...pair(texts.say("terms hash"), fingerprint(answers[0]!.survey!)),
+        ...pair("ε", texts.number(decimalSum(answers.map((one) => one.epsilon)), 15)),
+        ...pair(texts.say("terms hash"), fingerprint(hex(survey.hash))),
         ...pair(texts.say("your key"), fingerprint(answers[0]!.clientKey)),
       ),
     ),
     h(
       "div",
       {class: "actions"},
-      h("button", {class: "plain", onclick: () => save(`receipt-${survey.surveyId}.json`, receipts())}, texts.say("save receipts")),
+      h("button", {class: "plain", onclick: () => save(`receipt-${survey.message.surveyId}.json`, written())}, texts.say(alone ? "save receipt" : "save receipts")),
     ),
     outcome(here, answers),
   );
@@ -178,9 +149,9 @@ async function found(
 }
 
 /** Returns how many people would halve the error: 4 times as many, and 2 times where all of the noise is that of hops. */
-function halving({numUsers}: Certificate, {manifest}: Terms, texts: Texts): HTMLElement {
+function halving({numUsers}: Certificate, {survey}: Terms, texts: Texts): HTMLElement {
   const [few, many] = [2n, 4n].map((times) => texts.number(Number(numUsers * times)));
-  return h("p", {class: "quiet halving"}, manifest.hopNoise ? texts.say("halve between", {few: few!, many: many!}) : texts.say("halve", {many: many!}));
+  return h("p", {class: "quiet halving"}, survey.message.hopNoise ? texts.say("halve between", {few: few!, many: many!}) : texts.say("halve", {many: many!}));
 }
 
 function estimates(publication: Publication, terms: Terms, texts: Texts, languages: string[]): HTMLElement {

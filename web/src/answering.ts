@@ -1,24 +1,23 @@
 // One person's answer to one round: randomized once, stored before it is sent, and the same bytes until it is accepted.
-import {create, fromBinary, toBinary} from "@bufbuild/protobuf";
+import {fromBinary, toBinary} from "@bufbuild/protobuf";
 import {ed25519} from "@noble/curves/ed25519.js";
 
 import {type Bytes, copy, hex} from "./bytes.js";
 import type {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {decode} from "./documents.js";
-import {RoundState, type Signed, SignedSchema, SubmissionCode, SubmissionSchema} from "./gen/croupier/protocol/v1/messages_pb.js";
-import {readManifest, type Terms} from "./manifest.js";
+import {RoundState, SignedRoundSchema, SubmissionCode, SubmissionSchema} from "./gen/croupier/protocol/v1/messages_pb.js";
+import {readRound, type Terms} from "./manifest.js";
 import {type Answer, answerId, type Outbox} from "./outbox.js";
 import {encodeReport, randomize} from "./randomize.js";
 import {check, NeedsProgram, Refused} from "./refusals.js";
 import {Round} from "./round.js";
-import {studyOf} from "./study.js";
-import {invitationHash, seriesOf, surveyHash} from "./survey.js";
+import {invitationHash, seriesOf} from "./survey.js";
 
 /** Steps of an answer, in order. */
 export type Step = "randomize" | "tickets" | "seal" | "send" | "accepted";
 
-/** The terms of a round that hop 1 has shown, the document they come from, and whether hop 1 says that it is open. */
+/** The terms of a round that hop 1 has shown, the SignedRound they come from, and whether hop 1 says that it is open. */
 export interface Shown {
   terms: Terms;
   document: Bytes;
@@ -29,19 +28,17 @@ export interface Shown {
 export type Kept = Pick<Outbox, "advance" | "discard">;
 
 export async function fetchRound(gateway: Gateway, deployment: Deployment, roundId = ""): Promise<Shown> {
-  const {manifest, state} = await gateway.call("GetRound", {roundId});
-  const terms = readManifest(manifest, deployment, roundId);
-  const document = copy(toBinary(SignedSchema, manifest ?? create(SignedSchema)));
-  return {terms, document, open: state === RoundState.OPEN};
+  const {round, state} = await gateway.call("GetRound", {roundId});
+  const terms = readRound(round, deployment, roundId);
+  return {terms, document: copy(toBinary(SignedRoundSchema, round!)), open: state === RoundState.OPEN};
 }
 
 /** Returns the terms of the round that a stored answer is for. */
 export function termsOf(answer: Answer, deployment: Deployment): Terms {
-  const document: Signed = decode("manifest", SignedSchema, answer.manifest);
-  return readManifest(document, deployment, answer.roundId);
+  return readRound(decode("round", SignedRoundSchema, answer.round), deployment, answer.roundId);
 }
 
-/** Randomizes an answer, for `Outbox.begin`; in a permanent study it is the report that is kept for it (`Outbox.keepReport`). */
+/** Randomizes an answer, for `Outbox.begin`; in a permanent survey it is the report that is kept for it (`Outbox.keepReport`). */
 export async function prepareAnswer(
   {terms, document}: Shown,
   title: string,
@@ -50,29 +47,28 @@ export async function prepareAnswer(
   privateKey: Bytes,
   kept?: Bytes,
 ): Promise<Answer> {
-  const series = seriesOf(terms.manifest);
+  const series = seriesOf(terms);
   if (series !== undefined && !kept) throw new NeedsProgram("permanent");
   check(terms.budgets.includes(epsilon), "the budget is not one of the round");
   const clientKey = hex(ed25519.getPublicKey(privateKey));
-  const {deployment} = terms.manifest;
+  const {deployment, surveyId} = terms.survey.message;
   const id = answerId(deployment, terms.roundId, clientKey);
   const report = series === undefined ? drawReport(terms, value, epsilon) : kept!;
   const prepared = {...(await new Round(terms).prepare(report, epsilon, privateKey)), privateKey};
-  const {survey} = terms.manifest;
   return {
     id,
     deployment,
+    surveyId,
+    wave: terms.manifest.wave,
     roundId: terms.roundId,
     clientKey,
     title,
-    survey: survey && hex(surveyHash(survey)),
-    invited: survey && hex(invitationHash(survey)),
-    manifest: document,
+    invited: hex(invitationHash(terms.survey)),
+    round: document,
     epsilon,
     state: "prepared",
     at: Date.now(),
     prepared,
-    study: studyOf(terms.manifest),
     series,
   };
 }

@@ -1,7 +1,7 @@
 // What a device has sent and spent: which person an answer belongs to, how often a person is asked, and what it costs. By
 // these rules the outbox decides in its transactions, as client/outbox.py does.
 //
-// All of it is kept by deployment and study, not by key: another key in this browser is another person only if the person
+// All of it is kept by deployment and survey, not by key: another key in this browser is another person only if the person
 // says so. A person is named by the key with which they answered first.
 import type {Answer, KeptReport} from "./outbox.js";
 import type {Series} from "./survey.js";
@@ -16,28 +16,21 @@ export class LimitExceeded extends Error {
   }
 }
 
-/** A permanent study's question was answered with a larger budget before, which another answer would spend again. */
+/** A permanent survey's question was answered with a larger budget before, which another answer would spend again. */
 export class LargerBefore extends Error {
   constructor(readonly epsilon: number) {
     super("a larger budget before");
   }
 }
 
-/** The same round, survey or study was answered here under other keys, and the person has not said who they are. */
+/** The same survey was answered here under other keys, and the person has not said who they are. */
 export class OtherPerson extends Error {
   constructor(readonly persons: Person[]) {
     super("answered under another key");
   }
 }
 
-/** The person has answered this wave of the study before, in rounds of another survey. */
-export class WaveAnswered extends Error {
-  constructor(readonly wave: number) {
-    super("the wave was answered");
-  }
-}
-
-/** The person has answered a permanent study's question as often as it was fixed for. */
+/** The person has answered a permanent survey's question as often as it was fixed for. */
 export class SeriesFull extends Error {
   constructor(readonly waves: number) {
     super("all waves were answered");
@@ -56,13 +49,8 @@ type Owned = Pick<Answer, "clientKey" | "person">;
 /** Returns the name of the person that an answer or a report belongs to. */
 export const personOf = ({person, clientKey}: Owned): string => person ?? clientKey;
 
-/** What an answer is of: a round, and where there is one its survey and its wave of a study. */
-export type Asked = Pick<Answer, "roundId" | "survey" | "study">;
-
-const isSameSurvey = (one: Asked, other: Asked): boolean =>
-  one.roundId === other.roundId || (one.survey !== undefined && one.survey === other.survey);
-const isSameStudy = (one: Asked, other: Asked): boolean => one.study !== undefined && one.study.id === other.study?.id;
-const isSameWave = (one: Asked, other: Asked): boolean => isSameStudy(one, other) && one.study!.wave === other.study!.wave;
+/** What an answer is of: a survey, and its wave; 0 of a survey that is asked once. */
+export type Asked = Pick<Answer, "surveyId" | "wave">;
 
 /**
  * Returns whom a key answers for.
@@ -70,10 +58,7 @@ const isSameWave = (one: Asked, other: Asked): boolean => isSameStudy(one, other
  * said: what the person has said: their name, or this key if they are another person; undefined where they were not asked.
  */
 export function whose(asked: Asked, clientKey: string, answers: Answer[], kept: KeptReport[], said?: string): string {
-  const known = [
-    ...answers.filter((one) => isSameSurvey(one, asked) || isSameStudy(one, asked)),
-    ...kept.filter((one) => one.studyId === asked.study?.id),
-  ];
+  const known = [...answers, ...kept].filter((one) => one.surveyId === asked.surveyId);
   const mine = known.find((one) => one.clientKey === clientKey);
   if (mine) return personOf(mine);
   if (said !== undefined || !known.length) return said ?? clientKey;
@@ -82,16 +67,14 @@ export function whose(asked: Asked, clientKey: string, answers: Answer[], kept: 
   throw new OtherPerson([...newest].map(([name, at]) => ({name, at})));
 }
 
-/** Returns a person's answers to the same round or survey, in the order in which they were given. Throws WaveAnswered where
- * they are of the same wave of a study, and of another survey. */
-export function answeredBefore(asked: Asked, person: string, answers: Answer[]): Answer[] {
-  const own = answers.filter((one) => personOf(one) === person);
-  const same = own.filter((one) => isSameSurvey(one, asked));
-  if (!same.length && own.some((one) => isSameWave(one, asked))) throw new WaveAnswered(asked.study!.wave);
+/** Returns a person's answers to the same wave, in the order in which they were given: a wave is answered once, whatever
+ * version of the survey, and whatever rounds of it, are shown later. */
+export function answeredBefore({surveyId, wave}: Asked, person: string, answers: Answer[]): Answer[] {
+  const same = answers.filter((one) => one.surveyId === surveyId && one.wave === wave && personOf(one) === person);
   return same.sort((one, other) => one.at - other.at);
 }
 
-/** Throws SeriesFull if a round would be one more of a permanent study's question than the question was fixed for. */
+/** Throws SeriesFull if a round would be one more of a permanent survey's question than the question was fixed for. */
 export function checkSeries(roundId: string, {name, waves}: Series, person: string, answers: Answer[]): void {
   const mine = answers.filter((one) => one.series?.name === name && personOf(one) === person);
   if (new Set([roundId, ...mine.map((one) => one.roundId)]).size > waves) throw new SeriesFull(waves);
@@ -115,7 +98,7 @@ export function decimalSum(values: number[]): number {
 }
 
 /** Returns what the other rounds have spent; a person answers a round once, so of each round the most counts. The waves of
- * a permanent study have spent what the different reports of one person have, of the persons the most. */
+ * a permanent survey have spent what the different reports of one person have, of the persons the most. */
 export function spent(answers: Answer[], kept: KeptReport[], without: string[] = []): number {
   const most = new Map<string, number>();
   const raise = (name: string, epsilon: number) => most.set(name, Math.max(most.get(name) ?? 0, epsilon));
@@ -130,7 +113,7 @@ export function spent(answers: Answer[], kept: KeptReport[], without: string[] =
 /**
  * Returns the answers to go on with: fresh ones with their person, or those that this person has given before.
  *
- * All fresh answers are to rounds of one survey, or there is one to a round by itself. What is stored is of one deployment.
+ * All fresh answers are to one wave of one survey. What is stored is of one deployment.
  */
 export function admit(
   fresh: Answer[],

@@ -1,8 +1,8 @@
 // Signed documents: whose signatures they need, and the hash by which others name them.
-import {type DescMessage, fromBinary, type MessageShape} from "@bufbuild/protobuf";
+import {type DescMessage, fromBinary, type MessageShape, toBinary} from "@bufbuild/protobuf";
 import {ed25519} from "@noble/curves/ed25519.js";
 
-import {asBigInt, type Bytes, concat, context, copy, sha256} from "./bytes.js";
+import {asBigInt, type Bytes, concat, context, copy, equal, sha256} from "./bytes.js";
 import {believed, type Deployment} from "./deployment.js";
 import type {Signature, Signed} from "./gen/croupier/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
@@ -56,4 +56,12 @@ export function decode<Desc extends DescMessage>(what: string, schema: Desc, byt
   } catch {
     check(false, `the ${what} cannot be read`);
   }
+}
+
+/** Returns a message whose bytes are canonical, without anything that is not known here. */
+export function decodeCanonical<Desc extends DescMessage>(what: string, schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
+  const message = decode(what, schema, bytes);
+  const understood = toBinary(schema, message, {writeUnknownFields: false});
+  check(equal(understood, bytes), `the ${what} has fields that this page does not know, or is not canonical`);
+  return message;
 }

@@ -1,35 +1,24 @@
-// The question as a form: the answers, the protection, and what will really be sent.
+// The fields of one question: its answers, and what will really be sent.
 import type {Wording} from "./gen/croupier/protocol/v1/messages_pb.js";
-import type {Deployment} from "./deployment.js";
-import {isNumber, type Terms} from "./manifest.js";
-import {checkValue, levelsOf, probabilities, rightAtMost} from "./randomize.js";
+import {isNumber} from "./question.js";
+import {checkValue, levelsOf, probabilities} from "./randomize.js";
 import {asShown} from "./shown.js";
+import type {QuestionTerms} from "./survey.js";
 import {decimalOf, type Texts} from "./texts.js";
-import {promises, releasedAtMost, trustDetails} from "./trust.js";
 import {bar, choice, foreign, h} from "./view.js";
 
 const MOST_CARDS = 12;
 const MOST_BARS = 8;
 
-export interface Given {
-  value: number;
-  epsilon: number;
-}
-
-interface Asking {
-  terms: Terms;
-  deployment: Deployment;
+/** A question as it is asked. */
+export interface Asked {
+  terms: QuestionTerms;
   wording: Wording | undefined;
   texts: Texts;
-  host: string;
-  /** The largest budget that the person's own limit leaves. */
-  leaves: number;
-  send: (given: Given) => void;
-  decline: () => void;
 }
 
 /** Returns the caption of each answer that can be chosen, or of the two ends of the range. */
-export function captions(terms: Terms, wording: Wording | undefined, texts: Texts): string[] {
+export function captions(terms: QuestionTerms, wording: Wording | undefined, texts: Texts): string[] {
   const {asked} = terms;
   if (isNumber(asked)) {
     const unit = wording?.unit ? ` ${wording.unit}` : "";
@@ -41,79 +30,6 @@ export function captions(terms: Terms, wording: Wording | undefined, texts: Text
   return asked.kind === "rr" ? [texts.say("no"), texts.say("yes")] : asked.labels;
 }
 
-export function questionHeading(terms: Terms, wording: Wording | undefined): HTMLElement {
-  const language = wording?.language;
-  return h(
-    "div",
-    {class: "asked"},
-    wording?.title ? foreign("p", language, wording.title, {class: "eyebrow"}) : undefined,
-    foreign("h1", language, wording?.question ?? terms.question.name, {tabindex: -1}),
-    wording?.helpText ? foreign("p", language, wording.helpText, {class: "help"}) : undefined,
-  );
-}
-
-export function questionForm(asking: Asking): HTMLElement {
-  const {terms, wording, texts} = asking;
-  const names = captions(terms, wording, texts);
-  const problem = h("p", {class: "problem", role: "alert", hidden: true});
-  const preview = h("div", {class: "preview", "aria-live": "polite"});
-  const promise = h("div", {});
-  const form: HTMLFormElement = h(
-    "form",
-    {autocomplete: "off", novalidate: true, onsubmit: submit, oninput: update},
-    answerField(asking, names),
-    budgetField(asking),
-    h("section", {class: "card"}, h("h2", {}, texts.say("what is sent")), preview),
-    problem,
-    h(
-      "div",
-      {class: "actions"},
-      h("button", {class: "primary"}, texts.say("send")),
-      h("button", {type: "button", class: "plain", onclick: asking.decline}, texts.say("decline")),
-    ),
-  );
-
-  const given = (): Given => ({value: answerOf(form, terms, "answer"), epsilon: givenIn(form, "epsilon")});
-
-  function update(): void {
-    const {value, epsilon} = given();
-    const place = epsilon ? terms.budgets.indexOf(epsilon) : terms.budgets.length - 1;
-    promise.replaceChildren(...promises([terms], place, texts.atMost(rightAtMost(terms.budgets[place]!)), texts));
-    preview.replaceChildren(
-      ...(epsilon && fits(terms, value)
-        ? previewOf(asking, names, value, epsilon)
-        : [h("p", {class: "quiet"}, texts.say("choose first"))]),
-    );
-  }
-
-  function submit(event: Event): void {
-    event.preventDefault();
-    const {value, epsilon} = given();
-    if (fits(terms, value) && epsilon) return asking.send({value, epsilon});
-    problem.textContent = fits(terms, value) ? texts.say("protection missing") : problemOf(form, terms, "answer", texts);
-    problem.hidden = false;
-    form.querySelector<HTMLElement>("[name=answer]")?.focus();
-  }
-
-  update();
-  const alone = texts.atMost(rightAtMost(terms.budgets.at(-1)!));
-  return h(
-    "div",
-    {},
-    questionHeading(terms, wording),
-    h(
-      "section",
-      {class: "card promise"},
-      h("p", {}, texts.say("promise 1")),
-      promise,
-      trustDetails(terms, asking.deployment, texts, alone, asking.host),
-    ),
-    form,
-  );
-}
-
-export type Asked = Pick<Asking, "terms" | "wording" | "texts">;
-
 /** Returns what is chosen in a field, of several ticked boxes the sum; NaN for nothing. */
 export function givenIn(form: HTMLFormElement, field: string, read: (written: string) => number = Number): number {
   const written = new FormData(form).getAll(field).map((one) => String(one).trim());
@@ -121,10 +37,10 @@ export function givenIn(form: HTMLFormElement, field: string, read: (written: st
 }
 
 /** Returns the answer in the field of a question; NaN for none, and for what is not understood. */
-export const answerOf = (form: HTMLFormElement, {asked}: Terms, field: string): number =>
+export const answerOf = (form: HTMLFormElement, {asked}: QuestionTerms, field: string): number =>
   givenIn(form, field, isNumber(asked) ? decimalOf : Number);
 
-export function fits(terms: Terms, value: number): boolean {
+export function fits(terms: QuestionTerms, value: number): boolean {
   try {
     checkValue(terms.asked, value);
     return true;
@@ -134,7 +50,7 @@ export function fits(terms: Terms, value: number): boolean {
 }
 
 /** Returns what is wrong with the answer in a field that does not fit. */
-export function problemOf(form: HTMLFormElement, {asked}: Terms, field: string, texts: Texts): string {
+export function problemOf(form: HTMLFormElement, {asked}: QuestionTerms, field: string, texts: Texts): string {
   if (!isNumber(asked)) return texts.say("answer missing");
   const written = String(new FormData(form).get(field) ?? "").trim();
   return problemOfNumber(written, asked, texts);
@@ -164,7 +80,7 @@ function numberField({terms, wording, texts}: Asked, field: string): HTMLElement
   return [input, said];
 }
 
-export function answerField({terms, wording, texts}: Asked, names: string[], field = "answer", ...more: HTMLElement[]): HTMLElement {
+export function answerField({terms, wording, texts}: Asked, names: string[], field: string, ...more: HTMLElement[]): HTMLElement {
   const legend = h("legend", {}, texts.say("your answer"));
   const {asked} = terms;
   const language = wording?.choices.length ? wording.language : undefined;
@@ -193,31 +109,6 @@ export function answerField({terms, wording, texts}: Asked, names: string[], fie
   const order = asked.kind === "rr" && !wording?.choices.length ? [1, 0] : names.map((_, at) => at);
   const cards = order.map((at) => choice(field, String(at), {}, foreign("span", language, names[at]!)));
   return h("fieldset", {}, legend, h("div", {class: "choices"}, ...cards), ...more);
-}
-
-function budgetField({terms, texts, leaves}: Asking): HTMLElement {
-  const last = terms.budgets.length - 1;
-  const cards = terms.budgets.map((epsilon, at) => {
-    const [alone, released] = [rightAtMost(epsilon), releasedAtMost(terms, epsilon)].map((one) => texts.atMost(one));
-    const name = alone === released ? "right at most" : "right at most released";
-    const over = epsilon > leaves;
-    const end = last > 0 && at === 0 ? texts.say("strongest") : last > 0 && at === last ? texts.say("weakest") : "";
-    return choice(
-      "epsilon",
-      String(epsilon),
-      {checked: at === 0 && !over, disabled: over},
-      h("strong", {}, `ε = ${texts.number(epsilon, 15)}`),
-      end ? h("span", {class: "tag"}, end) : undefined,
-      h("span", {class: "quiet"}, over ? texts.say("over your limit") : texts.say(name, {alone: alone!, released: released!})),
-    );
-  });
-  return h(
-    "fieldset",
-    {},
-    h("legend", {}, texts.say("protection")),
-    h("p", {class: "quiet"}, texts.say("protection help")),
-    h("div", {class: "choices budgets"}, ...cards),
-  );
 }
 
 export function previewOf({terms, wording, texts}: Asked, choices: string[], value: number, epsilon: number): HTMLElement[] {

@@ -11,7 +11,6 @@ export * as projective from "./projective.js";
 export * as randomizers from "./randomize.js";
 export * as results from "./results.js";
 export * as rounds from "./round.js";
-export * as studies from "./study.js";
 export * as surveys from "./survey.js";
 export * as shown from "./shown.js";
 export * as texts from "./texts.js";

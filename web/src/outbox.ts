@@ -3,7 +3,7 @@
 // An answer is stored, and counted against the person's own limit, in one transaction, before anything of it leaves the
 // memory of the page. From then on the same bytes are sent, by whichever tab goes on with them.
 import {type Bytes, equal, hex, randomBytes} from "./bytes.js";
-import {admit, type Asked, checkLimit, checkSeries, LargerBefore, personOf, spent, whose} from "./counting.js";
+import {admit, checkLimit, checkSeries, LargerBefore, personOf, spent, whose} from "./counting.js";
 import type {Prepared} from "./round.js";
 import type {Series} from "./survey.js";
 
@@ -13,69 +13,54 @@ const KEPT_DAYS = 30;
 export interface Answer {
   id: string;
   deployment: string;
+  surveyId: string;
+  /** 0 of a survey that is asked once. */
+  wave: number;
   roundId: string;
   clientKey: string;
   /** Of a stored answer, the person who has given it: see counting.ts. */
   person?: string;
   title: string;
-  /** The hash of the survey that the round is of, in hexadecimal. */
-  survey?: string;
-  /** What the invitation is bound to that the key follows from, in hexadecimal: that hash, or a hash of the study. */
-  invited?: string;
-  /** The signed manifest, serialised. */
-  manifest: Bytes;
+  /** What invitations to the survey are bound to, in hexadecimal: `invitationHash`. */
+  invited: string;
+  /** The SignedRound, serialised. */
+  round: Bytes;
   epsilon: number;
   state: "prepared" | "sealed" | "accepted";
   at: number;
   prepared?: Prepared & {privateKey: Bytes};
   submission?: Bytes;
   inclusion?: [Bytes, Bytes][];
-  /** The study that the round is of, and the number of the wave. */
-  study?: {id: string; wave: number};
-  /** The series of a permanent study that the round is of: what it has spent is with the reports that are kept. */
+  /** The series of a permanent survey that the round is of: what it has spent is with the reports that are kept. */
   series?: Series;
 }
 
-/** The report of one answer of a person to a permanent study's question: the same in all waves. */
+/** The report of one answer of a person to a permanent survey's question: the same in all waves. */
 export interface KeptReport {
   id: string;
   deployment: string;
-  studyId: string;
+  surveyId: string;
   /** Of the series. */
   name: string;
   clientKey: string;
   person: string;
-  /** The answer; of a study that the person has left, random digits. */
+  /** The answer; of a survey that the person has left, random digits. */
   value: number | string;
   epsilon: number;
-  /** Missing in a study that the person has left. */
+  /** Missing in a survey that the person has left. */
   report?: Bytes;
   /** Whether the answer was drawn, for a question that the person leaves out. */
   isDrawn: boolean;
 }
 
-/** What a version of a study has promised, which no later version may change. */
-export interface Promised {
-  totalEpsilon: number;
-  totalDelta: number;
-  results: number;
-  permanent: boolean;
-  /** The public keys to which the results of the questions are sealed, in hexadecimal; empty where they are public. */
-  collectors: string[];
-}
-
-/** A person's consent to a version of a study. */
+/** A person's consent to a version of a survey with a schedule: it is for all waves of this version. */
 export interface Consent {
-  studyId: string;
+  surveyId: string;
   person: string;
-  version: number;
-  /** Of the version, in hexadecimal. */
-  hash: string;
+  /** The bytes of the version. */
+  survey: Bytes;
   /** Milliseconds. */
   at: number;
-  promised: Promised;
-  /** The hash of the survey that each wave was, in hexadecimal, by the wave's number. */
-  surveys: Record<number, string>;
 }
 
 /** An invitation that was opened here, and what it was made for. */
@@ -83,7 +68,7 @@ export interface Invited {
   secret: Bytes;
   /** The round that its link names. */
   round: string;
-  /** What its key follows from, in hexadecimal, once that is known: a hash of the survey or of the study. */
+  /** What its key follows from, in hexadecimal, once that is known: `invitationHash`. */
   of?: string;
 }
 
@@ -96,7 +81,7 @@ export interface Settings {
   /** The gateway through which it was last reached. */
   gateway?: string;
   privateKey?: Bytes;
-  /** To surveys and studies, the newest last. */
+  /** To surveys, the newest last. */
   invitations?: Invited[];
   consents?: Consent[];
   lifetimeEpsilon?: number;
@@ -116,12 +101,10 @@ export class Outbox {
   private constructor(private readonly db: IDBDatabase) {}
 
   static async open(name = "croupier"): Promise<Outbox> {
-    const request = indexedDB.open(name, 2);
-    request.onupgradeneeded = ({oldVersion}) => {
-      if (oldVersion < 1) {
-        request.result.createObjectStore("answers", {keyPath: "id"});
-        request.result.createObjectStore("settings", {keyPath: "deployment"});
-      }
+    const request = indexedDB.open(name, 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("answers", {keyPath: "id"});
+      request.result.createObjectStore("settings", {keyPath: "deployment"});
       request.result.createObjectStore("kept", {keyPath: "id"});
     };
     const db = await done(request);
@@ -163,7 +146,7 @@ export class Outbox {
     return all.filter((one) => one.deployment === deployment).sort((a, b) => b.at - a.at);
   }
 
-  /** Returns the reports that are kept for permanent studies of a deployment, and what left ones have spent. */
+  /** Returns the reports that are kept for permanent surveys of a deployment, and what left ones have spent. */
   async kept(deployment: string): Promise<KeptReport[]> {
     const all: KeptReport[] = await done(this.read("kept").getAll());
     return all.filter((one) => one.deployment === deployment);
@@ -183,12 +166,12 @@ export class Outbox {
    * own: the person's own limit, and who they have said that they are (`whose`).
    */
   async keepReport(
-    wave: Asked & {study: {id: string; wave: number}; series: Series; deployment: string; clientKey: string},
+    wave: Pick<Answer, "surveyId" | "wave" | "roundId" | "deployment" | "clientKey"> & {series: Series},
     wanted: {value: number; epsilon: number; isDrawn: boolean},
     draw: (value: number, epsilon: number) => Bytes,
     own: {lifetimeEpsilon?: number; person?: string},
   ): Promise<KeptReport & {report: Bytes}> {
-    const {deployment, clientKey, roundId, series} = wave;
+    const {deployment, surveyId, clientKey, roundId, series} = wave;
     return this.alone("answers", async (store, keptStore) => {
       const [answers, kept] = await this.stored(deployment, store, keptStore);
       const person = whose(wave, clientKey, answers, kept, own.person);
@@ -199,7 +182,7 @@ export class Outbox {
       const epsilon = mine[0]?.epsilon ?? wanted.epsilon;
       if (epsilon > wanted.epsilon) throw new LargerBefore(epsilon);
       const id = JSON.stringify([deployment, person, series.name, wanted.value]);
-      const whoseReport = {id, deployment, studyId: wave.study.id, name: series.name, clientKey, person};
+      const whoseReport = {id, deployment, surveyId, name: series.name, clientKey, person};
       const fresh = {...whoseReport, ...wanted, epsilon, report: draw(wanted.value, epsilon)};
       checkLimit(spent(answers, kept), spent(answers, [...kept, fresh]), own.lifetimeEpsilon);
       await done(keptStore.add(fresh));
@@ -208,9 +191,9 @@ export class Outbox {
   }
 
   /**
-   * Stores answers and counts them, or returns those that this person has stored for the round or survey before (`admit`).
+   * Stores answers and counts them, or returns those that this person has stored for the same wave before (`admit`).
    *
-   * All are of one survey, or there is one of a round by itself. own: as for `keepReport`.
+   * All are of one wave of one survey. own: as for `keepReport`.
    */
   async begin(fresh: Answer[], own: {lifetimeEpsilon?: number; person?: string}): Promise<Answer[]> {
     return this.alone("answers", async (store, keptStore) => {
@@ -234,39 +217,37 @@ export class Outbox {
     });
   }
 
-  /** Deletes what is kept of a person's study: the consent, the invitation, answers that were not sent, and reports that are
+  /** Deletes what is kept of a person's survey with a schedule: the consent, the invitation, answers that were not sent, and reports that are
    * the same in all waves, with the answers that they are of. What was sent and spent stays.
    *
-   * invited: what invitations to the study are bound to, in hexadecimal. */
-  async leave(deployment: string, studyId: string, invited: string, person: string): Promise<Settings> {
+   * invited: what invitations to it are bound to, in hexadecimal. */
+  async leave(deployment: string, surveyId: string, invited: string, person: string): Promise<Settings> {
     await this.alone("answers", async (store, keptStore) => {
       const [answers, reports] = await this.stored(deployment, store, keptStore);
       for (const {report, ...kept} of reports) {
-        if (kept.studyId !== studyId || personOf(kept) !== person || !report) continue;
+        if (kept.surveyId !== surveyId || personOf(kept) !== person || !report) continue;
         const left = `left ${hex(randomBytes(16))}`;
         await done(keptStore.delete(kept.id));
         await done(keptStore.add({...kept, id: left, value: left, isDrawn: false}));
       }
       for (const {prepared, submission, ...kept} of answers) {
-        if (kept.study?.id !== studyId || personOf(kept) !== person) continue;
+        if (kept.surveyId !== surveyId || personOf(kept) !== person) continue;
         if (kept.state === "prepared") await done(store.delete(kept.id));
         else if (prepared || submission) await done(store.put(kept));
       }
     });
     return this.change(deployment, (before) => ({
-      consents: before.consents?.filter((one) => one.studyId !== studyId || one.person !== person),
+      consents: before.consents?.filter((one) => one.surveyId !== surveyId || one.person !== person),
       invitations: before.invitations?.filter((one) => one.of !== invited),
     }));
   }
 
-  /** Stores a person's consent to a version of a study, in place of the one to an earlier version. */
+  /** Stores a person's consent to a version of a survey, in place of the one to an earlier version. */
   async consent(deployment: string, fresh: Consent): Promise<Settings> {
-    const isSame = (one: Consent) => one.studyId === fresh.studyId && one.person === fresh.person;
+    const isOther = (one: Consent) => one.surveyId !== fresh.surveyId || one.person !== fresh.person;
     return this.change(deployment, ({consents = []}) => {
-      const before = consents.find(isSame);
-      const at = before?.hash === fresh.hash ? before.at : fresh.at;
-      const merged = {...fresh, at, surveys: {...before?.surveys, ...fresh.surveys}};
-      return {consents: [...consents.filter((one) => !isSame(one)), merged]};
+      const isKnown = consents.some((one) => !isOther(one) && equal(one.survey, fresh.survey));
+      return isKnown ? {} : {consents: [...consents.filter(isOther), fresh]};
     });
   }
 
@@ -320,5 +301,3 @@ export class Outbox {
     });
   }
 }
-
-export const keyName = (publicKey: Uint8Array): string => hex(publicKey);

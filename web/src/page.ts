@@ -1,18 +1,18 @@
 // The page itself: from the invitation to the receipt. Every screen replaces the one before.
 import {ed25519} from "@noble/curves/ed25519.js";
 
-import {history, type Here, receipt, sentence, surveyReceipt} from "./afterwards.js";
+import {history, type Here, receipt, sentence} from "./afterwards.js";
 import {checkAdmission, drawReport, fetchRound, goOn, prepareAnswer, type Shown, type Step, termsOf} from "./answering.js";
 import {type Bytes, equal, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
-import {answeredBefore, type Asked, LargerBefore, LimitExceeded, OtherPerson, type Person, personOf, SeriesFull, spent, WaveAnswered, whose} from "./counting.js";
+import {answeredBefore, type Asked, LargerBefore, LimitExceeded, OtherPerson, type Person, personOf, SeriesFull, spent, whose} from "./counting.js";
 import type {Deployment} from "./deployment.js";
-import {type Given, questionForm} from "./form.js";
-import {type Answer, Outbox, type Settings} from "./outbox.js";
+import {type Answer, type Consent, Outbox, type Settings} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
-import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
-import {checkContinues, newestWave, nextWave, promisedBy, studyHash, studyOf, type Wave, waveOf} from "./study.js";
-import {invitationHash, invitedKey, seriesOf, studyInvitationHash} from "./survey.js";
+import type {Terms} from "./manifest.js";
+import {nextWave} from "./schedule.js";
+import {fetchSurvey, newestWave, type ShownSurvey} from "./shown_survey.js";
+import {checkContinues, invitationHash, invitedKey, isOneQuestion, readSurvey, roundIdOf, seriesOf, type Survey} from "./survey.js";
 import {type GivenAnswers, surveyForm} from "./survey_form.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
 import {checkAgreed, readNewest, readVersions, type SignedVersion} from "./versions.js";
@@ -22,7 +22,7 @@ const STEPS = ["randomize", "tickets", "seal", "send"] as const satisfies Step[]
 
 /** What the link of an invitation says, after the # of the address, which browsers do not send to servers. */
 interface Invitation {
-  /** Of an invitation to rounds by themselves. */
+  /** A key that is enrolled for every survey without a list. */
   key?: Bytes;
   /** Of an invitation to a survey. */
   secret?: Bytes;
@@ -66,8 +66,7 @@ class Page {
   private languages = [...navigator.languages];
   private here?: Here;
   private settings?: Settings;
-  private shown?: Shown;
-  private survey?: ShownSurvey;
+  private shown?: ShownSurvey;
   /** Who the person has said that they are, where others have answered from here: see `whose`. */
   private said?: string;
   /** Who they are. */
@@ -188,22 +187,26 @@ class Page {
     await this.goOnOrAsk();
   }
 
-  /** Returns the key that signs answers to a round by itself, or to what an invitation with this hash was made for. */
-  private privateKey(invited?: string): Bytes {
+  /** Returns the key that signs answers: of the invitation that was made for this (`invitationHash`), or else one's own. */
+  private privateKey(invited: string): Bytes {
     const {invitations = [], privateKey} = this.settings!;
-    const made = invitations.filter((one) => invited !== undefined && one.of === invited).at(-1);
-    return made ? invitedKey(made.secret, fromHex(invited!)) : privateKey!;
+    const made = invitations.filter((one) => one.of === invited).at(-1);
+    return made ? invitedKey(made.secret, fromHex(invited)) : privateKey!;
   }
 
-  private clientKey(invited?: string): string {
+  private clientKey(invited: string): string {
     return hex(ed25519.getPublicKey(this.privateKey(invited)));
   }
 
+  /** What invitations to the survey that is shown are bound to, in hexadecimal. */
+  private get invited(): string {
+    return hex(invitationHash(this.shown!.survey));
+  }
+
   /** Notes what the invitations were made for whose links name this round. */
-  private async bind({terms}: Shown): Promise<void> {
-    const {survey} = terms.manifest;
-    const of = survey && hex(invitationHash(survey));
-    const isUnbound = (one: {round: string; of?: string}) => of !== undefined && !one.of && one.round === terms.roundId;
+  private async bind({survey, roundId}: Terms): Promise<void> {
+    const of = hex(invitationHash(survey));
+    const isUnbound = (one: {round: string; of?: string}) => !one.of && one.round === roundId;
     if (!this.settings!.invitations?.some(isUnbound)) return;
     const {outbox, deployment} = this.here!;
     this.settings = await outbox.change(deployment.name, ({invitations = []}) => ({
@@ -211,7 +214,7 @@ class Page {
     }));
   }
 
-  /** Returns this person's answers to the survey or round that an answer is of, in the order in which they were asked. */
+  /** Returns this person's answers to the wave that an answer is of, in the order in which they were asked. */
   private async ownLike(answer: Answer): Promise<Answer[]> {
     const {outbox, deployment} = this.here!;
     return answeredBefore(answer, personOf(answer), await outbox.answers(deployment.name));
@@ -221,19 +224,17 @@ class Page {
     const {outbox, deployment, gateway} = this.here!;
     try {
       const answers = await outbox.answers(deployment.name);
-      const begun = answers.find((one) => one.state !== "accepted" && one.clientKey === this.clientKey(one.invited ?? one.survey));
+      const begun = answers.find((one) => one.state !== "accepted" && one.clientKey === this.clientKey(one.invited));
       if (begun) {
         this.notice = this.texts.say("going on");
         return await this.send(await this.ownLike(begun));
       }
       const named = await fetchRound(gateway, deployment, this.invitation.round);
-      await this.bind(named);
-      this.shown = await newestWave(gateway, deployment, named);
-      const {survey} = this.shown.terms.manifest;
-      this.survey = survey && (await fetchSurvey(gateway, deployment, this.shown, survey));
-      const wave = this.survey?.wave;
-      const known = this.settings!.consents?.filter((one) => one.studyId === wave?.study.studyId) ?? [];
-      for (const consent of known) checkContinues(consent, this.survey!, wave!);
+      await this.bind(named.terms);
+      this.shown = await fetchSurvey(gateway, deployment, await newestWave(gateway, deployment, named));
+      const {survey} = this.shown;
+      const versionOf = async (wave: number) => (await fetchRound(gateway, deployment, roundIdOf(survey, 0, wave))).terms.survey;
+      for (const known of this.consents(survey)) await checkContinues(readSurvey(known.survey), survey, versionOf);
       await this.ask();
     } catch (error) {
       if (error instanceof Refused && error.code === "NO_OPEN_ROUND") return this.nothingOpen();
@@ -241,10 +242,13 @@ class Page {
     }
   }
 
+  private consents({message: {surveyId}}: Survey): Consent[] {
+    return this.settings!.consents?.filter((one) => one.surveyId === surveyId) ?? [];
+  }
+
   /** Returns what is asked. */
   private get asked(): Asked {
-    const {manifest, roundId} = this.shown!.terms;
-    return {roundId, survey: this.survey?.hash, study: studyOf(manifest)};
+    return {surveyId: this.shown!.survey.message.surveyId, wave: this.shown!.wave};
   }
 
   private async ask(): Promise<void> {
@@ -253,51 +257,39 @@ class Page {
       await this.askOrSay();
     } catch (error) {
       if (error instanceof OtherPerson) return this.askWhetherOther(error.persons);
-      if (error instanceof WaveAnswered) return await this.say("wave answered", "wave answered text");
-      if (error instanceof Refused && error.code === "UNKNOWN_CLIENT") return this.unknown(error);
+      if (error instanceof Refused && error.code === "UNKNOWN_CLIENT") return this.unknown(error, this.shown!.survey);
       this.failed(error);
     }
   }
 
   private async askOrSay(): Promise<void> {
     const {outbox, gateway, deployment, texts} = this.here!;
-    const {terms} = this.shown!;
-    const {open} = this.survey ?? this.shown!;
+    const {survey, rounds, open} = this.shown!;
     const [answers, kept] = [await outbox.answers(deployment.name), await outbox.kept(deployment.name)];
     this.settings = (await outbox.settings(deployment.name))!;
-    const all = this.survey?.rounds ?? [this.shown!];
-    const invited = this.survey?.invited;
-    this.person = whose(this.asked, this.clientKey(invited), answers, kept, this.said);
+    const clientKey = this.clientKey(this.invited);
+    this.person = whose(this.asked, clientKey, answers, kept, this.said);
     const own = answeredBefore(this.asked, this.person, answers);
     if (own.length) return await this.finished(own, true);
     if (!open) return this.screen(this.message("closed"), await this.past());
     if (Date.now() > this.invitation.until) return this.expired();
-    if (this.admitted !== this.clientKey(invited)) {
+    if (this.admitted !== clientKey) {
       try {
-        await checkAdmission(gateway, all, this.privateKey(invited));
-        this.admitted = this.clientKey(invited);
+        await checkAdmission(gateway, rounds, this.privateKey(this.invited));
+        this.admitted = clientKey;
       } catch (error) {
         if (!(error instanceof Refused && error.mayPass)) throw error; // an answer is stored, and sent later
       }
     }
-    const rounds = all.map((one) => one.terms.roundId);
-    const series = all.map((one) => seriesOf(one.terms.manifest)?.name ?? "");
+    const counted = rounds.flatMap(({terms}) => [terms.roundId, seriesOf(terms)?.name ?? ""]);
     const limit = this.settings.lifetimeEpsilon;
-    const leaves = limit === undefined ? Infinity : limit - spent(answers, kept, [...rounds, ...series]) + 1e-12;
-    if (this.survey) {
-      const {wave, hash} = this.survey;
-      const consent = wave && this.settings.consents?.find((one) => one.studyId === wave.study.studyId && one.person === this.person);
-      const isSame = consent && consent.hash === hex(studyHash(wave.study)) && (consent.surveys[wave.wave.number] ?? hash) === hash;
-      const leave = consent && (() => void this.leave(consent.studyId, this.person));
-      const consented = isSame ? consent.at : undefined;
-      const asking = {shown: this.survey, deployment, languages: this.languages, texts, host: this.host, leaves, consented, leave};
-      const send = (given: GivenAnswers) => void this.answerSurvey(given);
-      return this.screen(surveyForm({...asking, send, decline: () => this.declined()}), await this.past());
-    }
-    const wording = bestWording(terms.question.wordings, this.languages);
-    const form = questionForm({
-      ...{terms, deployment, wording, texts, host: this.host, leaves},
-      send: (given) => void this.answer(given, wording?.title || wording?.question || terms.question.name),
+    const leaves = limit === undefined ? Infinity : limit - spent(answers, kept, counted) + 1e-12;
+    const consent = this.consents(survey).find((one) => one.person === this.person);
+    const form = surveyForm({
+      ...{shown: this.shown!, deployment, languages: this.languages, texts, host: this.host, leaves},
+      consented: consent && equal(consent.survey, survey.bytes) ? consent.at : undefined,
+      leave: consent && (() => void this.leave(survey, this.person)),
+      send: (given) => void this.answer(given),
       decline: () => this.declined(),
     });
     this.screen(form, await this.past());
@@ -316,21 +308,17 @@ class Page {
     this.screen(this.message("declined", h("p", {}, this.texts.say("declined text")), h("div", {class: "actions"}, back)));
   }
 
-  private async answer(given: Given, title: string): Promise<void> {
-    await this.begin(async () => [await prepareAnswer(this.shown!, title, given.value, given.epsilon, this.privateKey())]);
-  }
-
-  private async answerSurvey(given: GivenAnswers): Promise<void> {
-    const {rounds, invited} = this.survey!;
+  private async answer(given: GivenAnswers): Promise<void> {
+    const privateKey = this.privateKey(this.invited);
     await this.begin(async () => {
       const fresh: Answer[] = [];
       for (const [at, {value, epsilon, isDrawn}] of given.entries()) {
-        const {name, wordings} = rounds[at]!.terms.question;
+        const round = this.shown!.rounds[at]!;
+        const {name, wordings} = round.terms.question;
         const title = bestWording(wordings, this.languages)?.question ?? name;
         if (value === undefined) continue;
-        const kept = await this.keptReport(rounds[at]!, {value, epsilon, isDrawn}, invited);
-        const spends = kept?.epsilon ?? epsilon;
-        fresh.push(await prepareAnswer(rounds[at]!, title, value, spends, this.privateKey(invited), kept?.report));
+        const kept = await this.keptReport(round.terms, {value, epsilon, isDrawn});
+        fresh.push(await prepareAnswer(round, title, value, kept?.epsilon ?? epsilon, privateKey, kept?.report));
       }
       await this.consent();
       return fresh;
@@ -342,32 +330,28 @@ class Page {
     return {lifetimeEpsilon: this.settings!.lifetimeEpsilon, person: this.said};
   }
 
-  /** Returns the report that is kept for an answer in a permanent study; undefined where each wave is randomized by itself. */
-  private async keptReport({terms}: Shown, wanted: {value: number; epsilon: number; isDrawn: boolean}, invited?: string) {
-    const [series, study] = [seriesOf(terms.manifest), studyOf(terms.manifest)];
+  /** Returns the report that is kept for an answer in a permanent survey; undefined where each wave is randomized by itself. */
+  private async keptReport(terms: Terms, wanted: {value: number; epsilon: number; isDrawn: boolean}) {
+    const series = seriesOf(terms);
     const {outbox, deployment} = this.here!;
-    if (series === undefined || study === undefined) return undefined;
-    const wave = {...this.asked, roundId: terms.roundId, study, series, deployment: deployment.name, clientKey: this.clientKey(invited)};
+    if (series === undefined) return undefined;
+    const wave = {...this.asked, roundId: terms.roundId, series, deployment: deployment.name, clientKey: this.clientKey(this.invited)};
     return outbox.keepReport(wave, wanted, (value, epsilon) => drawReport(terms, value, epsilon), this.own);
   }
 
-  /** Stores that the person consents to the version of the study that is shown, and to the survey of this wave. */
+  /** Stores that the person consents to all waves of the version that is shown. */
   private async consent(): Promise<void> {
     const {outbox, deployment} = this.here!;
-    const {wave, hash} = this.survey!;
-    if (!wave) return;
-    const {studyId, version} = wave.study;
-    this.settings = await outbox.consent(deployment.name, {
-      ...{studyId, person: this.person, version, hash: hex(studyHash(wave.study)), at: Date.now()},
-      promised: promisedBy(this.survey!, wave),
-      surveys: {[wave.wave.number]: hash},
-    });
+    const {bytes, message} = this.shown!.survey;
+    if (!message.schedule) return;
+    const fresh = {surveyId: message.surveyId, person: this.person, survey: bytes, at: Date.now()};
+    this.settings = await outbox.consent(deployment.name, fresh);
   }
 
-  private async leave(studyId: string, person: string): Promise<void> {
-    this.again = () => void this.leave(studyId, person);
+  private async leave(survey: Survey, person: string): Promise<void> {
+    this.again = () => void this.leave(survey, person);
     const {outbox, deployment, texts} = this.here!;
-    this.settings = await outbox.leave(deployment.name, studyId, hex(studyInvitationHash(studyId)), person);
+    this.settings = await outbox.leave(deployment.name, survey.message.surveyId, hex(invitationHash(survey)), person);
     this.screen(this.message("left study", h("p", {}, texts.say("left study text"))), await this.past());
   }
 
@@ -384,7 +368,6 @@ class Page {
       await this.send(await outbox.begin(await prepare(), this.own));
     } catch (error) {
       if (error instanceof OtherPerson) return this.askWhetherOther(error.persons);
-      if (error instanceof WaveAnswered) return await this.say("wave answered", "wave answered text");
       if (error instanceof SeriesFull) return await this.say("limit", "SERIES_FULL", {waves: number(error.waves)});
       if (error instanceof LargerBefore) return await this.say("limit", "LARGER_BEFORE", {epsilon: number(error.epsilon)});
       if (error instanceof LimitExceeded) return await this.say("limit", "LIMIT", {spent: number(error.spent), limit: number(error.limit)});
@@ -392,11 +375,11 @@ class Page {
     }
   }
 
-  /** Brings answers to one round, or to the rounds of one survey, as far as they come. */
+  /** Brings answers to the rounds of one survey as far as they come. */
   private async send(answers: Answer[]): Promise<void> {
     const {gateway, outbox, deployment, texts} = this.here!;
-    const [only] = answers;
-    const several = only?.survey !== undefined;
+    const {survey} = termsOf(answers[0]!, deployment);
+    const several = !isOneQuestion(survey);
     const items = several
       ? answers.map((one) => h("li", {dir: "auto"}, one.title))
       : STEPS.map((step) => h("li", {}, texts.say(`step ${step}`)));
@@ -418,7 +401,7 @@ class Page {
     } catch (error) {
       const refused = error instanceof Refused && !error.mayPass;
       if (refused) for (const answer of answers) await outbox.discard(answer); // those of which nothing was sent
-      if (refused && error.code === "UNKNOWN_CLIENT") return this.unknown(error, several);
+      if (refused && error.code === "UNKNOWN_CLIENT") return this.unknown(error, survey);
       const ids = answers.map((one) => one.id);
       const stored = (await outbox.answers(deployment.name)).filter((one) => ids.includes(one.id));
       this.failed(error, stored.every((one) => one.state === "prepared")); // before one is sealed only blinded messages are sent
@@ -427,25 +410,26 @@ class Page {
 
   private async finished(answers: Answer[], before: boolean): Promise<void> {
     this.again = () => void this.finished(answers, before);
-    const [answer] = answers;
-    const shown = answer!.survey ? surveyReceipt(this.here!, answers, before) : receipt(this.here!, answer!, before);
-    const wave = waveOf(termsOf(answer!, this.here!.deployment).manifest);
-    this.screen(shown, wave && this.ofStudy(wave, personOf(answer!)), await this.past(answers.map((one) => one.id)));
+    const [first] = answers;
+    const after = this.afterWave(termsOf(first!, this.here!.deployment), personOf(first!));
+    this.screen(receipt(this.here!, answers, before), after, await this.past(answers.map((one) => one.id)));
   }
 
-  /** Returns what comes after a wave of a study: the next one, and how to leave. */
-  private ofStudy(wave: Wave, person: string): HTMLElement {
+  /** Returns what comes after a wave: the next one, and how to leave; undefined of a survey that is asked once. */
+  private afterWave({survey, manifest}: Terms, person: string): HTMLElement | undefined {
     const {texts} = this;
-    const next = nextWave(wave);
+    const {schedule} = survey.message;
+    if (!schedule) return undefined;
+    const next = nextWave(schedule, manifest.wave, manifest.opensUnixS);
     const said = next === undefined ? texts.say("last wave") : texts.say("next wave", {when: texts.when(next)});
-    const leave = h("button", {class: "plain", onclick: () => void this.leave(wave.study.studyId, person)}, texts.say("leave study"));
+    const leave = h("button", {class: "plain", onclick: () => void this.leave(survey, person)}, texts.say("leave study"));
     return h("section", {class: "card"}, h("p", {}, said), h("div", {class: "actions"}, leave));
   }
 
   /** Shows why a key does not admit. */
-  private unknown(error: Refused, ofSurvey = this.survey !== undefined): void {
+  private unknown(error: Refused, survey: Survey): void {
     if (Date.now() > this.invitation.until) return this.expired();
-    return ofSurvey ? this.failed(error) : this.notInvited();
+    return isOneQuestion(survey) ? this.notInvited(hex(invitationHash(survey))) : this.failed(error);
   }
 
   private expired(): void {
@@ -459,10 +443,10 @@ class Page {
     this.screen(this.message("no round", h("p", {}, this.texts.say("no round text"))), await this.past());
   }
 
-  private notInvited(): void {
-    this.again = () => this.notInvited();
+  private notInvited(invited: string): void {
+    this.again = () => this.notInvited(invited);
     const {texts} = this;
-    const key = h("p", {}, groups(this.clientKey()));
+    const key = h("p", {}, groups(this.clientKey(invited)));
     this.screen(
       this.message("not invited", h("p", {}, texts.say("not invited text")), h("h2", {}, texts.say("your key")), key),
     );
@@ -475,7 +459,7 @@ class Page {
     const answers = (said: string, text: string) =>
       h("button", {class: "plain", onclick: () => ((this.said = said), void this.ask())}, text);
     const same = persons.map(({name, at}) => answers(name, at ? texts.say("it was me", {when: texts.when(at)}) : texts.say("i have left")));
-    const other = answers(this.clientKey(this.survey?.invited), texts.say("i am other"));
+    const other = answers(this.clientKey(this.invited), texts.say("i am other"));
     const told = h("p", {}, texts.say("other person text"));
     this.screen(this.message("other person", told, h("div", {class: "actions"}, ...same, other)));
   }

@@ -1,6 +1,6 @@
 // The local randomizers, with exact integer thresholds: probabilities are never on the side of less privacy.
 import {asBigInt, type Bytes, randomBytes} from "./bytes.js";
-import {type Answerable, isNumber} from "./manifest.js";
+import {type Answerable, isNumber} from "./question.js";
 import {onHyperplane} from "./projective.js";
 import {check} from "./refusals.js";
 

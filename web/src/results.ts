@@ -69,7 +69,7 @@ export function certifiedChain(certificate: Certificate, terms: Terms, deploymen
     check(!before || equal(one.digestIn, before.digestOut), "a hop has received something else than was passed on");
     check(!before || one.numIn === before.numOut, "a hop has received another number than was passed on");
     check(one.numIn + one.numFakes === one.numOut + dropped(one), "the numbers of a commitment do not add up");
-    check(!one.numFakes || (terms.manifest.hopNoise !== undefined && lane === 0), "a hop has added answers where it must add none");
+    check(!one.numFakes || (terms.survey.message.hopNoise !== undefined && lane === 0), "a hop has added answers where it must add none");
     lanes[lane]!.push(one);
   });
   const [report, parameter] = [lanes[0]![0]!, lanes[1]![0]!];

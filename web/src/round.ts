@@ -50,8 +50,8 @@ export class Round {
   readonly joint: Layer[];
 
   constructor(readonly terms: Terms) {
-    const {hops, accountant, analyzer, hpkeSuite} = terms.manifest;
-    const aead = AEADS[hpkeSuite as keyof typeof AEADS];
+    const {hops, accountant, analyzer} = terms.manifest;
+    const aead = AEADS[terms.survey.message.hpkeSuite as keyof typeof AEADS];
     check(aead !== undefined, "the suite is not known to this page");
     this.suite = new CipherSuite({kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: new aead()});
     const later: [number, Uint8Array][] = hops.slice(1).map((hop, at) => [at + 2, hop.publicKey]);

@@ -50,8 +50,8 @@ export function checkWordings({wordings}: Question, choices: number, isNumber: b
 /** Checks how a survey is put to people. */
 export function checkSurveyWordings(wordings: SurveyWording[]): void {
   const languages = wordings.map((one) => one.language.toLowerCase());
-  const fits = wordings.length > 0 && wordings.length <= 32 && new Set(languages).size === languages.length;
-  check(fits, "the survey has no wording, or too many");
+  const fits = wordings.length <= 32 && new Set(languages).size === languages.length;
+  check(fits, "the survey has too many wordings, or two in one language");
   const all = wordings.flatMap((one) => [one.language, one.title, one.introduction, one.consent]);
   check(byteLength(all.join("")) <= 65536, "the wordings of the survey are too long");
   for (const {language, title, introduction, consent} of wordings) {

@@ -1,11 +1,13 @@
-// A survey as one form: what is promised, the consent, one choice of protection, all questions, and what will be sent.
+// A survey as one form: what is promised, the consent, one choice of protection, all questions, and what will be sent. One
+// question without any text of the survey is shown as the question alone.
 import type {Deployment} from "./deployment.js";
 import {type Asked, answerField, answerOf, captions, fits, givenIn, previewOf, problemOf} from "./form.js";
 import {drawAnswer, rightAtMost} from "./randomize.js";
-import type {ShownSurvey} from "./shown_survey.js";
-import {allWavesAtMost, wavesOfVersion, type Wave} from "./study.js";
+import {wavesOfVersion} from "./schedule.js";
+import {allWavesAtMost, hidesLeftOut, type ShownSurvey} from "./shown_survey.js";
+import {isOneQuestion} from "./survey.js";
 import {bestWording, type Texts} from "./texts.js";
-import {promises, surveyReleasedAtMost, trustDetails} from "./trust.js";
+import {promises, releasedAtMost, trustDetails} from "./trust.js";
 import {choice, foreign, h} from "./view.js";
 
 /** The answer to the round in the same place of the survey; undefined where nothing is sent. `isDrawn`: at random, because
@@ -37,25 +39,30 @@ interface Part extends Asked {
 
 export function surveyForm(asking: AskingSurvey): HTMLElement {
   const {shown, texts, languages} = asking;
-  const wording = bestWording(shown.survey.wordings, languages)!;
-  const parts = shown.rounds.map(({terms}, at): Part => {
-    const asked = bestWording(terms.question.wordings, languages);
+  const {survey} = shown;
+  const alone = isOneQuestion(survey);
+  const hides = hidesLeftOut(survey);
+  const parts = survey.questions.map((terms): Part => {
+    const wording = bestWording(terms.question.wordings, languages);
     const preview = h("div", {class: "preview", "aria-live": "polite"});
-    return {terms, wording: asked, texts, names: captions(terms, asked, texts), field: `answer-${at}`, left: `left-${at}`, preview};
+    const [field, left] = [`answer-${terms.place}`, `left-${terms.place}`];
+    return {terms, wording, texts, names: captions(terms, wording, texts), field, left, preview};
   });
+  const [first] = parts;
   const promise = h("div", {});
   const problem = h("p", {class: "problem", role: "alert", hidden: true});
+  const sent = () => h("section", {class: "card"}, h("h2", {}, texts.say("what is sent")), first!.preview);
   const form: HTMLFormElement = h(
     "form",
     {autocomplete: "off", novalidate: true, onsubmit: submit, oninput: update},
-    consentCard(wording, texts, asking),
-    protection(asking),
-    ...parts.map((part, at) => questionCard(part, at, parts.length, shown.hidesLeftOut)),
+    ...(alone
+      ? [answerField(first!, first!.names, first!.field), protection(asking), sent()]
+      : [consentCard(asking), protection(asking), ...parts.map((part) => questionCard(part, parts.length, hides))]),
     problem,
     h(
       "div",
       {class: "actions"},
-      h("button", {class: "primary"}, texts.say("send all")),
+      h("button", {class: "primary"}, texts.say(alone ? "send" : "send all")),
       h("button", {type: "button", class: "plain", onclick: asking.decline}, texts.say("decline")),
       asking.leave && h("button", {type: "button", class: "plain", onclick: asking.leave}, texts.say("leave study")),
     ),
@@ -66,15 +73,13 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
 
   function update(): void {
     const at = place();
-    const promised = Number.isNaN(at) ? shown.totals.length - 1 : at;
-    const alone = texts.atMost(rightAtMost(shown.totals[promised]!));
-    const ofWave = promises(parts.map((one) => one.terms), promised, alone, texts, true);
-    promise.replaceChildren(...ofWave, ...(shown.wave ? ofAllWaves(shown, shown.wave, promised, texts) : []));
+    const promised = Number.isNaN(at) ? survey.totals.length - 1 : at;
+    promise.replaceChildren(...promises(survey, promised, texts), ...ofAllWaves(shown, promised, texts));
     for (const part of parts) {
       const left = isLeftOut(part);
       for (const input of form.querySelectorAll<HTMLInputElement>(`[name="${part.field}"]`)) input.disabled = left;
       const value = answerOf(form, part.terms, part.field);
-      const said = left ? (shown.hidesLeftOut ? "left out random" : "left out missing") : "choose first";
+      const said = left ? (hides ? "left out random" : "left out missing") : "choose first";
       const shows = !left && !Number.isNaN(at) && fits(part.terms, value);
       const quiet = h("p", {class: "quiet"}, texts.say(said));
       part.preview.replaceChildren(...(shows ? previewOf(part, part.names, value, part.terms.budgets[at]!) : [quiet]));
@@ -90,67 +95,79 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
   function submit(event: Event): void {
     event.preventDefault();
     problem.hidden = true;
-    if (asking.consented === undefined && !new FormData(form).has("consent")) return fail(texts.say("consent missing"), "consent");
+    const consents = alone || asking.consented !== undefined || new FormData(form).has("consent");
+    if (!consents) return fail(texts.say("consent missing"), "consent");
     const at = place();
     if (Number.isNaN(at)) return fail(texts.say("protection missing"), "protection");
     const given: GivenAnswers = [];
     for (const part of parts) {
       const epsilon = part.terms.budgets[at]!;
       const value = answerOf(form, part.terms, part.field);
-      if (isLeftOut(part)) given.push({value: shown.hidesLeftOut ? drawAnswer(part.terms.asked) : undefined, epsilon, isDrawn: true});
+      const about = alone ? "" : `${part.wording?.question ?? part.terms.question.name} `;
+      if (isLeftOut(part)) given.push({value: hides ? drawAnswer(part.terms.asked) : undefined, epsilon, isDrawn: true});
       else if (fits(part.terms, value)) given.push({value, epsilon, isDrawn: false});
-      else return fail(`${part.wording?.question ?? part.terms.question.name} ${problemOf(form, part.terms, part.field, texts)}`, part.field);
+      else return fail(`${about}${problemOf(form, part.terms, part.field, texts)}`, part.field);
     }
-    if (parts.every(isLeftOut)) return fail(texts.say("all left out"), parts[0]!.left);
+    if (parts.every(isLeftOut)) return fail(texts.say("all left out"), first!.left);
     asking.send(given);
   }
 
   update();
-  const largest = texts.atMost(rightAtMost(shown.totals.at(-1)!));
   return h(
     "div",
     {},
-    h(
-      "div",
-      {class: "asked"},
-      foreign("h1", wording.language, wording.title, {tabindex: -1}),
-      wording.introduction ? foreign("p", wording.language, wording.introduction, {class: "help"}) : undefined,
-    ),
+    heading(asking, first!),
     h(
       "section",
       {class: "card promise"},
-      h("p", {}, texts.say("promise 1 survey")),
+      h("p", {}, texts.say(alone ? "promise 1" : "promise 1 survey")),
       promise,
-      trustDetails(shown.rounds[0]!.terms, asking.deployment, texts, largest, asking.host, shown),
+      trustDetails(shown, asking.deployment, texts, asking.host),
     ),
     form,
   );
 }
 
+function heading({shown: {survey}, languages}: AskingSurvey, {terms, wording}: Part): HTMLElement {
+  const whole = bestWording(survey.message.wordings, languages);
+  const [language, eyebrow, title, help] = isOneQuestion(survey)
+    ? [wording?.language, wording?.title, wording?.question ?? terms.question.name, wording?.helpText]
+    : [whole?.language, "", whole?.title ?? survey.message.surveyId, whole?.introduction];
+  return h(
+    "div",
+    {class: "asked"},
+    eyebrow ? foreign("p", language, eyebrow, {class: "eyebrow"}) : undefined,
+    foreign("h1", language, title, {tabindex: -1}),
+    help ? foreign("p", language, help, {class: "help"}) : undefined,
+  );
+}
+
 /** Returns what all waves of a study together may reveal: if one server is honest, and if none is. */
-function ofAllWaves(shown: ShownSurvey, wave: Wave, place: number, texts: Texts): HTMLElement[] {
-  const {alone, honest} = allWavesAtMost(shown, wave, place);
-  const [last, count, number] = [wave.study.lastWave, wavesOfVersion(wave), wave.wave.number].map((one) => texts.number(one));
+function ofAllWaves({survey, wave}: ShownSurvey, place: number, texts: Texts): HTMLElement[] {
+  const {schedule} = survey.message;
+  if (!schedule) return [];
+  const {alone, honest} = allWavesAtMost(survey, place);
+  const [last, count, number] = [schedule.lastWave, wavesOfVersion(schedule), wave].map((one) => texts.number(one));
   const said = [
     texts.say("study waves", {number: number!, count: last!}),
     ...(honest === undefined ? [] : [texts.say("study one honest", {count: count!, honest: texts.atMost(honest)})]),
     texts.say("study none honest", {count: count!, alone: texts.atMost(alone)}),
-    ...(wave.study.permanent ? [texts.say("study permanent")] : []),
+    ...(schedule.permanent ? [texts.say("study permanent")] : []),
   ];
   return said.map((text) => h("p", {}, text));
 }
 
-function consentCard(wording: {language: string; consent: string}, texts: Texts, {consented, shown}: AskingSurvey): HTMLElement {
-  if (consented !== undefined) {
-    return h("section", {class: "card"}, h("h2", {}, texts.say("consent")), h("p", {}, texts.say("consented", {when: texts.when(consented)})));
-  }
-  const change = shown.wave?.study.change;
+function consentCard({consented, shown: {survey}, texts, languages}: AskingSurvey): HTMLElement {
+  const {wordings, schedule} = survey.message;
+  const title = h("h2", {}, texts.say("consent"));
+  if (consented !== undefined) return h("section", {class: "card"}, title, h("p", {}, texts.say("consented", {when: texts.when(consented)})));
+  const wording = bestWording(wordings, languages);
   return h(
     "section",
     {class: "card"},
-    h("h2", {}, texts.say("consent")),
-    change ? h("p", {}, texts.say("study changed", {change})) : undefined,
-    foreign("p", wording.language, wording.consent),
+    title,
+    schedule?.change ? h("p", {}, texts.say("study changed", {change: schedule.change})) : undefined,
+    wording && foreign("p", wording.language, wording.consent),
     h(
       "label",
       {class: "choice"},
@@ -160,19 +177,20 @@ function consentCard(wording: {language: string; consent: string}, texts: Texts,
   );
 }
 
-function protection({shown, texts, leaves}: AskingSurvey): HTMLElement {
-  const last = shown.totals.length - 1;
-  const fits = shown.totals.findIndex((total) => total <= leaves);
-  const cards = shown.totals.map((total, at) => {
-    const [alone, released] = [rightAtMost(total), surveyReleasedAtMost(shown, at)].map((one) => texts.atMost(one));
+function protection({shown: {survey}, texts, leaves}: AskingSurvey): HTMLElement {
+  const {totals} = survey;
+  const isAlone = isOneQuestion(survey);
+  const cards = totals.map((total, at) => {
+    const [alone, released] = [rightAtMost(total), releasedAtMost(survey, at)].map((one) => texts.atMost(one));
     const name = alone === released ? "right at most" : "right at most released";
     const over = total > leaves;
-    const end = last > 0 && at === 0 ? texts.say("strongest") : last > 0 && at === last ? texts.say("weakest") : "";
+    const end = totals.length === 1 ? "" : at === 0 ? texts.say("strongest") : at === totals.length - 1 ? texts.say("weakest") : "";
+    const epsilon = texts.number(total, 15);
     return choice(
       "protection",
       String(at),
-      {checked: at === 0 && fits === 0, disabled: over},
-      h("strong", {}, texts.say("total epsilon", {epsilon: texts.number(total, 15)})),
+      {checked: at === 0 && !over, disabled: over},
+      h("strong", {}, isAlone ? `ε = ${epsilon}` : texts.say("total epsilon", {epsilon})),
       end ? h("span", {class: "tag"}, end) : undefined,
       h("span", {class: "quiet"}, over ? texts.say("over your limit") : texts.say(name, {alone: alone!, released: released!})),
     );
@@ -180,16 +198,16 @@ function protection({shown, texts, leaves}: AskingSurvey): HTMLElement {
   return h(
     "fieldset",
     {},
-    h("legend", {}, texts.say("protection survey")),
-    h("p", {class: "quiet"}, texts.say("protection survey help")),
+    h("legend", {}, texts.say(isAlone ? "protection" : "protection survey")),
+    h("p", {class: "quiet"}, texts.say(isAlone ? "protection help" : "protection survey help")),
     h("div", {class: "choices budgets"}, ...cards),
   );
 }
 
-function questionCard(part: Part, at: number, count: number, hidesLeftOut: boolean): HTMLElement {
+function questionCard(part: Part, count: number, hides: boolean): HTMLElement {
   const {texts, wording, terms} = part;
   const language = wording?.language;
-  const help = h("span", {class: "quiet"}, texts.say(hidesLeftOut ? "leave out random" : "leave out missing"));
+  const help = h("span", {class: "quiet"}, texts.say(hides ? "leave out random" : "leave out missing"));
   const leave = h(
     "label",
     {class: "choice leave"},
@@ -199,7 +217,7 @@ function questionCard(part: Part, at: number, count: number, hidesLeftOut: boole
   return h(
     "section",
     {class: "card question"},
-    h("p", {class: "eyebrow"}, texts.say("question of", {number: texts.number(at + 1), count: texts.number(count)})),
+    h("p", {class: "eyebrow"}, texts.say("question of", {number: texts.number(terms.place + 1), count: texts.number(count)})),
     wording?.title ? foreign("p", language, wording.title, {class: "title"}) : undefined,
     foreign("h2", language, wording?.question ?? terms.question.name),
     wording?.helpText ? foreign("p", language, wording.helpText, {class: "help"}) : undefined,

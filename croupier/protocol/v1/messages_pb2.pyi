@@ -60,49 +60,49 @@ result is about these answers, too.
 """
 Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
 
-class _StudyPeriod:
+class _Period:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _StudyPeriodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StudyPeriod.ValueType], _builtins.type):
+class _PeriodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Period.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    STUDY_PERIOD_UNSPECIFIED: _StudyPeriod.ValueType  # 0
-    STUDY_PERIOD_ONCE: _StudyPeriod.ValueType  # 1
-    STUDY_PERIOD_DAY: _StudyPeriod.ValueType  # 2
-    STUDY_PERIOD_WEEK: _StudyPeriod.ValueType  # 3
+    PERIOD_UNSPECIFIED: _Period.ValueType  # 0
+    PERIOD_ONCE: _Period.ValueType  # 1
+    PERIOD_DAY: _Period.ValueType  # 2
+    PERIOD_WEEK: _Period.ValueType  # 3
 
-class StudyPeriod(_StudyPeriod, metaclass=_StudyPeriodEnumTypeWrapper):
-    """How often a study asks."""
+class Period(_Period, metaclass=_PeriodEnumTypeWrapper):
+    """How often a survey is asked."""
 
-STUDY_PERIOD_UNSPECIFIED: StudyPeriod.ValueType  # 0
-STUDY_PERIOD_ONCE: StudyPeriod.ValueType  # 1
-STUDY_PERIOD_DAY: StudyPeriod.ValueType  # 2
-STUDY_PERIOD_WEEK: StudyPeriod.ValueType  # 3
-Global___StudyPeriod: _TypeAlias = StudyPeriod  # noqa: Y015
+PERIOD_UNSPECIFIED: Period.ValueType  # 0
+PERIOD_ONCE: Period.ValueType  # 1
+PERIOD_DAY: Period.ValueType  # 2
+PERIOD_WEEK: Period.ValueType  # 3
+Global___Period: _TypeAlias = Period  # noqa: Y015
 
-class _StudyResults:
+class _Results:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _StudyResultsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StudyResults.ValueType], _builtins.type):
+class _ResultsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Results.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    STUDY_RESULTS_UNSPECIFIED: _StudyResults.ValueType  # 0
-    STUDY_RESULTS_PUBLIC: _StudyResults.ValueType  # 1
-    STUDY_RESULTS_PARTICIPANTS: _StudyResults.ValueType  # 2
+    RESULTS_UNSPECIFIED: _Results.ValueType  # 0
+    RESULTS_PUBLIC: _Results.ValueType  # 1
+    RESULTS_PARTICIPANTS: _Results.ValueType  # 2
     """Sealed to a key of the operator, who undertakes to give the results to everybody who takes part."""
-    STUDY_RESULTS_OPERATOR: _StudyResults.ValueType  # 3
+    RESULTS_OPERATOR: _Results.ValueType  # 3
     """Sealed to a key of the operator."""
 
-class StudyResults(_StudyResults, metaclass=_StudyResultsEnumTypeWrapper):
-    """Who reads the results of a study. Certificates are public in each case."""
+class Results(_Results, metaclass=_ResultsEnumTypeWrapper):
+    """Who reads the results of a survey with a schedule. Certificates are public in each case."""
 
-STUDY_RESULTS_UNSPECIFIED: StudyResults.ValueType  # 0
-STUDY_RESULTS_PUBLIC: StudyResults.ValueType  # 1
-STUDY_RESULTS_PARTICIPANTS: StudyResults.ValueType  # 2
+RESULTS_UNSPECIFIED: Results.ValueType  # 0
+RESULTS_PUBLIC: Results.ValueType  # 1
+RESULTS_PARTICIPANTS: Results.ValueType  # 2
 """Sealed to a key of the operator, who undertakes to give the results to everybody who takes part."""
-STUDY_RESULTS_OPERATOR: StudyResults.ValueType  # 3
+RESULTS_OPERATOR: Results.ValueType  # 3
 """Sealed to a key of the operator."""
-Global___StudyResults: _TypeAlias = StudyResults  # noqa: Y015
+Global___Results: _TypeAlias = Results  # noqa: Y015
 
 class _ShortBatchPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -772,7 +772,7 @@ Global___GaussianVector: _TypeAlias = GaussianVector  # noqa: Y015
 @_typing.final
 class Wording(_message.Message):
     """How a question is put to people, in one language. No randomizer, bound or estimate depends on it. Every text is
-    displayable (see Manifest.round_id), has no space (U+0020) at either end, no "<" before a letter, "/", "!" or "?", no
+    displayable (see Question.name), has no space (U+0020) at either end, no "<" before a letter, "/", "!" or "?", no
     "&" before "#" or before a name and ";" (a name is a letter, then letters and digits; letters are A-Z and a-z), and at
     most the bytes that are given here. Texts are never shown as markup.
     """
@@ -856,8 +856,11 @@ class Question(_message.Message):
     CHOICES_FIELD_NUMBER: _builtins.int
     WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """A short, displayable name for people (see Manifest.round_id), shown where there is no wording; part of the manifest
-    and therefore of every envelope's context.
+    """A short name for people, shown where there is no wording; part of the survey and therefore of every envelope's
+    context. It is displayable: no control characters, ends of lines (U+2028 and U+2029 are some), controls of the
+    direction of writing (U+061C, U+200E, U+200F, U+202A-202E, U+2066-2069) or other invisible characters
+    (croupier/protocol/shown.py lists them; U+200C, U+200D and variation selectors are allowed), which could hide what
+    is shown around them.
     """
     @_builtins.property
     def rr(self) -> Global___RandomizedResponse: ...
@@ -928,7 +931,7 @@ class LocalBudget(_message.Message):
     """The question's local_delta, or 0 where it has none: with this probability a report may be the answer itself."""
     epsilon_max: _builtins.float
     """The round is refused if the certified central epsilon of the clients with this budget is above this.
-    Absent: above the manifest's epsilon_max.
+    Absent: above the survey's epsilon_max.
     """
     def __init__(
         self,
@@ -985,33 +988,36 @@ class SurveyWording(_message.Message):
 Global___SurveyWording: _TypeAlias = SurveyWording  # noqa: Y015
 
 @_typing.final
-class SurveyRound(_message.Message):
-    """One question of a survey."""
+class SurveyQuestion(_message.Message):
+    """One question of a survey, with the budgets that a person can choose from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ROUND_ID_FIELD_NUMBER: _builtins.int
-    TERMS_HASH_FIELD_NUMBER: _builtins.int
-    round_id: _builtins.str
-    terms_hash: _builtins.bytes
-    """H(context("survey-round") + the round's manifest without hops, accountant, analyzer and survey)."""
+    QUESTION_FIELD_NUMBER: _builtins.int
+    BUDGET_GRID_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def question(self) -> Global___Question: ...
+    @_builtins.property
+    def budget_grid(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalBudget]:
+        """1 .. 4096, ascending, distinct; as many in every question of the survey. A person chooses one place in all of them."""
+
     def __init__(
         self,
         *,
-        round_id: _builtins.str = ...,
-        terms_hash: _builtins.bytes = ...,
+        question: Global___Question | None = ...,
+        budget_grid: _abc.Iterable[Global___LocalBudget] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round_id", b"round_id", "terms_hash", b"terms_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_grid", b"budget_grid", "question", b"question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SurveyRound: _TypeAlias = SurveyRound  # noqa: Y015
+Global___SurveyQuestion: _TypeAlias = SurveyQuestion  # noqa: Y015
 
 @_typing.final
-class StudyCalendar(_message.Message):
-    """When the waves of a study open."""
+class Calendar(_message.Message):
+    """When the waves of a survey open."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1021,7 +1027,7 @@ class StudyCalendar(_message.Message):
     OPEN_FOR_S_FIELD_NUMBER: _builtins.int
     first: _builtins.str
     """When the first wave of this version opens, in local time: "2026-01-05T08:00"."""
-    every: Global___StudyPeriod.ValueType
+    every: Global___Period.ValueType
     """Further waves open at the same local time, also after the clocks were changed."""
     timezone: _builtins.str
     """A name of the IANA time zone database, such as "Europe/Berlin"."""
@@ -1031,7 +1037,7 @@ class StudyCalendar(_message.Message):
         self,
         *,
         first: _builtins.str = ...,
-        every: Global___StudyPeriod.ValueType = ...,
+        every: Global___Period.ValueType = ...,
         timezone: _builtins.str = ...,
         open_for_s: _builtins.int = ...,
     ) -> None: ...
@@ -1041,17 +1047,16 @@ class StudyCalendar(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StudyCalendar: _TypeAlias = StudyCalendar  # noqa: Y015
+Global___Calendar: _TypeAlias = Calendar  # noqa: Y015
 
 @_typing.final
-class Study(_message.Message):
-    """One version of a study: a survey that is asked again and again, with one consent. It fixes everything about its waves
-    but their numbers and times. The same in every wave of the version, so that all services have signed it.
+class Schedule(_message.Message):
+    """The waves in which a survey is asked again and again, with one consent. A later version of the survey continues the
+    one that it names.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    STUDY_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     PREVIOUS_HASH_FIELD_NUMBER: _builtins.int
     CHANGE_FIELD_NUMBER: _builtins.int
@@ -1062,14 +1067,10 @@ class Study(_message.Message):
     TOTAL_DELTA_FIELD_NUMBER: _builtins.int
     PERMANENT_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
-    TEXTS_HASH_FIELD_NUMBER: _builtins.int
-    QUESTION_HASHES_FIELD_NUMBER: _builtins.int
-    study_id: _builtins.str
-    """Unique in the deployment: 1 .. 40 of A-Z, a-z, 0-9, '-' and '_'. The survey of wave 3 has the name "STUDY-w3"."""
     version: _builtins.int
     """From 1."""
     previous_hash: _builtins.bytes
-    """The hash of the version before this one: SHA-256 of "croupier/v1/study" + 0x00 + its message. Empty in version 1."""
+    """The hash of the version before this one: that of its Survey. Empty in version 1."""
     change: _builtins.str
     """What the version changes, for people to read: at most 1000 bytes. Empty in version 1."""
     first_wave: _builtins.int
@@ -1080,184 +1081,30 @@ class Study(_message.Message):
     total_delta: _builtins.float
     permanent: _builtins.bool
     """Whether a client randomizes an answer once, and sends the same report again while the answer is the same."""
-    results: Global___StudyResults.ValueType
-    texts_hash: _builtins.bytes
-    """SHA-256 of "croupier/v1/study-texts" + 0x00 + the survey's description with its wordings and left_out alone."""
+    results: Global___Results.ValueType
     @_builtins.property
-    def calendar(self) -> Global___StudyCalendar: ...
-    @_builtins.property
-    def question_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """For each question, SHA-256 of "croupier/v1/study-question" + 0x00 + the manifest of its round without round_id,
-        close_deadline_unix_s, hops, accountant, analyzer and survey.
-        """
-
+    def calendar(self) -> Global___Calendar: ...
     def __init__(
         self,
         *,
-        study_id: _builtins.str = ...,
         version: _builtins.int = ...,
         previous_hash: _builtins.bytes = ...,
         change: _builtins.str = ...,
-        calendar: Global___StudyCalendar | None = ...,
+        calendar: Global___Calendar | None = ...,
         first_wave: _builtins.int = ...,
         last_wave: _builtins.int = ...,
         total_epsilon: _builtins.float = ...,
         total_delta: _builtins.float = ...,
         permanent: _builtins.bool = ...,
-        results: Global___StudyResults.ValueType = ...,
-        texts_hash: _builtins.bytes = ...,
-        question_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        results: Global___Results.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar", "change", b"change", "first_wave", b"first_wave", "last_wave", b"last_wave", "permanent", b"permanent", "previous_hash", b"previous_hash", "question_hashes", b"question_hashes", "results", b"results", "study_id", b"study_id", "texts_hash", b"texts_hash", "total_delta", b"total_delta", "total_epsilon", b"total_epsilon", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar", "change", b"change", "first_wave", b"first_wave", "last_wave", b"last_wave", "permanent", b"permanent", "previous_hash", b"previous_hash", "results", b"results", "total_delta", b"total_delta", "total_epsilon", b"total_epsilon", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Study: _TypeAlias = Study  # noqa: Y015
-
-@_typing.final
-class StudyWave(_message.Message):
-    """The place of a survey in a study."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STUDY_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    OPENS_UNIX_S_FIELD_NUMBER: _builtins.int
-    CLOSES_UNIX_S_FIELD_NUMBER: _builtins.int
-    number: _builtins.int
-    opens_unix_s: _builtins.int
-    """By the calendar, Unix seconds. A wave may open later; its rounds have the deadline closes_unix_s."""
-    closes_unix_s: _builtins.int
-    @_builtins.property
-    def study(self) -> Global___Study: ...
-    def __init__(
-        self,
-        *,
-        study: Global___Study | None = ...,
-        number: _builtins.int = ...,
-        opens_unix_s: _builtins.int = ...,
-        closes_unix_s: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["study", b"study"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closes_unix_s", b"closes_unix_s", "number", b"number", "opens_unix_s", b"opens_unix_s", "study", b"study"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StudyWave: _TypeAlias = StudyWave  # noqa: Y015
-
-@_typing.final
-class Survey(_message.Message):
-    """Rounds that are opened and closed together. A person consents once and chooses one budget for all of them: the first
-    of each round's grid, or the second of each, and so on. The same in the manifest of every round of the survey, so
-    that each of them fixes the terms of all before the first is opened. Before a person answers one question, the client
-    fetches all rounds in order and compares their surveys, their numbers of budgets and their deadlines.
-
-    An invitation is a link whose fragment has `invitation`, 16 secret bytes in base64url; `deployment`, the fingerprint
-    of a version of the deployment file, H(context("deployment") + its canonical JSON); `round`, a round of the survey;
-    and maybe `until`, Unix seconds after which the accountant gives it no first tickets. The client's Ed25519 private
-    key is 32 bytes of HKDF-SHA256 (RFC 5869) of the secret, without salt, with context("invitation") +
-    H(context("survey") + this message, serialised canonically) as info: the same key in all rounds of the survey.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SURVEY_ID_FIELD_NUMBER: _builtins.int
-    WORDINGS_FIELD_NUMBER: _builtins.int
-    ROUNDS_FIELD_NUMBER: _builtins.int
-    LEFT_OUT_FIELD_NUMBER: _builtins.int
-    WAVE_FIELD_NUMBER: _builtins.int
-    survey_id: _builtins.str
-    """Unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'."""
-    left_out: Global___LeftOut.ValueType
-    @_builtins.property
-    def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyWording]:
-        """1 .. 32, of 65536 bytes together. The first is shown to people who read none of the languages."""
-
-    @_builtins.property
-    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyRound]:
-        """1 .. 64 different rounds, in the order of the questions. All have the same number of budgets and the same deadline.
-        The manifest's own round is one of them, with the hash of its terms.
-        """
-
-    @_builtins.property
-    def wave(self) -> Global___StudyWave:
-        """The wave of a study that the survey is, where it is one."""
-
-    def __init__(
-        self,
-        *,
-        survey_id: _builtins.str = ...,
-        wordings: _abc.Iterable[Global___SurveyWording] | None = ...,
-        rounds: _abc.Iterable[Global___SurveyRound] | None = ...,
-        left_out: Global___LeftOut.ValueType = ...,
-        wave: Global___StudyWave | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["wave", b"wave"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "rounds", b"rounds", "survey_id", b"survey_id", "wave", b"wave", "wordings", b"wordings"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Survey: _TypeAlias = Survey  # noqa: Y015
-
-@_typing.final
-class RoundKeys(_message.Message):
-    """---------------------------------------------------------------- the manifest
-
-    One service's public keys for one round, signed by that service.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROUND_ID_FIELD_NUMBER: _builtins.int
-    SERVICE_FIELD_NUMBER: _builtins.int
-    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
-    RELEASE_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
-    REPORT_TICKET_KEY_FIELD_NUMBER: _builtins.int
-    PARAMETER_TICKET_KEY_FIELD_NUMBER: _builtins.int
-    CREATED_UNIX_S_FIELD_NUMBER: _builtins.int
-    round_id: _builtins.str
-    service: _builtins.str
-    """Name of the service in the deployment file."""
-    public_key: _builtins.bytes
-    """The key that its lane layer is sealed to."""
-    release_public_key: _builtins.bytes
-    """Accountant only: the key that the innermost report layer is sealed to.
-    Its private half leaves the accountant only inside the grant.
-    """
-    report_ticket_key: _builtins.bytes
-    """Accountant only: the key under which it evaluates tickets of the report lane for this round, 32 bytes (RFC 9497,
-    ristretto255-SHA512).
-    """
-    parameter_ticket_key: _builtins.bytes
-    """Accountant only: the key of the parameter lane, another one."""
-    created_unix_s: _builtins.int
-    """When the service made the keys, Unix seconds, by its own clock. The latest of these times in a manifest is the time
-    of the round, by which everybody decides whether a retired identity is believed in it. A service signs no manifest
-    with another time beside its own keys. 0: a version from before this field has made them. A manifest with one 0 has
-    no time, and no retired identity is believed in it that has a date.
-    """
-    def __init__(
-        self,
-        *,
-        round_id: _builtins.str = ...,
-        service: _builtins.str = ...,
-        public_key: _builtins.bytes = ...,
-        release_public_key: _builtins.bytes = ...,
-        report_ticket_key: _builtins.bytes = ...,
-        parameter_ticket_key: _builtins.bytes = ...,
-        created_unix_s: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_unix_s", b"created_unix_s", "parameter_ticket_key", b"parameter_ticket_key", "public_key", b"public_key", "release_public_key", b"release_public_key", "report_ticket_key", b"report_ticket_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RoundKeys: _TypeAlias = RoundKeys  # noqa: Y015
+Global___Schedule: _TypeAlias = Schedule  # noqa: Y015
 
 @_typing.final
 class PrivacyLimit(_message.Message):
@@ -1347,59 +1194,62 @@ class HopNoise(_message.Message):
 Global___HopNoise: _TypeAlias = HopNoise  # noqa: Y015
 
 @_typing.final
-class Manifest(_message.Message):
-    """The public terms of one round. Every service signs these bytes; clients refuse anything less, and any field that they
-    do not know. The round is named everywhere by M = H(context("manifest") + payload), 32 bytes.
+class Survey(_message.Message):
+    """What people are asked, and everything that they consent to: the terms of all its rounds, without the keys of services.
+    It is named everywhere by S = H(context("survey") + its canonical bytes), 32 bytes. Services sign the rounds of a
+    survey, each of which names S, so that the first of them fixes the terms of all. A survey is asked once, or in the
+    waves of its schedule: one round for each wave and question, and no service signs a second one.
+
+    An invitation is a link whose fragment has `invitation`, 16 secret bytes in base64url; `deployment`, the fingerprint
+    of a version of the deployment file, H(context("deployment") + its canonical JSON); `round`, a round of the survey;
+    and maybe `until`, Unix seconds after which the accountant gives it no first tickets. The client's Ed25519 private
+    key is 32 bytes of HKDF-SHA256 (RFC 5869) of the secret, without salt, with context("invitation") + I as info: the
+    same key in all rounds of the survey. I is S, or with a schedule H(context("invitation-list") + survey_id), so that a
+    link is good for all versions.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     DEPLOYMENT_FIELD_NUMBER: _builtins.int
-    ROUND_ID_FIELD_NUMBER: _builtins.int
-    QUESTION_FIELD_NUMBER: _builtins.int
-    BUDGET_GRID_FIELD_NUMBER: _builtins.int
+    SURVEY_ID_FIELD_NUMBER: _builtins.int
+    WORDINGS_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     MIN_BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     SHORT_BATCH_POLICY_FIELD_NUMBER: _builtins.int
-    CLOSE_DEADLINE_UNIX_S_FIELD_NUMBER: _builtins.int
     DISHONEST_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     EPSILON_MAX_FIELD_NUMBER: _builtins.int
     HPKE_SUITE_FIELD_NUMBER: _builtins.int
-    HOPS_FIELD_NUMBER: _builtins.int
-    ACCOUNTANT_FIELD_NUMBER: _builtins.int
-    ANALYZER_FIELD_NUMBER: _builtins.int
-    MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     PRIVACY_LIMIT_FIELD_NUMBER: _builtins.int
     COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
-    SURVEY_FIELD_NUMBER: _builtins.int
     HOP_NOISE_FIELD_NUMBER: _builtins.int
     BUDGET_PRIVACY_FIELD_NUMBER: _builtins.int
+    CLOSE_DEADLINE_UNIX_S_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    NUM_HOPS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """1."""
     deployment: _builtins.str
     """The name in the deployment file."""
-    round_id: _builtins.str
-    """Unique within the deployment, for ever: 1 .. 128 bytes, which may be "/" or "..", and displayable: no control
-    characters, ends of lines (U+2028 and U+2029 are some), controls of the direction of writing (U+061C, U+200E,
-    U+200F, U+202A-202E, U+2066-2069) or other invisible characters (croupier/protocol/shown.py lists them; U+200C, U+200D and
-    variation selectors are allowed), which could hide what is shown around them. A client that asked for a round by
-    its name refuses another name.
+    survey_id: _builtins.str
+    """Unique within the deployment, for ever: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_', with a schedule at most 40; "-w" and
+    digits, which name a wave, are not followed by its end or by '-'.
     """
+    left_out: Global___LeftOut.ValueType
     min_batch_size: _builtins.int
     """Fewest distinct admitted clients that may be mixed, at least 2; every hop enforces it."""
+    max_batch_size: _builtins.int
+    """Most distinct clients that are admitted to a round; further ones are refused. 0: everyone who is registered."""
     short_batch_policy: Global___ShortBatchPolicy.ValueType
-    close_deadline_unix_s: _builtins.int
-    """Unix seconds after which the accountant gives no tickets and hop 1 closes the round. A round that is held because
-    too few have come goes on taking submissions until there are enough; those count whose clients have got their
-    tickets before. 0: closed by the operator.
-    """
     dishonest: _builtins.int
-    """f: the certificate holds even if this many clients are dishonest."""
+    """f: a certificate holds even if this many clients are dishonest."""
     delta: _builtins.float
-    """The certificate is for this central delta."""
+    """A certificate is for this central delta."""
     epsilon_max: _builtins.float
-    """The round is refused if the certified central epsilon of a budget without its own limit is above this."""
+    """A round is refused if the certified central epsilon of a budget without its own limit is above this."""
     hpke_suite: _builtins.str
     """HPKE suite (RFC 9180, base mode, no additional data), with the KDF HKDF-SHA256 (0x0001). The first two have the KEM
     DHKEM(X25519, HKDF-SHA256) (0x0020) and make a message 48 bytes longer: "x25519-sha256-chacha20poly1305" with the
@@ -1407,18 +1257,165 @@ class Manifest(_message.Message):
     "mlkem768x25519-sha256-chacha20poly1305" has ML-KEM-768 with X25519, as in `cryptography.hazmat.primitives.hpke`,
     ChaCha20-Poly1305, 1136 more bytes, and no golden vectors. A client refuses a suite that it does not know.
     """
-    max_batch_size: _builtins.int
-    """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
     collector_public_key: _builtins.bytes
-    """A collector's HPKE public key, of hpke_suite: the result is published sealed to it. Empty: the result is public.
+    """A collector's HPKE public key, of hpke_suite: results are published sealed to it. Empty: they are public.
     Not in a sequential round, whose clients are shown every model.
     """
+    close_deadline_unix_s: _builtins.int
+    """Unix seconds after which the accountant gives no tickets and hop 1 closes the rounds. A round that is held because
+    too few have come goes on taking submissions until there are enough; those count whose clients have got their
+    tickets before. 0: closed by the operator. 0 with a schedule, whose rounds state their own.
+    """
+    num_hops: _builtins.int
+    """How many shufflers the chain has: 1 .. 32. Each adds its own hop noise."""
     @_builtins.property
-    def question(self) -> Global___Question: ...
-    @_builtins.property
-    def budget_grid(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalBudget]:
-        """1 .. 4096, ascending, distinct."""
+    def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyWording]:
+        """At most 32, of 65536 bytes together. The first is shown to people who read none of the languages. None: there is no
+        text but that of the questions.
+        """
 
+    @_builtins.property
+    def questions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyQuestion]:
+        """1 .. 64. The round of a survey that asks one question once has the survey's name. Otherwise the rounds are
+        NAME-1, NAME-2 and so on; with a schedule those of wave 3 are NAME-w3-1, NAME-w3-2 and so on.
+        """
+
+    @_builtins.property
+    def privacy_limit(self) -> Global___PrivacyLimit:
+        """The lifetime policy: the accountant refuses a round after which its ledger would exceed this.
+        Absent: the ledger records and refuses nothing. The same as in the deployment file.
+        """
+
+    @_builtins.property
+    def hop_noise(self) -> Global___HopNoise:
+        """Absent: hops add no reports. Only for rr, onebit, krr, levels, pgr and choices. Clients refuse local epsilons above
+        8 by default.
+        """
+
+    @_builtins.property
+    def budget_privacy(self) -> Global___BudgetPrivacy:
+        """Absent: certificates count exactly how many clients used each budget."""
+
+    @_builtins.property
+    def schedule(self) -> Global___Schedule:
+        """Absent: the survey is asked once."""
+
+    def __init__(
+        self,
+        *,
+        protocol_version: _builtins.int = ...,
+        deployment: _builtins.str = ...,
+        survey_id: _builtins.str = ...,
+        wordings: _abc.Iterable[Global___SurveyWording] | None = ...,
+        questions: _abc.Iterable[Global___SurveyQuestion] | None = ...,
+        left_out: Global___LeftOut.ValueType = ...,
+        min_batch_size: _builtins.int = ...,
+        max_batch_size: _builtins.int = ...,
+        short_batch_policy: Global___ShortBatchPolicy.ValueType = ...,
+        dishonest: _builtins.int = ...,
+        delta: _builtins.float = ...,
+        epsilon_max: _builtins.float = ...,
+        hpke_suite: _builtins.str = ...,
+        privacy_limit: Global___PrivacyLimit | None = ...,
+        collector_public_key: _builtins.bytes = ...,
+        hop_noise: Global___HopNoise | None = ...,
+        budget_privacy: Global___BudgetPrivacy | None = ...,
+        close_deadline_unix_s: _builtins.int = ...,
+        schedule: Global___Schedule | None = ...,
+        num_hops: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget_privacy", b"budget_privacy", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "schedule", b"schedule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_privacy", b"budget_privacy", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hpke_suite", b"hpke_suite", "left_out", b"left_out", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "num_hops", b"num_hops", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "questions", b"questions", "schedule", b"schedule", "short_batch_policy", b"short_batch_policy", "survey_id", b"survey_id", "wordings", b"wordings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Survey: _TypeAlias = Survey  # noqa: Y015
+
+@_typing.final
+class RoundKeys(_message.Message):
+    """---------------------------------------------------------------- the manifest
+
+    One service's public keys for one round, signed by that service.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    SERVICE_FIELD_NUMBER: _builtins.int
+    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    RELEASE_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    REPORT_TICKET_KEY_FIELD_NUMBER: _builtins.int
+    PARAMETER_TICKET_KEY_FIELD_NUMBER: _builtins.int
+    CREATED_UNIX_S_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    service: _builtins.str
+    """Name of the service in the deployment file."""
+    public_key: _builtins.bytes
+    """The key that its lane layer is sealed to."""
+    release_public_key: _builtins.bytes
+    """Accountant only: the key that the innermost report layer is sealed to.
+    Its private half leaves the accountant only inside the grant.
+    """
+    report_ticket_key: _builtins.bytes
+    """Accountant only: the key under which it evaluates tickets of the report lane for this round, 32 bytes (RFC 9497,
+    ristretto255-SHA512).
+    """
+    parameter_ticket_key: _builtins.bytes
+    """Accountant only: the key of the parameter lane, another one."""
+    created_unix_s: _builtins.int
+    """When the service made the keys, Unix seconds, by its own clock. The latest of these times in a manifest is the time
+    of the round, by which everybody decides whether a retired identity is believed in it. A service signs no manifest
+    with another time beside its own keys. 0: a version from before this field has made them. A manifest with one 0 has
+    no time, and no retired identity is believed in it that has a date.
+    """
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        service: _builtins.str = ...,
+        public_key: _builtins.bytes = ...,
+        release_public_key: _builtins.bytes = ...,
+        report_ticket_key: _builtins.bytes = ...,
+        parameter_ticket_key: _builtins.bytes = ...,
+        created_unix_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_unix_s", b"created_unix_s", "parameter_ticket_key", b"parameter_ticket_key", "public_key", b"public_key", "release_public_key", b"release_public_key", "report_ticket_key", b"report_ticket_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoundKeys: _TypeAlias = RoundKeys  # noqa: Y015
+
+@_typing.final
+class Manifest(_message.Message):
+    """One round: a question of a survey in one wave, with the keys of all services. Every service signs these bytes; clients
+    refuse anything less, and any field that they do not know. The round is named everywhere by
+    M = H(context("manifest") + payload), 32 bytes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SURVEY_HASH_FIELD_NUMBER: _builtins.int
+    WAVE_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    OPENS_UNIX_S_FIELD_NUMBER: _builtins.int
+    CLOSES_UNIX_S_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
+    ACCOUNTANT_FIELD_NUMBER: _builtins.int
+    ANALYZER_FIELD_NUMBER: _builtins.int
+    survey_hash: _builtins.bytes
+    """S, the hash of the Survey."""
+    wave: _builtins.int
+    """From 1; 0 without a schedule."""
+    question: _builtins.int
+    """The place of the question in the survey, from 0."""
+    opens_unix_s: _builtins.int
+    """By the calendar, Unix seconds; both 0 without a schedule. A wave may open later. closes_unix_s is the deadline of
+    its rounds, as Survey.close_deadline_unix_s is of others.
+    """
+    closes_unix_s: _builtins.int
     @_builtins.property
     def hops(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundKeys]:
         """Round keys of the shufflers: the services of the deployment file in its order, 1 .. 32."""
@@ -1431,58 +1428,53 @@ class Manifest(_message.Message):
     def analyzer(self) -> Global___RoundKeys:
         """Round keys of the analyzer."""
 
-    @_builtins.property
-    def privacy_limit(self) -> Global___PrivacyLimit:
-        """The lifetime policy: the accountant refuses a round after which its ledger would exceed this.
-        Absent: the ledger records and refuses nothing. The same as in the deployment file.
-        """
-
-    @_builtins.property
-    def survey(self) -> Global___Survey:
-        """The survey that the round belongs to, where it belongs to one."""
-
-    @_builtins.property
-    def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit, krr, levels, pgr and choices. Clients refuse local epsilons above
-        8 by default.
-        """
-
-    @_builtins.property
-    def budget_privacy(self) -> Global___BudgetPrivacy:
-        """Absent: certificates count exactly how many clients used each budget."""
-
     def __init__(
         self,
         *,
-        protocol_version: _builtins.int = ...,
-        deployment: _builtins.str = ...,
-        round_id: _builtins.str = ...,
-        question: Global___Question | None = ...,
-        budget_grid: _abc.Iterable[Global___LocalBudget] | None = ...,
-        min_batch_size: _builtins.int = ...,
-        short_batch_policy: Global___ShortBatchPolicy.ValueType = ...,
-        close_deadline_unix_s: _builtins.int = ...,
-        dishonest: _builtins.int = ...,
-        delta: _builtins.float = ...,
-        epsilon_max: _builtins.float = ...,
-        hpke_suite: _builtins.str = ...,
+        survey_hash: _builtins.bytes = ...,
+        wave: _builtins.int = ...,
+        question: _builtins.int = ...,
+        opens_unix_s: _builtins.int = ...,
+        closes_unix_s: _builtins.int = ...,
         hops: _abc.Iterable[Global___RoundKeys] | None = ...,
         accountant: Global___RoundKeys | None = ...,
         analyzer: Global___RoundKeys | None = ...,
-        max_batch_size: _builtins.int = ...,
-        privacy_limit: Global___PrivacyLimit | None = ...,
-        collector_public_key: _builtins.bytes = ...,
-        survey: Global___Survey | None = ...,
-        hop_noise: Global___HopNoise | None = ...,
-        budget_privacy: Global___BudgetPrivacy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_privacy", b"budget_privacy", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "budget_privacy", b"budget_privacy", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "min_batch_size", b"min_batch_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "closes_unix_s", b"closes_unix_s", "hops", b"hops", "opens_unix_s", b"opens_unix_s", "question", b"question", "survey_hash", b"survey_hash", "wave", b"wave"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class SignedRound(_message.Message):
+    """A round with its survey, as it is passed on and kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
+    survey: _builtins.bytes
+    """The canonical bytes of the Survey that the manifest names by its hash, which covers them."""
+    @_builtins.property
+    def manifest(self) -> Global___Signed:
+        """Signed Manifest."""
+
+    def __init__(
+        self,
+        *,
+        manifest: Global___Signed | None = ...,
+        survey: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "survey", b"survey"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedRound: _TypeAlias = SignedRound  # noqa: Y015
 
 @_typing.final
 class Submission(_message.Message):
@@ -1805,20 +1797,20 @@ Global___RevokeClientsResponse: _TypeAlias = RevokeClientsResponse  # noqa: Y015
 @_typing.final
 class Proposal(_message.Message):
     """What the operator wants to do, and what services of several organisations approve by their signature. Each can be
-    done once only: a round's name is used once, a client is registered or revoked once, and what is revoked stays so.
+    done once only: a survey's name is used once, a client is registered or revoked once, and what is revoked stays so.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DEPLOYMENT_FIELD_NUMBER: _builtins.int
-    OPEN_ROUND_FIELD_NUMBER: _builtins.int
+    OPEN_SURVEY_FIELD_NUMBER: _builtins.int
     REGISTER_FIELD_NUMBER: _builtins.int
     REVOKE_FIELD_NUMBER: _builtins.int
     EXPIRES_UNIX_S_FIELD_NUMBER: _builtins.int
     deployment: _builtins.str
     """Name of the deployment."""
-    open_round: _builtins.bytes
-    """Open a round: its canonical Manifest, without the keys of the services."""
+    open_survey: _builtins.bytes
+    """Ask people: a canonical Survey, all of whose rounds may be opened."""
     expires_unix_s: _builtins.int
     """Unix seconds from which services refuse the proposal; they also refuse one that says more than 30 days ahead."""
     @_builtins.property
@@ -1833,16 +1825,16 @@ class Proposal(_message.Message):
         self,
         *,
         deployment: _builtins.str = ...,
-        open_round: _builtins.bytes = ...,
+        open_survey: _builtins.bytes = ...,
         register: Global___RegisterClientsRequest | None = ...,
         revoke: Global___RevokeClientsRequest | None = ...,
         expires_unix_s: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "open_survey", b"open_survey", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "deployment", b"deployment", "expires_unix_s", b"expires_unix_s", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "deployment", b"deployment", "expires_unix_s", b"expires_unix_s", "open_survey", b"open_survey", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["open_round", "register", "revoke"]  # noqa: Y015
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["open_survey", "register", "revoke"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
 
@@ -1850,7 +1842,7 @@ Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
 
 @_typing.final
 class ProposalApproved(_message.Message):
-    """What a service keeps of the approvals of a round whose manifest it has signed."""
+    """What a service keeps of the approvals of a survey whose first round it has signed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3181,7 +3173,7 @@ class Publication(_message.Message):
     CLAMPING_FIELD_NUMBER: _builtins.int
     SEALED_RESULT_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
-    MANIFEST_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
@@ -3219,10 +3211,8 @@ class Publication(_message.Message):
         """Laplace and Gaussian noise only."""
 
     @_builtins.property
-    def manifest(self) -> Global___Signed:
-        """The manifest with the signatures of all services: it tells the time of the round. Empty in a publication from
-        before this field.
-        """
+    def round(self) -> Global___SignedRound:
+        """The round with the signatures of all services: it tells the time of the round."""
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
@@ -3251,15 +3241,15 @@ class Publication(_message.Message):
         clamping: Global___Clamping | None = ...,
         sealed_result: _builtins.bytes = ...,
         precision: Global___Precision.ValueType = ...,
-        manifest: Global___Signed | None = ...,
+        round: Global___SignedRound | None = ...,
         notes: _abc.Iterable[Global___Statement] | None = ...,
         hop_influence: _builtins.float = ...,
         distribution: Global___Distribution | None = ...,
         shares: Global___CategoryShares | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "manifest", b"manifest", "shares", b"shares"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "round", b"round", "shares", b"shares"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round", b"round", "round_id", b"round_id", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

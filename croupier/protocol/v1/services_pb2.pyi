@@ -31,7 +31,7 @@ class PrepareRequest(_message.Message):
     HPKE_SUITE_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     hpke_suite: _builtins.str
-    """See Manifest.hpke_suite."""
+    """See Survey.hpke_suite."""
     def __init__(
         self,
         *,
@@ -73,26 +73,30 @@ class SignRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MANIFEST_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
     APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
     manifest: _builtins.bytes
     """Canonical Manifest."""
+    survey: _builtins.bytes
+    """The canonical Survey that it names."""
     approvals_expire_unix_s: _builtins.int
     """expires_unix_s of that Proposal."""
     @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Signature]:
-        """Of the Proposal to open this round, by services of as many organisations as the deployment demands."""
+        """Of the Proposal to open this survey, by services of as many organisations as the deployment demands."""
 
     def __init__(
         self,
         *,
         manifest: _builtins.bytes = ...,
+        survey: _builtins.bytes = ...,
         approvals: _abc.Iterable[_messages_pb2.Signature] | None = ...,
         approvals_expire_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "manifest", b"manifest", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -122,19 +126,19 @@ Global___SignResponse: _TypeAlias = SignResponse  # noqa: Y015
 class OpenRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    MANIFEST_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def manifest(self) -> _messages_pb2.Signed:
-        """Signed Manifest, with the signature of every service."""
+    def round(self) -> _messages_pb2.SignedRound:
+        """With the signature of every service."""
 
     def __init__(
         self,
         *,
-        manifest: _messages_pb2.Signed | None = ...,
+        round: _messages_pb2.SignedRound | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -500,14 +504,12 @@ Global___GetRoundRequest: _TypeAlias = GetRoundRequest  # noqa: Y015
 class GetRoundResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    MANIFEST_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     DEPLOYMENT_FIELD_NUMBER: _builtins.int
     state: _messages_pb2.RoundState.ValueType
     @_builtins.property
-    def manifest(self) -> _messages_pb2.Signed:
-        """Signed Manifest."""
-
+    def round(self) -> _messages_pb2.SignedRound: ...
     @_builtins.property
     def deployment(self) -> Global___VersionInForce:
         """Of hop 1: a client with another file of this number does not answer."""
@@ -515,13 +517,13 @@ class GetRoundResponse(_message.Message):
     def __init__(
         self,
         *,
-        manifest: _messages_pb2.Signed | None = ...,
+        round: _messages_pb2.SignedRound | None = ...,
         state: _messages_pb2.RoundState.ValueType = ...,
         deployment: Global___VersionInForce | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "round", b"round"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "manifest", b"manifest", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "round", b"round", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -696,25 +698,23 @@ class ForecastRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_ID_FIELD_NUMBER: _builtins.int
-    MANIFEST_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    WAVE_FIELD_NUMBER: _builtins.int
     NUM_REPORTS_FIELD_NUMBER: _builtins.int
-    TOGETHER_WITH_FIELD_NUMBER: _builtins.int
     CLOSED_BEFORE_FIELD_NUMBER: _builtins.int
     CLOSES_ANYWAY_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
-    """A round that is open; or else, in the next field, the terms of one that is not open yet."""
-    manifest: _builtins.bytes
-    """A canonical Manifest; any keys may stand in for those of the round."""
+    """A round that is open; or else, in the next fields, a question of a survey that is not open yet."""
+    survey: _builtins.bytes
+    """A canonical Survey: the ledger is asked about a round of each of its questions, with num_reports people each."""
+    question: _builtins.int
+    """The place of the question in the survey, from 0, and the wave in which it is to be asked; 0 without a schedule."""
+    wave: _builtins.int
     num_reports: _builtins.int
     """People whose report and budget arrive, at least 1."""
     closes_anyway: _builtins.bool
     """Hop 1 closes the round whatever is answered, because the operator has said so: it counts before others from now on."""
-    @_builtins.property
-    def together_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Canonical Manifests of rounds that are to be opened together with this one, such as the other questions of a
-        survey: the ledger is asked about all of them, each with num_reports people.
-        """
-
     @_builtins.property
     def closed_before(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClosingRound]:
         """Open rounds that hop 1 is to close before this one; the ledger is asked about all of them."""
@@ -723,15 +723,16 @@ class ForecastRequest(_message.Message):
         self,
         *,
         round_id: _builtins.str = ...,
-        manifest: _builtins.bytes = ...,
+        survey: _builtins.bytes = ...,
+        question: _builtins.int = ...,
+        wave: _builtins.int = ...,
         num_reports: _builtins.int = ...,
-        together_with: _abc.Iterable[_builtins.bytes] | None = ...,
         closed_before: _abc.Iterable[Global___ClosingRound] | None = ...,
         closes_anyway: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_before", b"closed_before", "closes_anyway", b"closes_anyway", "manifest", b"manifest", "num_reports", b"num_reports", "round_id", b"round_id", "together_with", b"together_with"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_before", b"closed_before", "closes_anyway", b"closes_anyway", "num_reports", b"num_reports", "question", b"question", "round_id", b"round_id", "survey", b"survey", "wave", b"wave"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

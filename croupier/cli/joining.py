@@ -30,6 +30,7 @@ from croupier.client.limits import in_full
 from croupier.client.study_participation import ShownStudy
 from croupier.deploy.local.clients import client_of
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.surveys import scheduled
 from croupier.show.promises import study_lines
 
 Study = Annotated[str, Argument(help="The study's name.")]
@@ -78,7 +79,7 @@ def join(
             mine = [
                 membership
                 for membership in client.studies()
-                if membership.version.study_id == study_id and not membership.person
+                if membership.version.survey_id == study_id and not membership.person
             ]
             return (mine[0] if mine else None), records
 
@@ -87,13 +88,13 @@ def join(
         show(as_json, {"study": study, "waves": [record.model_dump() for record in done]}, f"left {study}")
         return
     document = {
-        "study": mine.version.study_id,
+        "study": mine.version.survey_id,
         "hash": mine.consents[-1].hash,
         "waves": [record.model_dump() for record in done],
     }
     next_wave = "" if answers else "; give --answers FILE to answer"
-    show(as_json, document, f"joined {mine.version.study_id}, version {mine.consents[-1].version}{next_wave}")
-    if any(record.state in ("new version", "new survey") for record in done):
+    show(as_json, document, f"joined {mine.version.survey_id}, version {mine.consents[-1].version}{next_wave}")
+    if any(record.state == "new version" for record in done):
         raise fail(NOT_ACCEPTED, "the study has a new description: 'croupier join' without --yes shows it and asks")
 
 
@@ -115,16 +116,16 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
         ValueError: the person does not consent, or there is nobody to ask.
     """
     shown = await client.study(study_id)
-    name = shown.study.study_id
+    name = shown.survey.survey_id
     before = next(
         (
             membership
             for membership in client.studies()
-            if membership.version.study_id == name and not membership.person
+            if membership.version.survey_id == name and not membership.person
         ),
         None,
     )
-    if before is not None and before.covers(shown.survey, shown.wave) and epsilon is None and not link:
+    if before is not None and before.version.hash == shown.survey.hash and epsilon is None and not link:
         return name
     smallest = sum_as_decimals(terms.budget_grid[0] for terms in shown.rounds)
     most = epsilon or (before.wave_epsilon if before else smallest)
@@ -140,17 +141,14 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
 
 
 def _told(shown: ShownStudy, epsilon: float, before: JoinedStudy | None) -> list[str]:
-    study = shown.study
-    survey = shown.rounds[0].survey
-    texts = survey.wordings[0] if survey else None
+    survey, schedule = shown.survey, scheduled(shown.survey)
+    texts = survey.wordings[0] if survey.wordings else None
     lines = [texts.title, texts.introduction, texts.consent] if texts else []
-    if before is not None and before.version.hash != study.hash:
-        lines.append(f"Version {study.version} changes: {study.change}")
-    elif before is not None and not before.covers(shown.survey, shown.wave):
-        lines.append(f"Wave {shown.wave.number} has another description than the one that you have consented to.")
+    if before is not None and before.version.hash != survey.hash:
+        lines.append(f"Version {schedule.version} changes: {schedule.change}")
     lines += [f"  {terms.question.name}: {terms.question.mechanism.kind}" for terms in shown.rounds]
     lines += study_lines(shown.rounds, epsilon)
-    lines.append(f"Version {study.version}, hash {study.hash.hex()}")
+    lines.append(f"Version {schedule.version}, hash {survey.hash.hex()}")
     return [line for line in lines if line]
 
 
@@ -189,19 +187,18 @@ def joined(*, directory: Directory = HERE, as_json: Json = False) -> None:
     memberships = asyncio.run(work())
     lines, documents = [], []
     for membership in memberships:
-        study, number = membership.version, membership.next_wave
-        opens = study.wave(number).opens if number <= study.last_wave else None
+        name, schedule, number = membership.version.survey_id, scheduled(membership.version), membership.next_wave
+        opens = schedule.wave(number).opens if number <= schedule.last_wave else None
         next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC" if opens else "no further wave is announced"
         whose = f" ({membership.person})" if membership.person else ""
         consent = membership.consents[-1]
         lines.append(
-            f"{study.study_id}{whose}: version {consent.version} ({consent.hash[:16]}…), joined {consent.at}; "
-            f"{next_wave}"
+            f"{name}{whose}: version {consent.version} ({consent.hash[:16]}…), joined {consent.at}; {next_wave}"
         )
         lines += [f"  {_line(record)}" for record in membership.waves.values()]
         documents.append(
             {
-                "study": study.study_id,
+                "study": name,
                 "person": membership.person,
                 "consents": [given.model_dump() for given in membership.consents],
                 "waves": [record.model_dump() for record in membership.waves.values()],

@@ -1,1 +1,0 @@
-"""Commands about more than one round: surveys, studies, discoveries; and people who join studies."""

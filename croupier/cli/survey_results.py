@@ -1,0 +1,246 @@
+"""'croupier survey results': the verified results of a round, of a survey, or of all waves of one with a calendar."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from croupier.cli.console import HERE, NOT_CERTIFIED, Argument, Directory, Gateway, Json, fail, note, show
+from croupier.deploy.directory import client_transport
+from croupier.operator.opened_surveys import kept_versions
+from croupier.operator.published_result import kept_result, open_published, published_result
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import joined
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.certificate_tables import certificate_table, counted
+from croupier.show.distribution import with_quantiles
+from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
+from croupier.show.published import publication_json
+from croupier.show.study_results import (
+    StudyResultsView,
+    differences_table,
+    results_lines,
+    study_csv,
+    study_results_table,
+)
+from croupier.show.survey_description import LEFT_OUT_TEXTS, survey_wordings_json, wording_json
+from croupier.show.text import note_lines
+from croupier.show.views.published_results import ResultView
+from croupier.show.views.survey_documents import SurveyResultsView
+
+if TYPE_CHECKING:
+    from croupier.operator.survey_results import SurveyResults
+
+
+@Parameter(name="*", group="All waves of a calendar")
+@dataclass(frozen=True)
+class WaveOptions:
+    """Where the results of all waves go, beside the terminal."""
+
+    out: Annotated[Path | None, Parameter(help="Write the table into this file: .csv, .json or .parquet.")] = None
+    chart: Annotated[Path | None, Parameter(help="Draw the trends into this file: .png, .svg or .pdf.")] = None
+    against: Annotated[str, Parameter(help="Compare each wave with the 'previous' one or the 'first'.")] = "previous"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FurtherEstimates:
+    """The estimates of a single question beside the shares, the mean and the usual quantiles."""
+
+    quantile: Annotated[
+        list[float] | None, Parameter(help="levels: a further quantile, such as 0.99; may be repeated.")
+    ] = None
+    table: Annotated[bool, Parameter(help="Of a question that asks two as one: the cross table, with a test.")] = False
+    sums: Annotated[
+        list[str] | None,
+        Parameter("--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."),
+    ] = None
+
+
+def survey_results(
+    name: Annotated[str, Argument(help="The survey, or one of its rounds, as printed by 'survey open'.")],
+    /,
+    *,
+    directory: Directory = HERE,
+    wait_s: Annotated[float, Parameter(help="How many seconds to wait for each result.")] = 60.0,
+    collector_key: Annotated[
+        Path | None, Parameter(help="Open a sealed result with this key, from 'keygen --collector'.")
+    ] = None,
+    document: Annotated[
+        Path | None, Parameter(help="Instead of asking the analyzer: the signed document, kept from the console.")
+    ] = None,
+    gateway: Gateway = "",
+    further: FurtherEstimates = FurtherEstimates(),
+    waves: WaveOptions = WaveOptions(),
+    as_json: Json = False,
+) -> None:
+    versions = list(kept_versions(directory, name).values())
+    if versions and versions[-1].schedule is not None:
+        _show_waves(directory, name, waves, as_json)
+        return
+    transport = client_transport(gateway)
+    try:
+        if document is not None:
+            publication, certificate = kept_result(directory, RoundId(name), document)
+        else:
+            publication, certificate = asyncio.run(published_result(directory, RoundId(name), wait_s, transport, note))
+    except Refusal as refusal:
+        if refusal.code is not Code.UNKNOWN_ROUND:
+            raise
+    else:
+        _show_round(publication, certificate, collector_key, further, as_json)
+        return
+    from croupier.operator.survey_results import survey_results as results_of
+
+    results = asyncio.run(results_of(directory, name, wait_s, transport, note))
+    shown = _results_json(results)
+    if as_json:
+        show(True, shown)
+    else:
+        _show_results(shown)
+    refused = [question["name"] for question in shown["questions"] if not question["result"]["certificate"]["granted"]]
+    if refused:
+        raise fail(NOT_CERTIFIED, f"the accountant refused {', '.join(refused)}; 'croupier survey show ROUND' says why")
+
+
+def _show_round(
+    publication: pb.Publication,
+    certificate: pb.Certificate,
+    collector_key: Path | None,
+    further: FurtherEstimates,
+    as_json: bool,
+) -> None:
+    from croupier.show.statistics import halving_lines
+
+    result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
+    if not certificate.granted:
+        if as_json:
+            show(as_json, result)
+        raise fail(NOT_CERTIFIED, f"the accountant refused {publication.round_id}: {refused}")
+    if collector_key is not None:
+        publication = open_published(publication, collector_key)
+    result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
+    more, said = _of_categories(result, publication, certificate, further.sums or [], table=further.table)
+    lines = [*result_remarks(result), *halving_lines(result)]
+    if result["sealed"]:
+        lines.append("the result is sealed to its collector; --collector-key opens it")
+    tables = [] if result["sealed"] else [estimates_table(result), *distribution_tables(result)]
+    show(as_json, result, *tables, *more, *said, certificate_table(result["certificate"]), *lines)
+
+
+def _of_categories(
+    result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: list[str], *, table: bool
+) -> tuple[list[Table], list[str]]:
+    """Adds the sums and the cross table that are asked for to a result; returns the tables and sentences about them."""
+    from croupier.show.cross_tables import cross_table, cross_table_lines, cross_tables, share_model, sum_of, sums_table
+
+    tables: list[Table] = []
+    if not sums and not table:
+        return tables, []
+    model = share_model(publication, certificate)
+    if sums:
+        result["sums"] = [sum_of(model, text.split(";")) for text in sums]
+        tables.append(sums_table(result["sums"]))
+    if not table:
+        return tables, []
+    asked = result["asked"]
+    result["table"] = cross_table(model, asked["question"] if asked else "")
+    return [*tables, *cross_tables(result["table"])], cross_table_lines(result["table"])
+
+
+def _results_json(results: SurveyResults) -> SurveyResultsView:
+    together = results.together
+    return {
+        "survey_id": results.survey.survey_id,
+        "hash": results.survey.hash.hex(),
+        "left_out": results.survey.left_out,
+        "wordings": survey_wordings_json(results.survey),
+        "questions": [
+            {
+                "name": question.terms.question.name,
+                "wordings": [wording_json(each) for each in question.terms.question.wordings],
+                "result": publication_json(question.publication, question.certificate),
+            }
+            for question in results.questions
+        ],
+        "together": None if together is None else together.to_json(),
+    }
+
+
+def _show_results(document: SurveyResultsView) -> None:
+    from croupier.show.statistics import halving_lines
+
+    show(False, {}, document["wordings"][0]["title"])
+    for number, question in enumerate(document["questions"], start=1):
+        wording, result = question["wordings"][0], question["result"]
+        show(False, {}, "", f"{number}. {wording['question']} ({counted(result['num_reports'], 'answer')})")
+        if not result["certificate"]["granted"]:
+            show(False, {}, "refused by the accountant: nothing was read")
+        elif result["sealed"]:
+            show(False, {}, "the result is sealed to its collector")
+        else:
+            show(
+                False,
+                {},
+                estimates_table(result),
+                *distribution_tables(result),
+                *result_remarks(result),
+                *halving_lines(result),
+            )
+    together = document["together"]
+    show(False, {}, "", LEFT_OUT_TEXTS[document["left_out"]])
+    if together:
+        show(
+            False,
+            {},
+            f"All questions together, for a person who answered each with the largest budget: {together['grade']} "
+            f"ε = {round_up(together['epsilon'])} at δ = {round_up(together['delta'])}, under the assumptions of the "
+            "certificates, and that the terms were fixed before the first result, as the signed description shows.",
+            *note_lines(together["notes"]),
+        )
+
+
+def _show_waves(directory: Path, name: str, waves: WaveOptions, as_json: bool) -> None:
+    from croupier.show.plots import check_plot_file, plot_study
+    from croupier.study.wave_results import study_state, study_view
+
+    if waves.against not in ("previous", "first"):
+        raise ValueError(f"against is {waves.against!r}; it must be previous or first")
+    if waves.chart is not None:
+        check_plot_file(waves.chart)
+    document = study_view(study_state(directory, name), waves.against)  # type: ignore[arg-type]
+    if waves.out is not None:
+        _write_rows(waves.out, document)
+    if waves.chart is not None:
+        plot_study(document["rows"], document["questions"], waves.chart)
+    show(
+        as_json,
+        document,
+        study_results_table(document["rows"]),
+        *([differences_table(document["differences"])] if document["differences"] else []),
+        *results_lines(document),
+    )
+
+
+def _write_rows(file: Path, document: StudyResultsView) -> None:
+    """Writes the tidy table; raises ValueError for a file with another ending, ImportError without polars."""
+    ending = file.suffix.lower()
+    if ending == ".csv":
+        file.write_text(study_csv(document["rows"]), encoding="utf-8")
+    elif ending == ".json":
+        file.write_text(json.dumps(document["rows"]) + "\n", encoding="utf-8")
+    elif ending == ".parquet":
+        import polars
+
+        polars.DataFrame(document["rows"], infer_schema_length=None).write_parquet(file)
+    else:
+        raise ValueError(f"{file} cannot be written; its name must end in .csv, .json or .parquet")

@@ -1,0 +1,572 @@
+"""Commands about surveys: write one down, check it, open it, run its waves, show, close and change it.
+
+A survey is named by its file, or by its name once it is open; a single question needs no file: its options describe it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from croupier.cli.console import (
+    HERE,
+    REFUSED,
+    Argument,
+    Directory,
+    Gateway,
+    Json,
+    agrees,
+    ask,
+    fail,
+    note,
+    show,
+)
+from croupier.cli.forecasts import ForecastOptions, deployment_in, fitted_json, forecasts_of
+from croupier.cli.mechanism_options import HopNoiseOptions
+from croupier.cli.round_options import (
+    BatchOptions,
+    CertificateOptions,
+    EncryptionOptions,
+    QuestionOptions,
+    WordingOptions,
+    settings_of,
+)
+from croupier.client.survey_rounds import fetch_survey
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.clients import client_of, terms_of
+from croupier.operator.opened_surveys import close_rounds, kept_versions, was_opened, withdraw_rounds
+from croupier.operator.operator import Operator, is_operators, sees_rounds
+from croupier.operator.overview import approvals_of, ledger_left
+from croupier.operator.round_settings import RoundSettings
+from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_file, written
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import state_name
+from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import Survey, scheduled
+from croupier.show.certificate_tables import counted
+from croupier.show.documents import terms_json
+from croupier.show.forecasts import (
+    ForecastView,
+    SurveyForecastView,
+    closing_lines,
+    forecast_json,
+    forecast_table,
+    survey_forecast_json,
+    survey_forecast_lines,
+    survey_forecast_table,
+)
+from croupier.show.round_text import terms_text
+from croupier.show.study_description import StudyPlanView, plan_lines, plan_tables, study_json, study_text
+from croupier.show.survey_description import survey_json, survey_text, survey_texts
+from croupier.show.views.questions import TermsView
+from croupier.show.views.survey_documents import SurveyView
+
+if TYPE_CHECKING:
+    from croupier.operator.forecasts import GridFit
+    from croupier.study.plans import StudyPlan
+
+FILE = ".toml"
+"""What the name of a survey's file ends in; anything else names an open survey, or a question that options describe."""
+Asked = Annotated[str, Argument(help="The survey's file, which ends in .toml; or a short name for a single question.")]
+Name = Annotated[str, Argument(help="The survey, or one of its rounds, as printed by 'survey open'.")]
+Expected = Annotated[int, Parameter(help="Forecast the survey for this many people, too; 0: for its minimum only.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class QuestionByOptions:
+    """All terms of a survey of one question, which has no file."""
+
+    wording: WordingOptions = WordingOptions()
+    question: QuestionOptions = QuestionOptions()
+    certificate: CertificateOptions = CertificateOptions()
+    batch: BatchOptions = BatchOptions()
+    noise: HopNoiseOptions = HopNoiseOptions()
+    forecasting: ForecastOptions = ForecastOptions()
+    encryption: EncryptionOptions = EncryptionOptions()
+    close_after_s: Annotated[
+        float, Parameter(help="Close automatically after this many seconds; 0: only by command.")
+    ] = 0.0
+
+    def settings(self, name: str) -> RoundSettings:
+        """Returns the settings of the question; raises ValueError for options that do not fit each other."""
+        groups = (self.wording, self.question, self.certificate, self.batch, self.noise, self.encryption)
+        return settings_of(name, *groups, self.close_after_s)
+
+
+def _is_file(asked: str) -> bool:
+    return asked.endswith(FILE)
+
+
+def survey_new(
+    file: Annotated[Path, Argument(help="The new file; you can change it before you open the survey.")] = Path(
+        "survey.toml"
+    ),
+    /,
+) -> None:
+    from croupier.operator.survey_plans import with_budgets
+
+    values, questions = _ask_survey(file)
+    calendar = _ask_calendar(values) if agrees("Ask the same people again and again?") else None
+    file.write_text(written(values, questions, calendar), encoding="utf-8")
+    try:
+        fitting = with_budgets(read_survey_file(file), None).budgets
+        note(
+            f"{', '.join(f'{budget:g}' for budget in fitting)} are budgets with which no question can be refused "
+            f"with {values['min_batch_size']:,} people or more. Larger budgets make results more exact, and "
+            "protect people less."
+        )
+        numbers = ask(
+            "Budgets that people choose from (ε of all answers together)", ",".join(f"{budget:g}" for budget in fitting)
+        )
+        values["budgets"] = [float(number) for number in numbers.split(",")]
+        file.write_text(written(values, questions, calendar), encoding="utf-8")
+        forecasts = _forecasts(None, read_survey_file(file))
+    except ValueError as error:
+        raise ValueError(f"{error}. Correct {file}, and open the survey with it") from error
+    show(
+        False,
+        {},
+        survey_forecast_table(forecasts),
+        *survey_forecast_lines(forecasts),
+        f"{file} is written; 'croupier survey open {file}' opens it",
+    )
+
+
+def _ask_survey(file: Path) -> tuple[dict[str, Value], list[Lines]]:
+    """Returns the lines of a survey and of its questions that a person at the terminal gives for a new file."""
+    if file.exists():
+        raise ValueError(f"{file} exists; choose another file, or change it")
+    title = ask("Title")
+    name = ask("A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"))
+    values: dict[str, Value] = {"name": name, "language": ask("Language of your texts", "en"), "title": title}
+    values["introduction"] = ask("Who asks, and what for", "")
+    values["consent"] = ask("What people agree to who answer")
+    values["min_batch_size"] = ask("How many people must answer at least", 100)
+    values["left_out"] = "random" if agrees("Hide who leaves a question out?") else "missing"
+    questions: list[Lines] = []
+    while not questions or agrees("Another question?"):
+        questions.append(_ask_question(len(questions) + 1))
+    return values, questions
+
+
+def _ask_calendar(values: dict[str, Value]) -> dict[str, Value]:
+    """Returns the lines of a calendar that a person at the terminal gives; adds the limit to those of the survey."""
+    every = ask("How often (once, day or week)", "week")
+    tomorrow = datetime.now().replace(hour=8, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    first = ask("When the first wave opens", f"{tomorrow:%Y-%m-%dT%H:%M}")
+    calendar: dict[str, Value] = {"first": datetime.fromisoformat(first), "every": every}
+    calendar["timezone"] = ask("The time zone", "Europe/Berlin")
+    calendar["waves"] = 1 if every == "once" else ask("How many waves", 52 if every == "week" else 30)
+    calendar["open_for"] = ask("How long a wave is open", "5 days" if every != "day" else "12 hours")
+    values["epsilon_total"] = ask("The most that all waves together may cost a person (ε)", 4.0)
+    return calendar
+
+
+def _ask_question(number: int) -> Lines:
+    question: dict[str, Value] = {"name": ask("A short name for the question", f"question-{number}")}
+    question["question"] = ask("The question")
+    choices = ask("Its answers, separated by semicolons (empty: yes or no, or a number)", "")
+    if choices:
+        question["choices"] = [choice.strip() for choice in choices.split(";")]
+    elif agrees("Is the answer a number?"):
+        question |= {"low": ask("The smallest", kind=float), "high": ask("The largest", kind=float)}
+        question["unit"] = ask("Its unit", "")
+    return question
+
+
+@Parameter(name="*", group="Plan the waves of a calendar")
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is given of the waves of a calendar; the budget, or the number of waves, is then found."""
+
+    error: Annotated[
+        float | None, Parameter(help="Half of the 95 % interval for the population, the range being 1.")
+    ] = None
+    epsilon_total: Annotated[
+        float | None, Parameter(help="The most that all waves together may cost one person (ε).")
+    ] = None
+    waves: Annotated[int | None, Parameter(help="How many waves.")] = None
+
+
+def survey_check(
+    asked: Asked = "survey.toml",
+    /,
+    *,
+    directory: Directory = HERE,
+    options: QuestionByOptions = QuestionByOptions(),
+    planning: PlanOptions = PlanOptions(),
+    as_json: Json = False,
+) -> None:
+    if not _is_file(asked):
+        _check_question(options, directory, as_json)
+        return
+    file, expected = read_survey_file(Path(asked)), options.forecasting.expected
+    if file.calendar is not None:
+        _check_waves(file, directory, expected, planning, as_json)
+        return
+    forecasts = _forecasts(directory, file, expected)
+    show(as_json, {"forecasts": forecasts}, survey_forecast_table(forecasts), *survey_forecast_lines(forecasts))
+    if forecasts[0]["refusal"]:
+        raise fail(REFUSED, forecasts[0]["refusal"])
+
+
+def _check_question(options: QuestionByOptions, directory: Path, as_json: bool) -> None:
+    settings, deployment = options.settings("forecast"), deployment_in(directory)
+    fitted = options.forecasting.fitted(settings, deployment)
+
+    async def look() -> list[ForecastView]:
+        if deployment is None or deployment.privacy_limit is None or not is_operators(directory):
+            return await forecasts_of(options.forecasting, fitted, None, deployment)
+        async with Operator(directory) as operator:
+            return await forecasts_of(options.forecasting, fitted, operator, deployment)
+
+    forecasts = asyncio.run(look())
+    budgets = ",".join(f"{budget:g}" for budget in fitted.settings.budget_grid)
+    show(as_json, {**fitted_json(fitted), "forecasts": forecasts}, forecast_table(forecasts), f"--grid {budgets}")
+
+
+def _check_waves(file: SurveyFile, directory: Path, expected: int, asked: PlanOptions, as_json: bool) -> None:
+    from croupier.study.plans import plan_study
+
+    people = expected or max(1000, file.min_batch_size)
+    given = {"error": asked.error, "epsilon_total": asked.epsilon_total, "waves": asked.waves}
+    document = _plan_json(plan_study(file, deployment_in(directory), people, **given))  # type: ignore[arg-type]
+    show(as_json, document, *plan_tables(document), *plan_lines(document))
+
+
+def _plan_json(plan: StudyPlan) -> StudyPlanView:
+    return {
+        "people": plan.people,
+        "waves": plan.waves,
+        "epsilon_total": plan.epsilon_total,
+        "delta_total": plan.delta_total,
+        "solved": list(plan.solved),
+        "tiers": [
+            {
+                "budget": tier.budget,
+                "questions": [
+                    {
+                        "name": question.name,
+                        "local_epsilon": question.local_epsilon,
+                        "epsilon": question.certificate.epsilon,
+                        "delta": question.certificate.delta,
+                        "grade": str(question.certificate.grade),
+                        "error_participants": question.margins.participants,
+                        "error_population": question.margins.population,
+                    }
+                    for question in tier.questions
+                ],
+                "totals": [
+                    {
+                        "period": total.period,
+                        "waves": total.waves,
+                        "shuffle": None if total.shuffle is None else total.shuffle.to_json(),
+                        "one_honest": None if total.one_honest is None else total.one_honest.to_json(),
+                        "alone": None if total.alone is None else total.alone.to_json(),
+                    }
+                    for total in tier.totals
+                ],
+                "waves_borne": tier.waves_borne,
+            }
+            for tier in plan.tiers
+        ],
+    }
+
+
+def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[SurveyForecastView]:
+    from croupier.operator.survey_plans import forecast_survey
+
+    forecasts = asyncio.run(forecast_survey(directory, file, expected))
+    scales = {
+        question.name: (question.high - question.low, question.unit)
+        for question in file.questions
+        if question.low is not None and question.high is not None
+    }
+    return [
+        survey_forecast_json(
+            forecast.people, forecast.questions, (forecast.epsilon, forecast.delta), forecast.refusal, scales
+        )
+        for forecast in forecasts
+    ]
+
+
+def survey_open(
+    asked: Asked = "survey.toml",
+    /,
+    *,
+    directory: Directory = HERE,
+    options: QuestionByOptions = QuestionByOptions(),
+    as_json: Json = False,
+) -> None:
+    if not _is_file(asked):
+        _open_question(options.settings(asked), options.forecasting, directory, as_json)
+        return
+    file = read_survey_file(Path(asked))
+    if file.calendar is not None:
+        _begin(file, directory, as_json)
+        return
+    from croupier.operator.survey_plans import open_survey
+
+    forecasts: list[SurveyForecastView] = []
+    if not kept_versions(directory, file.name):
+        forecasts = _forecasts(directory, file, options.forecasting.expected)
+        if forecasts[0]["refusal"]:
+            raise ValueError(forecasts[0]["refusal"])
+    survey = asyncio.run(open_survey(directory, file, tell=note))
+    name, ids = survey.survey_id, list(survey.round_ids())
+    show(
+        as_json,
+        {"survey_id": name, "hash": survey.hash.hex(), "round_ids": ids, "forecasts": forecasts},
+        *([survey_forecast_table(forecasts), *survey_forecast_lines(forecasts)] if forecasts else []),
+        f"survey {name} is open, with {counted(len(ids), 'question')}; 'croupier invite {name}' makes links",
+    )
+
+
+def _open_question(settings: RoundSettings, forecasting: ForecastOptions, directory: Path, as_json: bool) -> None:
+    from croupier.operator.survey_plans import open_question
+
+    async def open_it() -> tuple[Survey, GridFit, list[ForecastView]]:
+        async with Operator(directory) as operator:
+            fitted = forecasting.fitted(settings, operator.deployment)
+            forecasts = await forecasts_of(forecasting, fitted, operator, operator.deployment)
+            return await open_question(operator, directory, fitted.settings), fitted, forecasts
+
+    survey, fitted, forecasts = asyncio.run(open_it())
+    name = survey.survey_id
+    document = {"survey_id": name, "hash": survey.hash.hex(), "round_ids": [name], **fitted_json(fitted)}
+    document["forecasts"] = forecasts
+    show(
+        as_json,
+        document,
+        forecast_table(forecasts),
+        f"survey {name} is open, with 1 question; 'croupier invite {name}' makes links",
+    )
+
+
+def _begin(file: SurveyFile, directory: Path, as_json: bool) -> None:
+    from croupier.study.versions import start_study
+
+    survey = start_study(directory, file)
+    name, document = survey.survey_id, study_json(survey)
+    if read_deployment(directory).approvals and not was_opened(directory, survey):
+        Operator(directory).require_approval(survey)
+    show(
+        as_json,
+        document,
+        f"survey {name}, version {scheduled(survey).version}, hash {survey.hash.hex()}; 'croupier survey run {name}' "
+        f"opens its waves, and 'croupier invite {name}' makes links for all of them",
+    )
+
+
+def survey_run(
+    asked: Annotated[str, Argument(help="The survey's file, or the name of one that was begun.")] = "survey.toml",
+    /,
+    *,
+    metrics: Annotated[
+        str, Parameter(help="HOST:PORT where Prometheus reads how many waves the limit bears; empty: nowhere.")
+    ] = "",
+    directory: Directory = HERE,
+) -> None:
+    from croupier.study.journal import StudyJournal
+    from croupier.study.metrics import StudyMetrics
+    from croupier.study.runs import StudyRun
+    from croupier.study.versions import begun_versions, journal_file, start_study
+
+    survey = (
+        start_study(directory, read_survey_file(Path(asked)))
+        if _is_file(asked)
+        else begun_versions(directory, asked)[-1]
+    )
+    name = survey.survey_id
+    note(
+        f"survey {name}, version {scheduled(survey).version}, hash {survey.hash.hex()}; 'croupier invite {name}' makes "
+        "links for all waves (Ctrl-C ends the process)"
+    )
+    with StudyJournal.running(journal_file(directory, name)) as journal, StudyMetrics(directory, name, metrics) as told:
+        asyncio.run(StudyRun(directory, name, journal, tell=note).run(told.update))
+    note(f"survey {name} is over; 'croupier survey results {name}' shows all waves")
+
+
+def survey_change(
+    file: Annotated[Path, Argument(help="The survey's file, changed.")] = Path("survey.toml"),
+    /,
+    *,
+    change: Annotated[str, Parameter("--because", help="What is changed, and why: people read it.")],
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    from croupier.study.versions import change_study
+
+    document = study_json(change_study(directory, read_survey_file(file), change, time.time()))
+    show(as_json, document, study_text(document))
+
+
+def survey_show(
+    asked: Annotated[
+        str, Argument(help="A survey, one of its rounds, or a survey's file; the newest open one if not given.")
+    ] = "",
+    /,
+    *,
+    directory: Directory = HERE,
+    gateway: Gateway = "",
+    as_json: Json = False,
+) -> None:
+    deployment = deployment_in(directory)
+    if _is_file(asked):
+        survey = _described(read_survey_file(Path(asked)), directory, deployment)
+    else:
+        versions = list(kept_versions(directory, asked).values())
+        if not versions or versions[-1].schedule is None:
+            _show_open(asked, directory, gateway, as_json)
+            return
+        survey = versions[-1]
+    if survey.schedule is not None:
+        described = study_json(survey)
+        show(as_json, described, study_text(described))
+        return
+    chain = deployment.chain if deployment else ("shuffler-1", "accountant", "analyzer")
+    questions = [terms_json(terms, chain) for terms in survey.questions]
+    document = {"survey_id": survey.survey_id, "hash": survey.hash.hex(), "questions": questions}
+    show(as_json, document, *survey_texts(survey, chain))
+
+
+def _described(file: SurveyFile, directory: Path, deployment: Deployment | None) -> Survey:
+    """Returns the survey that a file describes; the newest version of one with a calendar if the file says the same."""
+    from croupier.operator.survey_plans import survey_from, with_budgets
+    from croupier.study.versions import states
+
+    file = with_budgets(file, deployment)
+    versions = list(kept_versions(directory, file.name).values())
+    if deployment and versions and versions[-1].schedule and states(file, deployment, versions, len(versions) - 1):
+        return versions[-1]
+    return survey_from(file, deployment)
+
+
+def _show_open(name: str, directory: Path, gateway: str, as_json: bool) -> None:
+    async def look() -> SurveyView | TermsView:
+        async with client_of(directory, gateway) as client:
+            rounds = await fetch_survey(client, name)
+            only = rounds[0] if len(rounds) == 1 else next((each for each in rounds if each.id == name), None)
+            if only is None:
+                return survey_json([(client_round.terms, client_round.state) for client_round in rounds])
+            terms = await terms_of(only)
+        if sees_rounds(directory):
+            async with Operator(directory, only_reads=True) as operator:
+                if terms["privacy_limit"] is not None:
+                    terms["ledger"] = await ledger_left(operator)
+                terms["approved_by"] = await approvals_of(operator, RoundId(terms["round_id"]))
+        return terms
+
+    try:
+        document = asyncio.run(look())
+    except Refusal as refusal:
+        if as_json:
+            show(as_json, {"survey_id": name, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
+        raise
+    now, where = time.time(), "" if directory == HERE else str(directory)
+    is_round = "round_id" in document
+    text = terms_text(document, now, where, gateway) if is_round else survey_text(document, now)  # type: ignore[arg-type]
+    show(as_json, document, text)
+
+
+def survey_close(
+    name: Name,
+    /,
+    *,
+    at_risk: Annotated[
+        bool, Parameter(help="Also close a question that some choice of budgets would have refused.")
+    ] = False,
+    end_sequential: Annotated[bool, Parameter(help="Sequential rounds: ask no further client.")] = False,
+    withdraw: Annotated[bool, Parameter(help="Delete it at every service: nothing is read.")] = False,
+    forecast: Annotated[bool, Parameter(help="Only say what closing would come to now; close nothing.")] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    if forecast and (at_risk or withdraw):
+        raise ValueError("--forecast closes nothing: give it without --at-risk and --withdraw")
+    rounds = _rounds_of(directory, name)
+    if withdraw:
+        held = _withdraw(directory, rounds, as_json)
+    elif forecast:
+        held = _forecast_close(directory, rounds, as_json)
+    else:
+        held = _close(
+            directory,
+            rounds,
+            hold_at_risk=not (at_risk or end_sequential),
+            as_json=as_json,
+            end_sequential=end_sequential,
+        )
+    if held:
+        raise SystemExit(REFUSED)
+
+
+def _rounds_of(directory: Path, name: str) -> list[RoundId]:
+    """Returns the rounds of a survey that was opened from this directory; of another name the round of this name.
+
+    Raises:
+        ValueError: the survey has waves, which are closed by its process, or one by one.
+    """
+    versions = list(kept_versions(directory, name).values())
+    if not versions:
+        return [RoundId(name)]
+    if versions[-1].schedule is not None:
+        raise ValueError(f"survey {name!r} has waves; name a round, such as {versions[-1].round_id(0, 1)}")
+    return list(versions[-1].round_ids())
+
+
+def _withdraw(directory: Path, rounds: Sequence[RoundId], as_json: bool) -> bool:
+    """Withdraws rounds; returns whether one of them is not deleted everywhere."""
+    said = asyncio.run(withdraw_rounds(directory, rounds))
+    lines = [f"{round_id}: {', '.join(sorted(set(states.values())))}" for round_id, states in said.items()]
+    show(as_json, {"rounds": said}, *lines)
+    return any(set(states.values()) != {"DISPOSED"} for states in said.values())
+
+
+def _forecast_close(directory: Path, rounds: Sequence[RoundId], as_json: bool) -> bool:
+    """Says what closing would come to; returns whether a question would be held."""
+    from croupier.operator.survey_plans import forecast_closing
+
+    said = asyncio.run(forecast_closing(directory, rounds))
+    views = {round_id: forecast_json(response) for round_id, response in said.items()}
+    tables: list[Any] = []
+    for round_id in rounds:
+        if round_id in views:
+            view = views[round_id]
+            tables += [f"{round_id}:", forecast_table([view]), *closing_lines(view, round_id)]
+        else:
+            tables.append(f"{round_id}: nobody has answered, or it takes no answers any more")
+    show(as_json, {"rounds": views}, *tables)
+    return not all(view["always_granted"] for view in views.values())
+
+
+def _close(
+    directory: Path, rounds: Sequence[RoundId], *, hold_at_risk: bool, end_sequential: bool, as_json: bool
+) -> bool:
+    """Closes rounds; returns whether one of them is held because it is at risk."""
+    closed = close_rounds(directory, rounds, hold_at_risk=hold_at_risk, end_sequential=end_sequential)
+    why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
+    lines, document, any_held = [], {}, False
+    for name, answer in asyncio.run(closed).items():
+        state, forecast = state_name(answer.state), None
+        if answer.HasField("forecast"):
+            forecast = forecast_json(answer.forecast)
+        held = state == "OPEN" and forecast is not None
+        any_held = any_held or held
+        document[name] = {"state": state, "num_clients": answer.num_clients, "forecast": forecast}
+        because = " (at risk: held)" if held else why.get(state, "")
+        lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
+        if held and forecast is not None:
+            lines += closing_lines(forecast, RoundId(name))
+    show(as_json, {"rounds": document}, *lines)
+    return any_held
