@@ -16,15 +16,15 @@ from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
-from croupier.protocol.certificate_views import BoundView, LowerBoundView
+from croupier.protocol.names import JsonObject
 from croupier.protocol.statements import written_json
 
 
 class AuditView(TypedDict):
     """The JSON document of `croupier audit`; "ratio" is None if the attack proves nothing."""
 
-    lower_bound: LowerBoundView
-    certificate: BoundView
+    lower_bound: JsonObject
+    certificate: JsonObject
     ratio: float | None
 
 

@@ -18,8 +18,8 @@ from croupier.accountant.guarantees import Comparison, Grade, Guarantee, LowerBo
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
-from croupier.protocol.certificate_views import CertificateView
 from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.names import JsonObject
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
@@ -231,7 +231,7 @@ class Certificate(Drawable):
             for tier in self.tiers
         ]
 
-    def to_json(self, *, steps: bool = False) -> CertificateView:
+    def to_json(self, *, steps: bool = False) -> JsonObject:
         """Returns the document for other programs, of plain JSON values; `from_json` reads it back.
 
         steps: with the steps of every tier, which `from_json` ignores.

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
-from croupier.protocol.certificate_views import GuaranteeView
 from croupier.protocol.codes import Assumption, Code, Method, Note, ProofStep
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement, joined, written_json
 
@@ -76,7 +76,7 @@ class Guarantee:
         """Returns one line for people, rounded up, without the assumptions."""
         return f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} ({joined(self.method)})"
 
-    def to_json(self) -> GuaranteeView:
+    def to_json(self) -> JsonObject:
         """Returns plain JSON values."""
         return {
             "epsilon": self.epsilon,

@@ -9,17 +9,17 @@ from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.histograms import values_of
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.blocks import Folded, Points, Sentence
 from croupier.show.distribution import quantile
-from croupier.show.notebook import folded_list, html_table, paragraph
+from croupier.show.html import html
 from croupier.show.promises import Promises
 from croupier.show.published import publication_json
-from croupier.show.views.distributions import DistributionView, QuantileView
-from croupier.show.views.published_results import ResultView
+from croupier.show.results import result_blocks
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class RoundResult:
     num_reports: int
     guarantee: Guarantee
     sealed: bool
-    document: ResultView = field(repr=False)
+    document: JsonObject = field(repr=False)
 
     def rows(self) -> list[ValueRow]:
         """Returns one dictionary for each value, for `pandas.DataFrame` and `polars.DataFrame`."""
@@ -123,11 +123,11 @@ class RoundResult:
         ]
 
     @property
-    def distribution(self) -> DistributionView | None:
+    def distribution(self) -> JsonObject | None:
         """Histogram, standard deviation and usual quantiles beside a mean on ordered levels; None for other results."""
         return self.document.get("distribution")
 
-    def quantile(self, q: float) -> QuantileView:
+    def quantile(self, q: float) -> JsonObject:
         """The number that the part q of the people do not exceed, with its intervals; 0.5 is the median.
 
         Raises:
@@ -138,25 +138,11 @@ class RoundResult:
         return quantile(self.distribution, q)
 
     def _repr_html_(self) -> str:
-        """Returns HTML for notebooks: the values as a table, and the guarantee with its assumptions."""
-        level = f"{100 * self.confidence_level:g} % interval"
-        rows = [
-            ({"": value.label} if value.label else {})
-            | {
-                "estimate": f"{value.estimate:.4g} ± {value.standard_error:.2g}",
-                level: f"{value.confidence_interval[0]:.4g} .. {value.confidence_interval[1]:.4g}",
-            }
-            for value in self.values
-        ]
+        """Returns HTML for notebooks: the values, and the guarantee with its assumptions."""
         told = self.guarantee
         said = f"{told.grade} ε = {round_up(told.epsilon)} at δ = {round_up(told.delta)}, for the largest budget"
-        sealed = paragraph("The values are sealed to their collector.") if self.sealed else ""
-        return (
-            html_table(f"Round {self.round_id}: {self.num_reports:,} reports", rows)
-            + sealed
-            + paragraph(said)
-            + folded_list("This holds if", map(str, told.assumptions))
-        )
+        rests_on = Folded("This holds if", [Points([*map(str, told.assumptions)])])
+        return html([*result_blocks(self.document), Sentence(said), rests_on], top=4)
 
     @classmethod
     def read(cls, publication: pb.Publication, certificate: pb.Certificate) -> Self:

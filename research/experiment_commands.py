@@ -11,10 +11,10 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from croupier.cli.console import BAD_INPUT, Argument, Json, note, progress_bar, show
+from croupier.protocol.names import JsonObject
 
 if TYPE_CHECKING:
     from croupier.runtime.cluster import Cluster
-    from croupier.show.views.experiments import FigureView
     from research.experiments.figure import Settings
 
 
@@ -40,7 +40,7 @@ def list_experiments(*, as_json: Json = False) -> None:
     from research.experiments.catalogue import FIGURES
     from research.tables import experiments_table
 
-    rows: list[FigureView] = [{"name": figure.name, "paper": figure.paper, "title": figure.title} for figure in FIGURES]
+    rows: list[JsonObject] = [{"name": figure.name, "paper": figure.paper, "title": figure.title} for figure in FIGURES]
     show(as_json, {"figures": rows}, experiments_table(rows))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.views.experiments import FigureView, FindingsView
 from research.bench.certificates import TimedRow
 from research.bench.tightness import TightnessRow
 
@@ -32,7 +32,7 @@ def tightness_table(rows: Sequence[TightnessRow]) -> Table:
     return table
 
 
-def experiments_table(figures: Sequence[FigureView]) -> Table:
+def experiments_table(figures: Sequence[JsonObject]) -> Table:
     """Returns which experiments there are."""
     table = Table("experiment", "paper", "what it shows")
     for figure in figures:
@@ -40,7 +40,7 @@ def experiments_table(figures: Sequence[FigureView]) -> Table:
     return table
 
 
-def findings_table(figure: FindingsView) -> Table:
+def findings_table(figure: JsonObject) -> Table:
     """Returns what became of every claim of an experiment."""
     title = f"{figure['name']} ({figure['paper']}, {figure['title']}): {figure['verdict']}"
     table = Table("claim", "verdict", "what came out", title=title, show_lines=True)

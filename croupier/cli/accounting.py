@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -31,27 +31,22 @@ from croupier.cli.mechanism_options import (
 from croupier.cli.planning import ErrorOptions, planned_for_error
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.sheets import open_table
-from croupier.protocol.certificate_views import CertificateView
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import NOT_AMPLIFIED, Method
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import joined, written_json
-from croupier.show.certificate_tables import (
-    assumptions_line,
-    certificate_table,
-    comparison_notes,
-    curve_assumptions,
-    privacy_curve_table,
-    steps_table,
-)
+from croupier.show.blocks import Block, Heading
+from croupier.show.certificate_tables import assumptions_line, certificate_table, comparison_notes, steps_table
 from croupier.show.documents import plan_json
 from croupier.show.explanation import explain as explained
+from croupier.show.halving import halving_line
 from croupier.show.plots import check_plot_file, plot_privacy_curve
-from croupier.show.statistics import halving_line
-from croupier.show.text import note_lines, sections_text
+from croupier.show.profile import profile_blocks
+from croupier.show.text import note_lines
 
-_NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
+_NOT_VERIFIED = "This explains what was read. It does not check who made it, or what was changed."
 """The last line of `explain` for a document, because anyone can write a document."""
 
 BudgetFile = Annotated[
@@ -141,12 +136,12 @@ def certify(
             **noise.conditions(setting, delta) | {"bounds": check_bounds(bounds)},
         )
     document = result.to_json(steps=explain)
-    show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
+    show(as_json, document, *_certificate_tables(result, document, compare, explain))
 
 
-def _certificate_tables(result: Certificate, document: CertificateView, compare: bool, explain: bool) -> list[Any]:
+def _certificate_tables(result: Certificate, document: JsonObject, compare: bool, explain: bool) -> list[Block | str]:
     said = REMARKS | NOT_AMPLIFIED if result.method[0].code is Method.LOCAL_BUDGET else REMARKS
-    tables: list[Any] = [certificate_table(document), *note_lines(document["notes"])]
+    tables: list[Block | str] = [certificate_table(document), *note_lines(document["notes"])]
     tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in said]
     if compare:
         tables += comparison_notes(result.comparison)
@@ -176,19 +171,15 @@ def explain(
         raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
     asked = document.get("questions") if isinstance(document, dict) else None
     if isinstance(asked, list) and asked and all(isinstance(question, dict) for question in asked):  # of a demo
-        several = [
-            {"name": sanitize_for_display(str(question.get("name", ""))), **explained(question).to_json()}
-            for question in asked
-        ]
-        texts = [
-            part
-            for explanation in several
-            for part in (f"# {explanation['name']}\n", sections_text(explanation["sections"]), "")
-        ]
-        show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
+        several = [(sanitize_for_display(str(question.get("name", ""))), explained(question)) for question in asked]
+        documents = [{"name": name, **explanation.to_json()} for name, explanation in several]
+        blocks: list[Block] = []
+        for name, each in several:
+            blocks += [Heading(name), *each.sections]
+        show(as_json, {"questions": documents}, *blocks, _NOT_VERIFIED)
         return
-    said = explained(document).to_json()
-    show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
+    said = explained(document)
+    show(as_json, said.to_json(), *said.sections, _NOT_VERIFIED)
 
 
 def curve(
@@ -208,7 +199,6 @@ def curve(
     profile = accountant.privacy_profile(
         _read_budgets(budgets, family), family, rounds=setting.rounds, **noise.conditions(setting)
     )
-    # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
     certified = {point.certificate.delta: point.certificate for point in profile.points}
     points = [certificate.to_json() for certificate in certified.values()]
     plot_privacy_curve(profile.randomizer, points, certified_line(profile), out)
@@ -218,8 +208,7 @@ def curve(
         "notes": written_json(profile.notes),
         "plot": str(out),
     }
-    lines = curve_assumptions(points), *note_lines(written_json(profile.notes)), f"drawn in {out}"
-    show(as_json, document, privacy_curve_table(points), *lines)
+    show(as_json, document, *profile_blocks(profile), f"drawn in {out}")
 
 
 def audit(

@@ -38,8 +38,8 @@ from croupier.operator.canaries import check_canaries, send_canaries
 from croupier.operator.roster import enrolling
 from croupier.protocol.errors import Code, OtherPersonError
 from croupier.protocol.names import NO_KEY, RoundId
-from croupier.show.certificate_tables import counted
 from croupier.show.promises import Promises
+from croupier.show.text import counted
 
 
 def _check_together(arguments: ArgumentCollection) -> None:

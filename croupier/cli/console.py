@@ -18,7 +18,9 @@ from cyclopts import CycloptsError, Parameter, UnknownCommandError, ValidationEr
 from croupier.protocol.shown import sanitize_for_display, sanitize_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+    from croupier.show.blocks import Block
 
 
 class ExitCode(enum.IntEnum):
@@ -330,13 +332,16 @@ def note_left_out(rejected: Mapping[str, str]) -> None:
         note(f"left out: {len(rejected) - _MOST_REASONS:,} more")
 
 
-def show(as_json: bool, document: Any, *tables: Any) -> None:
-    """Writes the document as JSON, or else the tables, to standard output."""
+def show(as_json: bool, document: Any, *blocks: Block | RenderableType) -> None:
+    """Writes the document as JSON, or else blocks and texts, to standard output."""
     if as_json:
         sys.stdout.write(json.dumps(document) + "\n")
         sys.stdout.flush()  # who reads it through a pipe may wait for it while a page is still served
         return
+    from croupier.show.terminal import drawn
+
     console = terminal(markup=False)
-    for table in tables:
+    for block in blocks:
+        drawing = drawn(block)
         # Text that is wrapped already stays as it is: a command in it can be copied.
-        console.print(table, soft_wrap=bool(getattr(table, "no_wrap", False)))
+        console.print(drawing, soft_wrap=bool(getattr(drawing, "no_wrap", False)))

@@ -22,15 +22,20 @@ from croupier.deploy.local.demo_study import Truth, play_study, study_file
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
 from croupier.operator.keys import check_hops
-from croupier.show.certificate_tables import counted
-from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
+from croupier.protocol.names import JsonObject
+from croupier.show.blocks import Block
+from croupier.show.demonstration import (
+    answers_table,
+    composition_lines,
+    demo_remarks,
+    privacy_cost_table,
+    stage_seconds_table,
+)
 from croupier.show.documents import write_json
-from croupier.show.estimates import answers_table, remarks
 from croupier.show.plots import check_plot_file, plot_answers, plot_study, plot_throughput
-from croupier.show.statistics import halving_remarks
-from croupier.show.study_results import StudyRowView, differences_table, results_lines, study_results_table
+from croupier.show.study_results import study_blocks
+from croupier.show.text import counted
 from croupier.show.throughput import throughput_table
-from croupier.show.views.throughput import ThroughputRowView
 
 _WORTH = (
     "Here one machine has everything, and the truth is shown beside the estimate: the ε is what people would be "
@@ -131,8 +136,8 @@ def demo(
 
                 result = await run_demo(local.directory, plan, progress)
             plot_answers(result, plot)
-            learned = (answers_table(result), *remarks(result), *halving_remarks(result["questions"]))
-            cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
+            learned: tuple[Block | str, ...] = (answers_table(result), *demo_remarks(result))
+            cost: tuple[Block | str, ...] = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
             times = [stage_seconds_table(result)] if verbose else []
             show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")
 
@@ -148,30 +153,23 @@ def _demo_study(hops: int, plot: Path, as_json: bool) -> None:
         played = asyncio.run(play_study(local.directory, note))
     rows = played.results["rows"]
     plot_study(rows, {question.name: question.question for question in study_file().questions}, plot, played.truth)
+    last = [each for each in played.results["differences"] if each["wave"] == len(played.results["waves"])]
     missed = sum(not _holds(row, played.truth) for row in rows)
     show(
         as_json,
         {**played.results, "truth": [{"question": q, "value": v, "waves": t} for (q, v), t in played.truth.items()]},
-        study_results_table(rows),
-        differences_table(
-            [
-                difference
-                for difference in played.results["differences"]
-                if difference["wave"] == len(played.results["waves"])
-            ]
-        ),
-        *results_lines(played.results),
+        *study_blocks(played.results | {"differences": last}),
         f"{len(rows) - missed} of the {len(rows)} intervals (95 %) contain the truth.",
         _WORTH,
         f"plot: {plot}",
     )
 
 
-def _holds(row: StudyRowView, truth: Truth) -> bool:
+def _holds(row: JsonObject, truth: Truth) -> bool:
     """Whether the interval of a number contains the truth of its wave."""
     if row["low"] is None or row["high"] is None:
         return False
-    return row["low"] <= truth[row["question"], row["value"]][row["wave"]] <= row["high"]
+    return bool(row["low"] <= truth[row["question"], row["value"]][row["wave"]] <= row["high"])
 
 
 def bench(
@@ -194,7 +192,7 @@ def bench(
     for row in rows:
         note(f"{row['users']:,} users: kept from {file}")
 
-    def keep(row: ThroughputRowView) -> None:
+    def keep(row: JsonObject) -> None:
         rows.append(row)
         write_json(file, {**conditions(hops), "rows": rows})
         left = f"; about {times * seconds_left(rows, sizes) / 60:.0f} min left" if len(rows) < len(set(sizes)) else ""

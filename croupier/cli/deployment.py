@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Group
@@ -34,12 +34,13 @@ from croupier.operator.roster import enrolled, read_keys
 from croupier.operator.roster import revoke as revoke_them
 from croupier.operator.storage_key import rotate_storage_key, storage_key_manifests
 from croupier.protocol.deployment import DEPLOYMENT_FILE
-from croupier.show.certificate_tables import counted
+from croupier.protocol.names import JsonObject
+from croupier.show.blocks import Block
 from croupier.show.documents import spent_json
-from croupier.show.forecasts import budgets_line
-from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
-from croupier.show.round_text import rounds_text, services_text
-from croupier.show.views.overview import OverviewView
+from croupier.show.ledger import left_lines, noise_line, spent_blocks
+from croupier.show.round_text import rounds_sections, services_text
+from croupier.show.terminal import drawn
+from croupier.show.text import counted
 
 ServiceName = Annotated[str, Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
@@ -252,7 +253,7 @@ def status(
             asyncio.run(_watch(directory, as_json))
         return
 
-    async def ask() -> OverviewView:
+    async def ask() -> JsonObject:
         async with Operator(directory, only_reads=True) as operator:
             return await overview(operator, {})
 
@@ -262,10 +263,10 @@ def status(
         raise SystemExit(NOT_NOW)
 
 
-def _state(seen: OverviewView) -> tuple[Any, ...]:
+def _state(seen: JsonObject) -> tuple[Block | str, ...]:
     """The services, and the newest rounds."""
-    rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
-    return services_text(seen["services"]), "", rounds
+    rounds = rounds_sections(seen, time.time(), most=_MOST_ROUNDS, services=True)
+    return services_text(seen["services"]), "", *rounds
 
 
 async def _watch(directory: Path, as_json: bool) -> None:
@@ -284,7 +285,7 @@ async def _watch(directory: Path, as_json: bool) -> None:
         with Live(auto_refresh=False) as live:
             async for seen in watch(operator, ticks()):
                 now = f"{datetime.now(UTC):%H:%M:%S} UTC; Ctrl-C ends this"
-                live.update(Group(now, "", *_state(seen)), refresh=True)
+                live.update(Group(now, "", *map(drawn, _state(seen))), refresh=True)
 
 
 async def ticks() -> AsyncIterator[None]:
@@ -364,6 +365,5 @@ def ledger(
     else:
         totals, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
         document = spent_json(totals, delta, told, fixed_terms=fixed_terms)
-        lines = [*filter(None, [budgets_line(document["budgets"])]), *hop_lines]
-        table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
-        show(as_json, {**document, "hops": hops}, *table, *lines)
+        blocks = spent_blocks(document, fixed_terms=fixed_terms)
+        show(as_json, {**document, "hops": hops}, *blocks, *hop_lines)

@@ -12,10 +12,10 @@ from croupier.cli.console import note
 from croupier.deploy.directory import read_deployment
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, check_settings
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
-from croupier.show.forecasts import ForecastView, forecast_json
+from croupier.protocol.names import JsonObject
+from croupier.show.forecasts import forecast_json
 
 if TYPE_CHECKING:
     from croupier.operator.forecasts import GridFit
@@ -73,7 +73,7 @@ def fitted_json(fitted: GridFit) -> JsonObject:
 
 async def forecasts_of(
     options: ForecastOptions, fitted: GridFit, operator: Operator | None, deployment: Deployment | None
-) -> list[ForecastView]:
+) -> list[JsonObject]:
     """Returns the forecasts for the minimum, and for as many people as are expected.
 
     Raises:

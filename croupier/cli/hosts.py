@@ -17,7 +17,7 @@ from croupier.deploy.render.layout import Layout
 from croupier.operator.doctor import CheckResult, examine
 from croupier.operator.init import MACHINES, NEXT_FILE, initialise
 from croupier.protocol.names import HostName
-from croupier.show.text import wrapped
+from croupier.show.terminal import wrapped
 
 _HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
 

@@ -28,9 +28,8 @@ from croupier.operator.invitations import (
 )
 from croupier.operator.invitations import invite as make
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
-from croupier.show.certificate_tables import counted
-from croupier.show.views.survey_documents import InvitationsView
+from croupier.protocol.names import JsonObject, RoundId
+from croupier.show.text import counted
 
 Id = Annotated[str, Argument("SURVEY", help="A survey that is open, or a study that was begun.")]
 Label = Annotated[str, Argument("LABEL", required=True, help="The labels of the people.")]
@@ -132,7 +131,7 @@ def invite_status(
     listed = invited_people(directory, survey_id)
     if not listed:
         raise ValueError(f"nobody is invited to {survey_id!r} from {directory}; 'croupier invite {survey_id}' does")
-    document: InvitationsView = {
+    document: JsonObject = {
         "survey_id": survey_id,
         "made": len(listed),
         "good": sum(person.is_good for person in listed),

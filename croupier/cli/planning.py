@@ -12,9 +12,9 @@ from croupier.accountant import Budgets, ErrorPlan, Randomizer, certify, margins
 from croupier.accountant.accuracy import halving
 from croupier.accountant.ranges import check_count, check_linkage
 from croupier.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.certificate_tables import certificate_table
-from croupier.show.views.plans import ErrorPlanView, PlannedBudgetView
 
 
 @Parameter(name="*", group="A margin of error")
@@ -75,7 +75,7 @@ def planned_for_error(
     epsilon: float | None,
     delta: float,
     setting: SettingOptions,
-) -> tuple[ErrorPlanView, list[Any]]:
+) -> tuple[JsonObject, list[Any]]:
     """Returns the JSON document of the answer, and what the terminal shows.
 
     Raises:
@@ -109,7 +109,7 @@ def planned_for_error(
             seconds=5.0,
         ).epsilon
     people = answer.budgets.num_users
-    document: ErrorPlanView = {
+    document: JsonObject = {
         "goal": "margin of error",
         "randomizer": family.name,
         "error": asked.error,
@@ -134,7 +134,7 @@ def planned_for_error(
     return document, [*_lines(asked, answer, better.budgets, costs), certificate_table(alike.to_json())]
 
 
-def _budgets_json(budgets: Budgets) -> list[PlannedBudgetView]:
+def _budgets_json(budgets: Budgets) -> list[JsonObject]:
     return [{"epsilon": t.local_epsilon, "delta": t.local_delta, "count": t.count} for t in budgets.tiers]
 
 

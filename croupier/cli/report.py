@@ -24,7 +24,9 @@ class WordOptions:
     introduction: Annotated[
         str, Parameter(help="A paragraph below the heading, instead of the survey's introduction.")
     ] = ""
-    language: Annotated[str, Parameter(help="The language of the questions, where they have several.")] = ""
+    language: Annotated[
+        str, Parameter(help="The language of the page (en, de), and of the questions where they have several.")
+    ] = ""
     sums: Annotated[
         list[str] | None,
         Parameter(

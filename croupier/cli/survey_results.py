@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table
 
 from croupier.cli.console import HERE, NOT_CERTIFIED, Argument, Directory, Gateway, Json, fail, note, show
 from croupier.deploy.directory import client_transport
@@ -17,25 +16,18 @@ from croupier.operator.opened_surveys import kept_versions
 from croupier.operator.published_result import kept_result, open_published, published_result
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import joined
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.certificate_tables import certificate_table, counted
+from croupier.show.blocks import Block, Heading
+from croupier.show.certificate_tables import certificate_table
 from croupier.show.distribution import with_quantiles
-from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
 from croupier.show.published import publication_json
-from croupier.show.study_results import (
-    StudyResultsView,
-    differences_table,
-    results_lines,
-    study_csv,
-    study_results_table,
-)
+from croupier.show.results import result_blocks
+from croupier.show.study_results import study_blocks, study_csv
 from croupier.show.survey_description import LEFT_OUT_TEXTS, survey_wordings_json, wording_json
 from croupier.show.text import note_lines
-from croupier.show.views.published_results import ResultView
-from croupier.show.views.survey_documents import SurveyResultsView
 
 if TYPE_CHECKING:
     from croupier.operator.survey_results import SurveyResults
@@ -103,10 +95,7 @@ def survey_results(
 
     results = asyncio.run(results_of(directory, name, wait_s, transport, note))
     shown = _results_json(results)
-    if as_json:
-        show(True, shown)
-    else:
-        _show_results(shown)
+    show(as_json, shown, *([] if as_json else _results_blocks(shown)))
     refused = [question["name"] for question in shown["questions"] if not question["result"]["certificate"]["granted"]]
     if refused:
         raise fail(NOT_CERTIFIED, f"the accountant refused {', '.join(refused)}; 'croupier survey show ROUND' says why")
@@ -119,7 +108,7 @@ def _show_round(
     further: FurtherEstimates,
     as_json: bool,
 ) -> None:
-    from croupier.show.statistics import halving_lines
+    from croupier.show.halving import halving_lines
 
     result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
     if not certificate.granted:
@@ -129,35 +118,28 @@ def _show_round(
     if collector_key is not None:
         publication = open_published(publication, collector_key)
     result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
-    more, said = _of_categories(result, publication, certificate, further.sums or [], table=further.table)
-    lines = [*result_remarks(result), *halving_lines(result)]
-    if result["sealed"]:
-        lines.append("the result is sealed to its collector; --collector-key opens it")
-    tables = [] if result["sealed"] else [estimates_table(result), *distribution_tables(result)]
-    show(as_json, result, *tables, *more, *said, certificate_table(result["certificate"]), *lines)
+    _add_of_categories(result, publication, certificate, further.sums or [], table=further.table)
+    blocks = [*result_blocks(result, halving_lines), certificate_table(result["certificate"])]
+    show(as_json, result, *blocks, *(["--collector-key opens the result"] if result["sealed"] else []))
 
 
-def _of_categories(
-    result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: list[str], *, table: bool
-) -> tuple[list[Table], list[str]]:
-    """Adds the sums and the cross table that are asked for to a result; returns the tables and sentences about them."""
-    from croupier.show.cross_tables import cross_table, cross_table_lines, cross_tables, share_model, sum_of, sums_table
+def _add_of_categories(
+    result: JsonObject, publication: pb.Publication, certificate: pb.Certificate, sums: list[str], *, table: bool
+) -> None:
+    """Adds the sums and the cross table that are asked for to a result."""
+    from croupier.show.cross_tables import cross_table, share_model, sum_of
 
-    tables: list[Table] = []
     if not sums and not table:
-        return tables, []
+        return
     model = share_model(publication, certificate)
     if sums:
         result["sums"] = [sum_of(model, text.split(";")) for text in sums]
-        tables.append(sums_table(result["sums"]))
-    if not table:
-        return tables, []
-    asked = result["asked"]
-    result["table"] = cross_table(model, asked["question"] if asked else "")
-    return [*tables, *cross_tables(result["table"])], cross_table_lines(result["table"])
+    if table:
+        asked = result["asked"]
+        result["table"] = cross_table(model, asked["question"] if asked else "")
 
 
-def _results_json(results: SurveyResults) -> SurveyResultsView:
+def _results_json(results: SurveyResults) -> JsonObject:
     together = results.together
     return {
         "survey_id": results.survey.survey_id,
@@ -176,37 +158,21 @@ def _results_json(results: SurveyResults) -> SurveyResultsView:
     }
 
 
-def _show_results(document: SurveyResultsView) -> None:
-    from croupier.show.statistics import halving_lines
+def _results_blocks(document: JsonObject) -> list[Block | str]:
+    from croupier.show.halving import halving_lines
 
-    show(False, {}, document["wordings"][0]["title"])
-    for number, question in enumerate(document["questions"], start=1):
-        wording, result = question["wordings"][0], question["result"]
-        show(False, {}, "", f"{number}. {wording['question']} ({counted(result['num_reports'], 'answer')})")
-        if not result["certificate"]["granted"]:
-            show(False, {}, "refused by the accountant: nothing was read")
-        elif result["sealed"]:
-            show(False, {}, "the result is sealed to its collector")
-        else:
-            show(
-                False,
-                {},
-                estimates_table(result),
-                *distribution_tables(result),
-                *result_remarks(result),
-                *halving_lines(result),
-            )
-    together = document["together"]
-    show(False, {}, "", LEFT_OUT_TEXTS[document["left_out"]])
-    if together:
-        show(
-            False,
-            {},
+    blocks: list[Block | str] = [Heading(document["wordings"][0]["title"], 1)]
+    for question in document["questions"]:
+        blocks += result_blocks(question["result"], halving_lines)
+    blocks.append(LEFT_OUT_TEXTS[document["left_out"]])
+    if together := document["together"]:
+        blocks += [
             f"All questions together, for a person who answered each with the largest budget: {together['grade']} "
             f"ε = {round_up(together['epsilon'])} at δ = {round_up(together['delta'])}, under the assumptions of the "
             "certificates, and that the terms were fixed before the first result, as the signed description shows.",
             *note_lines(together["notes"]),
-        )
+        ]
+    return blocks
 
 
 def _show_waves(directory: Path, name: str, waves: WaveOptions, as_json: bool) -> None:
@@ -225,13 +191,11 @@ def _show_waves(directory: Path, name: str, waves: WaveOptions, as_json: bool) -
     show(
         as_json,
         document,
-        study_results_table(document["rows"]),
-        *([differences_table(document["differences"])] if document["differences"] else []),
-        *results_lines(document),
+        *study_blocks(document),
     )
 
 
-def _write_rows(file: Path, document: StudyResultsView) -> None:
+def _write_rows(file: Path, document: JsonObject) -> None:
     """Writes the tidy table; raises ValueError for a file with another ending, ImportError without polars."""
     ending = file.suffix.lower()
     if ending == ".csv":

@@ -50,13 +50,10 @@ from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.surveys import Survey, scheduled
-from croupier.show.certificate_tables import counted
 from croupier.show.documents import terms_json
 from croupier.show.forecasts import (
-    ForecastView,
-    SurveyForecastView,
     closing_lines,
     forecast_json,
     forecast_table,
@@ -64,11 +61,10 @@ from croupier.show.forecasts import (
     survey_forecast_lines,
     survey_forecast_table,
 )
-from croupier.show.round_text import terms_text
-from croupier.show.study_description import StudyPlanView, plan_lines, plan_tables, study_json, study_text
-from croupier.show.survey_description import survey_json, survey_text, survey_texts
-from croupier.show.views.questions import TermsView
-from croupier.show.views.survey_documents import SurveyView
+from croupier.show.round_text import answering_sections
+from croupier.show.study_description import plan_lines, plan_tables, study_json, study_sections
+from croupier.show.survey_description import survey_json, survey_sections, survey_texts
+from croupier.show.text import counted
 
 if TYPE_CHECKING:
     from croupier.operator.forecasts import GridFit
@@ -224,7 +220,7 @@ def _check_question(options: QuestionByOptions, directory: Path, as_json: bool) 
     settings, deployment = options.settings("forecast"), deployment_in(directory)
     fitted = options.forecasting.fitted(settings, deployment)
 
-    async def look() -> list[ForecastView]:
+    async def look() -> list[JsonObject]:
         if deployment is None or deployment.privacy_limit is None or not is_operators(directory):
             return await forecasts_of(options.forecasting, fitted, None, deployment)
         async with Operator(directory) as operator:
@@ -244,7 +240,7 @@ def _check_waves(file: SurveyFile, directory: Path, expected: int, asked: PlanOp
     show(as_json, document, *plan_tables(document), *plan_lines(document))
 
 
-def _plan_json(plan: StudyPlan) -> StudyPlanView:
+def _plan_json(plan: StudyPlan) -> JsonObject:
     return {
         "people": plan.people,
         "waves": plan.waves,
@@ -283,7 +279,7 @@ def _plan_json(plan: StudyPlan) -> StudyPlanView:
     }
 
 
-def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[SurveyForecastView]:
+def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[JsonObject]:
     from croupier.operator.survey_plans import forecast_survey
 
     forecasts = asyncio.run(forecast_survey(directory, file, expected))
@@ -317,7 +313,7 @@ def survey_open(
         return
     from croupier.operator.survey_plans import open_survey
 
-    forecasts: list[SurveyForecastView] = []
+    forecasts: list[JsonObject] = []
     if not kept_versions(directory, file.name):
         forecasts = _forecasts(directory, file, options.forecasting.expected)
         if forecasts[0]["refusal"]:
@@ -327,7 +323,8 @@ def survey_open(
     show(
         as_json,
         {"survey_id": name, "hash": survey.hash.hex(), "round_ids": ids, "forecasts": forecasts},
-        *([survey_forecast_table(forecasts), *survey_forecast_lines(forecasts)] if forecasts else []),
+        *([survey_forecast_table(forecasts)] if forecasts else []),
+        *(survey_forecast_lines(forecasts) if forecasts else []),
         f"survey {name} is open, with {counted(len(ids), 'question')}; 'croupier invite {name}' makes links",
     )
 
@@ -335,7 +332,7 @@ def survey_open(
 def _open_question(settings: RoundSettings, forecasting: ForecastOptions, directory: Path, as_json: bool) -> None:
     from croupier.operator.survey_plans import open_question
 
-    async def open_it() -> tuple[Survey, GridFit, list[ForecastView]]:
+    async def open_it() -> tuple[Survey, GridFit, list[JsonObject]]:
         async with Operator(directory) as operator:
             fitted = forecasting.fitted(settings, operator.deployment)
             forecasts = await forecasts_of(forecasting, fitted, operator, operator.deployment)
@@ -408,7 +405,7 @@ def survey_change(
     from croupier.study.versions import change_study
 
     document = study_json(change_study(directory, read_survey_file(file), change, time.time()))
-    show(as_json, document, study_text(document))
+    show(as_json, document, *study_sections(document))
 
 
 def survey_show(
@@ -432,7 +429,7 @@ def survey_show(
         survey = versions[-1]
     if survey.schedule is not None:
         described = study_json(survey)
-        show(as_json, described, study_text(described))
+        show(as_json, described, *study_sections(described))
         return
     chain = deployment.chain if deployment else ("shuffler-1", "accountant", "analyzer")
     questions = [terms_json(terms, chain) for terms in survey.questions]
@@ -453,7 +450,7 @@ def _described(file: SurveyFile, directory: Path, deployment: Deployment | None)
 
 
 def _show_open(name: str, directory: Path, gateway: str, as_json: bool) -> None:
-    async def look() -> SurveyView | TermsView:
+    async def look() -> JsonObject | JsonObject:
         async with client_of(directory, gateway) as client:
             rounds = await fetch_survey(client, name)
             only = rounds[0] if len(rounds) == 1 else next((each for each in rounds if each.id == name), None)
@@ -475,8 +472,8 @@ def _show_open(name: str, directory: Path, gateway: str, as_json: bool) -> None:
         raise
     now, where = time.time(), "" if directory == HERE else str(directory)
     is_round = "round_id" in document
-    text = terms_text(document, now, where, gateway) if is_round else survey_text(document, now)  # type: ignore[arg-type]
-    show(as_json, document, text)
+    sections = answering_sections(document, now, where, gateway) if is_round else survey_sections(document, now)
+    show(as_json, document, *sections)
 
 
 def survey_close(

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from urllib.parse import quote
 
 import grpc.aio
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,7 +28,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.console.drawing import StripView, bars, curve, histogram, share_strips, strips
 from croupier.console.guard import Guard, Listening, from_own_page
 from croupier.console.source import FinishedRound, Source
 from croupier.deploy.gateway.app import GATEWAY_PATHS
@@ -37,36 +36,28 @@ from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.operator.invitations import new_invitations
 from croupier.operator.ledger import budgets_told, spent
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.mechanisms import form_of
 from croupier.protocol.mechanisms.base import Form
-from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.names import JsonObject
 from croupier.protocol.shown import sanitize_for_display
-from croupier.show.certificate_tables import counted
-from croupier.show.cross_tables import (
-    cross_table,
-    cross_table_lines,
-    has_table,
-    share_model,
-    sum_numbers,
-    sum_of,
-    within_numbers,
-    written_share,
-)
+from croupier.show.blocks import Block, Folded, Sentence
+from croupier.show.certificate_tables import certificate_blocks
+from croupier.show.cross_tables import cross_table, has_table, share_model, sum_of
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
-from croupier.show.estimates import clamping_line, hop_line, notes_of, precision_line
 from croupier.show.explanation import explain, profile_around
-from croupier.show.forecasts import budgets_line, ledger_line
-from croupier.show.ledger import spent_rests_on
+from croupier.show.forecasts import ledger_line
+from croupier.show.halving import halving_lines
+from croupier.show.html import STATIC, html
+from croupier.show.ledger import spent_blocks
 from croupier.show.plots import plot_study
+from croupier.show.profile import profile_blocks
 from croupier.show.promises import certificate_lines
+from croupier.show.results import Asked, result_blocks, sum_blocks, table_blocks
 from croupier.show.round_text import describe_device_step, terms_sections, values_of
-from croupier.show.statistics import halving_lines
-from croupier.show.study_results import StudyResultsView, study_csv
-from croupier.show.views.overview import OverviewView
-from croupier.show.views.questions import TermsView
+from croupier.show.study_results import study_blocks, study_csv
+from croupier.show.text import counted
 from croupier.study.versions import kept_schedules
 from croupier.study.wave_results import study_state, study_view
 
@@ -105,6 +96,7 @@ def make_app(source: Source, where: Listening) -> ASGIApp:
         Route(f"{of_round}/result.signed", pages.as_signed),
         Route(f"{of_round}/invitation", pages.invitation, methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+        Mount("/shown", StaticFiles(directory=STATIC)),
     ]
     gateway = make_gateway_app(source.directory, source.transport) if where.on_loopback else Starlette()
     routes += [Mount(path, gateway) for path in GATEWAY_PATHS if where.on_loopback]
@@ -133,18 +125,16 @@ class _Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"up": round_up, "down": round_down, "grouped": "{:,}".format}
+        self._templates.filters |= {"grouped": "{:,}".format}
         self._templates.globals |= {
             "version": version("croupier"),
             "counted": counted,
-            "utc": _utc,
+            "drawn": lambda blocks, top=2: Markup(html(blocks, top)),  # noqa: S704 (every text is escaped there)
             "is_operator": source.operator is not None,
             "participants_page": PAGE_PATH if where.on_loopback else "",
             "values_of": values_of,
             "describe_device_step": describe_device_step,
-            "budgets_line": budgets_line,
             "ledger_line": ledger_line,
-            "written_share": written_share,
         }
 
     def _render(self, template: str, **values: Any) -> str:
@@ -202,13 +192,13 @@ class _Pages:
         """How far it is, whenever that has changed."""
         round_id = request.path_params["round_id"]
 
-        def fragment(seen: OverviewView) -> str:
+        def fragment(seen: JsonObject) -> str:
             view = next((round_view for round_view in seen["rounds"] if round_view["round_id"] == round_id), None)
             return self._render("_round.html", one=view)
 
         return self._events(fragment)
 
-    def _events(self, fragment: Callable[[OverviewView], str]) -> Response:
+    def _events(self, fragment: Callable[[JsonObject], str]) -> Response:
         async def stream() -> AsyncIterator[str]:
             before = ""
             async for seen in self._source.watch():
@@ -225,21 +215,17 @@ class _Pages:
 
     async def ledger(self, request: Request) -> Response:
         """What all rounds together have cost."""
-        given = request.query_params.get("delta", "1e-6")
+        given, blocks, said = request.query_params.get("delta", "1e-6"), [], ""
         try:
             delta = float(given)
             if not 0 < delta < 1:
                 raise ValueError(f"delta is {given}; it must be in (0, 1)")
             totals = await asyncio.to_thread(spent, self._source.directory, delta)
             told = await asyncio.to_thread(budgets_told, self._source.directory)
-            document = spent_json(totals, delta, told, fixed_terms=False)
+            blocks = spent_blocks(spent_json(totals, delta, told, fixed_terms=False), fixed_terms=False)
         except ValueError as error:
-            return self._page(
-                "ledger.html", document=None, delta=given, said=str(error), rests_on=spent_rests_on(fixed_terms=False)
-            )
-        return self._page(
-            "ledger.html", document=document, delta=given, said="", rests_on=spent_rests_on(fixed_terms=False)
-        )
+            said = str(error)
+        return self._page("ledger.html", blocks=blocks, delta=given, said=said)
 
     # ------------------------------------------------------------- studies
 
@@ -253,7 +239,8 @@ class _Pages:
 
     async def study(self, request: Request) -> Response:
         """A study: its waves and what has become of them, its trends and its numbers."""
-        return self._page("study.html", study=await self._study(request))
+        study = await self._study(request)
+        return self._page("study.html", study=study, blocks=study_blocks(study))
 
     async def study_trends(self, request: Request) -> Response:
         """The trends as a picture; needs matplotlib."""
@@ -273,7 +260,7 @@ class _Pages:
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
         return Response(study_csv(study["rows"]).encode(), media_type="text/csv; charset=utf-8", headers=headers)
 
-    async def _study(self, request: Request) -> StudyResultsView:
+    async def _study(self, request: Request) -> JsonObject:
         name = request.path_params["study_id"]
         if name not in kept_schedules(self._source.directory):
             raise HTTPException(404, f"no study {name!r} was begun from here")
@@ -283,24 +270,26 @@ class _Pages:
 
     async def explanation(self, request: Request) -> Response:
         """The certificate in words; takes seconds, because it says what would make it better."""
-        return await self._computed(
-            request, "explanation", lambda finished: explain(finished.result["certificate"]).to_json()["sections"]
-        )
+        return await self._computed(request, "explanation", _in_words)
 
     async def profile(self, request: Request) -> Response:
         """The privacy profile, certified at several deltas; takes seconds."""
-        return await self._computed(request, "profile", lambda finished: curve(profile_around(finished.result)))
+        return await self._computed(
+            request, "profile", lambda finished: profile_blocks(profile_around(finished.result))
+        )
 
     async def table(self, request: Request) -> Response:
         """The cross table of two questions that were asked as one; takes seconds where it has many cells."""
         return await self._computed(request, "table", _table)
 
-    async def _computed(self, request: Request, name: str, compute: Callable[[FinishedRound], Any]) -> Response:
+    async def _computed(
+        self, request: Request, name: str, compute: Callable[[FinishedRound], Sequence[Block]]
+    ) -> Response:
         try:
-            result, why_not = await self._source.computed(request.path_params["round_id"], name, compute), ""
+            found = await self._source.computed(request.path_params["round_id"], name, compute)
         except ValueError as error:
-            result, why_not = None, str(error)
-        return self._page(f"_{name}.html", found=result, why_not=why_not)
+            found = [Sentence(str(error))]
+        return self._page("computed.html", name=name, blocks=found)
 
     async def as_json(self, request: Request) -> Response:
         """What 'croupier survey results --json' prints."""
@@ -332,10 +321,6 @@ class _Pages:
         return RedirectResponse(f"{PAGE_PATH}#{fragments[0]}", 303)
 
 
-def _utc(unix_s: int) -> str:
-    return f"{datetime.fromtimestamp(unix_s, UTC):%a %Y-%m-%d %H:%M} UTC"
-
-
 def _told(error: Exception) -> tuple[int, str]:
     """Returns the status and the sentence for an error that is expected."""
     if isinstance(error, HTTPException):
@@ -350,42 +335,41 @@ def _told(error: Exception) -> tuple[int, str]:
     return 409 if isinstance(error, CroupierError) else 400, str(error)
 
 
-def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
+def _shown(finished: FinishedRound, terms: JsonObject | None) -> JsonObject:
     """What the page of a finished round shows, beside its terms."""
     result = finished.result
-    certificate = result["certificate"]
-    granted = certificate["granted"]
-    lines = [precision_line(result), clamping_line(result), hop_line(result), *notes_of(result)] if granted else []
+    certificate, granted = result["certificate"], result["certificate"]["granted"]
+    certified = [*certificate_blocks(certificate), *map(Sentence, certificate_lines(certificate))] if granted else []
     return {
         "result": result,
         "certificate": certificate,
-        "estimates": strips(result, terms) if granted and not result["sealed"] else [],
-        "histogram": histogram(result) if granted else [],
+        "learned": result_blocks(result, halving_lines),
+        "certified": certified,
         "has_table": granted and has_table(result),
         "addends": result["labels"] if granted and terms and form_of(terms["randomizer"]) is Form.ONE_CHOICE else [],
-        "tiers": bars(certificate) if granted else [],
-        "remarks": [*(line for line in lines if line), *halving_lines(result)],
-        "promises": certificate_lines(certificate) if granted else (),
     }
 
 
-def _table(finished: FinishedRound) -> JsonObject:
-    """What the page of a finished round shows of a cross table.
+def _in_words(finished: FinishedRound) -> list[Block]:
+    """The certificate in words; what most readers do not look for is folded."""
+    sections = explain(finished.result["certificate"]).sections
+    more = "How close an attack comes, what this is worth, and what would make it better"
+    return [*sections[:2], Folded(more, sections[2:])]
+
+
+def _table(finished: FinishedRound) -> list[Block]:
+    """The cross table of a finished round.
 
     Raises:
         ValueError: the question does not ask two as one.
     """
-    asked = finished.result["asked"]
+    result = finished.result
     model = share_model(finished.publication, finished.certificate)
-    table = sanitize_for_display(cross_table(model, asked["question"] if asked else ""))
-    return {
-        "table": table,
-        "within": [(row, share_strips(numbers)) for row, numbers in within_numbers(table)],
-        "lines": cross_table_lines(table),
-    }
+    table = sanitize_for_display(cross_table(model, result["asked"]["question"] if result["asked"] else ""))
+    return table_blocks(Asked.of({**result, "table": table}))
 
 
-def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[StripView]:
+def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[Block]:
     """Returns the sum of the answers with these places, beginning with 0; nothing without places.
 
     Raises:
@@ -398,7 +382,7 @@ def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[StripView]
     if not all(place.isdecimal() and int(place) < len(categories) for place in places):
         raise ValueError(f"sum is {', '.join(places)}; it must be places of answers, 0 to {len(categories) - 1}")
     added = sanitize_for_display([sum_of(model, [categories[int(place)] for place in places])])
-    return share_strips(sum_numbers(added))
+    return sum_blocks(Asked.of({**finished.result, "sums": added}))
 
 
 def _download(request: Request, ending: str, media_type: str, content: bytes) -> Response:

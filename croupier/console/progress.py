@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from croupier.show.certificate_tables import counted
+from croupier.protocol.names import JsonObject
 from croupier.show.round_text import deadline, duration
-from croupier.show.views.overview import OverviewView, RoundView, StepView
+from croupier.show.text import counted
 
 Counts = dict[str, int]
 """The number of answers, by round, where it is known."""
@@ -27,12 +27,12 @@ _SAYS = {
 _OF_REPORTS = ("mix", "deliver", "analyze")
 
 
-def counts_of(seen: OverviewView) -> Counts:
+def counts_of(seen: JsonObject) -> Counts:
     """Returns the counts of an overview."""
     return {view["round_id"]: view["num_reports"] for view in seen["rounds"] if view["num_reports"] is not None}
 
 
-def with_progress(view: RoundView, seen: OverviewView, before: Counts, seconds: float) -> RoundView:
+def with_progress(view: JsonObject, seen: JsonObject, before: Counts, seconds: float) -> JsonObject:
     """Returns a round of an overview with "steps", one for each service in the order of the chain, and "left".
 
     Args:
@@ -42,7 +42,7 @@ def with_progress(view: RoundView, seen: OverviewView, before: Counts, seconds: 
         seconds: how long ago that was.
     """
     round_id, count = view["round_id"], view["num_reports"] or 0
-    steps: list[StepView] = []
+    steps: list[JsonObject] = []
     for place, service in enumerate(seen["services"]):
         mine = next((kept for kept in service["rounds"] if kept["round_id"] == round_id), None)
         if mine is None:
@@ -66,7 +66,7 @@ def _cost(stage: str, seconds: float, count: int) -> str:
     return f"{'open envelopes' if stage == 'open' else stage}: {seconds:.2f} s{rate}"
 
 
-def _left(view: RoundView, rate: float) -> list[str]:
+def _left(view: JsonObject, rate: float) -> list[str]:
     """Returns how many answers are missing, their rate and the deadline, in words."""
     terms, count = view["terms"], view["num_reports"]
     if terms is None or count is None or view["stage"] != "OPEN":

@@ -26,12 +26,9 @@ from croupier.operator.keys import VALID_BEFORE
 from croupier.operator.operator import Operator, is_operators
 from croupier.operator.overview import TermsCache, overview
 from croupier.protocol.deployment import ServiceEntry
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import NO_ROUND, JsonObject, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
-from croupier.show.views.overview import KeysView, OverviewView, RoundView
-from croupier.show.views.published_results import ResultView
-from croupier.show.views.questions import TermsView
 
 EVERY_S = 1.0
 """Seconds between two looks at the services: shorter is fresher and calls the services more often."""
@@ -54,7 +51,7 @@ class FinishedRound:
     """
 
     signed: bytes
-    result: ResultView
+    result: JsonObject
     publication: pb.Publication
     certificate: pb.Certificate
 
@@ -80,7 +77,7 @@ class Source:
         self._every_s = every_s
         self._known: TermsCache = {}
         self._looks: deque[tuple[float, Counts]] = deque()
-        self._seen: OverviewView = {"services": [], "rounds": []}
+        self._seen: JsonObject = {"services": [], "rounds": []}
         self._looking = asyncio.Lock()
         self._ended = asyncio.Event()
         self._finished: dict[str, FinishedRound] = {}
@@ -103,7 +100,7 @@ class Source:
         """Ends every `watch`."""
         self._ended.set()
 
-    async def look(self) -> OverviewView:
+    async def look(self) -> JsonObject:
         """Returns services and newest rounds as `overview` gives them, with progress and keys; for the operator alone.
 
         Callers at the same time share one answer of the services.
@@ -126,7 +123,7 @@ class Source:
                 self._seen = seen
             return self._seen
 
-    async def watch(self) -> AsyncIterator[OverviewView]:
+    async def watch(self) -> AsyncIterator[JsonObject]:
         """Yields what `look` returns, again and again, until `end`."""
         while not self._ended.is_set():
             yield await self.look()
@@ -136,14 +133,14 @@ class Source:
             except TimeoutError:
                 continue
 
-    async def round(self, round_id: RoundId) -> RoundView | None:
+    async def round(self, round_id: RoundId) -> JsonObject | None:
         """Returns what the operator sees of a round; None for one who is not the operator, or an old round."""
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
         return next((round_view for round_view in rounds if round_view["round_id"] == round_id), None)
 
-    async def terms(self, round_id: RoundId = NO_ROUND) -> TermsView:
+    async def terms(self, round_id: RoundId = NO_ROUND) -> JsonObject:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.
 
         Raises:
@@ -192,7 +189,7 @@ def _evict_oldest(kept: dict[Any, Any]) -> None:
         del kept[next(iter(kept))]
 
 
-def _keys(entry: ServiceEntry, now: float) -> KeysView:
+def _keys(entry: ServiceEntry, now: float) -> JsonObject:
     """Returns the age of a service's keys, by the certificate that was made with them, and the changes under way."""
     pinned = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
     made, end = (pinned.not_valid_before_utc + VALID_BEFORE).timestamp(), pinned.not_valid_after_utc.timestamp()

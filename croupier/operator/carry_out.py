@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.text import Text
-
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitations import note_revoked_invitations
 from croupier.operator.opened_surveys import keep_survey, open_rounds
@@ -22,6 +20,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.surveys import Survey, read_survey
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.blocks import Section
 from croupier.show.survey_description import survey_texts
 
 _MOST_SHOWN = 100
@@ -69,9 +68,9 @@ class ActionsProposal(Proposal):
         if objection := expiry_objection(self.file.expires_unix_s, time.time() if now_s is None else now_s):
             raise ValueError(f"the proposal cannot be used: {objection}")
 
-    def effect(self) -> tuple[dict[str, object], list[str | Text]]:
+    def effect(self) -> tuple[dict[str, object], list[str | Section]]:
         """Returns each action with all that is in a survey, or with its keys, and when all of them expire."""
-        texts: list[str | Text] = []
+        texts: list[str | Section] = []
         for action in self.actions:
             texts += [action.line, *action.details]
             if action.survey is not None:

@@ -33,6 +33,7 @@ from croupier.operator.init import MACHINES
 from croupier.operator.operator import Operator
 from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from croupier.protocol.errors import Code, CroupierError, refusal_of
+from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.versions import another_with_this_number
@@ -40,7 +41,6 @@ from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
 from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
-from croupier.show.views.overview import NoiseSpentView
 
 _CLOCK_S = 10.0
 """Seconds by which the clock of a service may differ."""
@@ -352,7 +352,7 @@ def _deployment_file(service: str, stated: rpc.VersionInForce, deployment: Deplo
     return CheckResult("deployment file", service, False, said, remedy)
 
 
-def _noise_limit(service: str, noise: NoiseSpentView) -> CheckResult:
+def _noise_limit(service: str, noise: JsonObject) -> CheckResult:
     """Checks that a hop's noise_limit is enough for one more round that costs as much as its rounds on average."""
     said, rounds = noise_line(service, noise), max(1, noise["rounds"])
     limits = ((noise["most_epsilon"], noise["epsilon"]), (noise["most_delta"], noise["delta"]))

@@ -24,9 +24,8 @@ from croupier.deploy.directory import read_deployment, store_url
 from croupier.net.transport import TLS, Transport
 from croupier.operator.ledger_stores import give_store_to_owner, open_store
 from croupier.operator.operator import Operator
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.manifest import parse_terms
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import Digest, JsonObject, RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.database_tables import SURVEYS
@@ -36,7 +35,7 @@ from croupier.runtime.rows.surveys import SurveyRows
 from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.show.forecasts import ledger_json
-from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
+from croupier.show.ledger import MOST_FORECAST
 
 
 class _Round(BaseModel):
@@ -215,7 +214,7 @@ def spent_in(
         return Ledger(connection).spent_in(round_ids, delta, fixed_terms=fixed_terms)
 
 
-def rounds_left(directory: Path) -> RoundsLeftView:
+def rounds_left(directory: Path) -> JsonObject:
     """Returns the rest of the deployment's limit in the ledger, and the number of further rounds like earlier ones.
 
     Rounds that are open count with their smallest batch.

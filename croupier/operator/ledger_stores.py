@@ -13,13 +13,13 @@ import sqlalchemy as sa
 
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
+from croupier.protocol.names import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
 from croupier.show.documents import noise_json
-from croupier.show.views.overview import NoiseSpentView
 from croupier.shuffler.noise_ledger import NoiseLedger, kept_noise
 
 _ERASE_PATIENCE_S = 1.0
@@ -50,7 +50,7 @@ def open_store(url: str) -> Iterator[sa.Connection]:
                 overwrite_log(connection.connection.driver_connection, Path(file), _ERASE_PATIENCE_S)
 
 
-def hop_ledgers(directory: Path) -> dict[str, NoiseSpentView]:
+def hop_ledgers(directory: Path) -> dict[str, JsonObject]:
     """Returns the total of every hop's own ledger whose store is here, by name (`shuffler.noise_ledger`)."""
     ledgers = {}
     for hop in read_deployment(directory).shufflers:

@@ -11,20 +11,18 @@ from croupier.client.round_checks import fetch_terms
 from croupier.operator.operator import Operator
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.documents import round_json, services_json
 from croupier.show.forecasts import ledger_json
-from croupier.show.views.ledger import LedgerView
-from croupier.show.views.overview import OverviewView
 
 TermsCache = dict[RoundId, RoundTerms | str]
 """The terms of rounds, or the reason why they cannot be used, from earlier requests. Terms never change."""
 
 
-async def overview(operator: Operator, known: TermsCache) -> OverviewView:
+async def overview(operator: Operator, known: TermsCache) -> JsonObject:
     """Returns the services (`services_json`) and the newest rounds (`round_json`), newest first.
 
     known: the terms that need no fetching; new ones are added.
@@ -32,7 +30,7 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
     answers, health = await asyncio.gather(operator.status(), operator.readiness())
     names = operator.deployment.chain
     seen: dict[RoundId, dict[str, pb.RoundStatus]] = {}
-    ledger: LedgerView | None = None
+    ledger: JsonObject | None = None
     kept_until: dict[str, int] = {}
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, rpc.StatusResponse):
@@ -54,13 +52,13 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
         verified = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(RoundId(round_id), here, verified, problem, kept_until.get(round_id)))
-    seen_by_people: OverviewView = sanitize_for_display(
+    seen_by_people: JsonObject = sanitize_for_display(
         {"services": services_json(names, answers, health), "rounds": rounds, "ledger": ledger}
     )
     return seen_by_people
 
 
-async def ledger_left(operator: Operator) -> LedgerView | None:
+async def ledger_left(operator: Operator) -> JsonObject | None:
     """Returns the rest of the deployment's limit in the ledger; None without one, or if the accountant is away."""
     answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]
     return next((ledger_json(answer.ledger) for answer in answers if answer.HasField("ledger")), None)
@@ -108,7 +106,7 @@ async def _learn(operator: Operator, seen: dict[RoundId, dict[str, pb.RoundStatu
         await asyncio.gather(*map(learn, new))
 
 
-async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[OverviewView]:
+async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[JsonObject]:
     """Yields an overview at every tick."""
     known: TermsCache = {}
     async for _ in ticks:

@@ -17,7 +17,6 @@ from typing import Annotated, ClassVar, Self
 
 from google.protobuf.message import DecodeError
 from pydantic import Field, StringConstraints
-from rich.text import Text
 
 from croupier.deploy.version_files import write_signed
 from croupier.operator.keys import identities_in, signed_by, signer_of
@@ -29,6 +28,7 @@ from croupier.protocol.toml_file import parse_toml
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.versions import differences
 from croupier.protocol.words import fingerprint_words
+from croupier.show.blocks import Section
 
 PROPOSAL_FILE = "proposal.toml"
 VALID_S = 7 * 24 * 3600
@@ -137,7 +137,7 @@ class Proposal(ABC):
         """The services or organisations that have not signed; none where enough have."""
         return self.file.not_signed_by(self.before, self.accept_loss)
 
-    def shown(self) -> tuple[dict[str, object], list[str | Text]]:
+    def shown(self) -> tuple[dict[str, object], list[str | Section]]:
         """Returns the effect and the signatures of the file: for programs, and for people before they sign."""
         document, texts = self.effect()
         signed_by = self.file.signed_by(self.before, self.accept_loss)
@@ -173,7 +173,7 @@ class Proposal(ABC):
         return f"enough have signed; send {self.place} back to the operator, who does it with 'croupier proposal send'"
 
     @abstractmethod
-    def effect(self) -> tuple[dict[str, object], list[str | Text]]:
+    def effect(self) -> tuple[dict[str, object], list[str | Section]]:
         """Returns what carrying the file out changes, for programs and for people."""
 
     @abstractmethod

@@ -16,13 +16,13 @@ from croupier.net.transport import Transport
 from croupier.operator.published_result import open_published, signed_result
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.cross_tables import add_sums, add_table
+from croupier.show.language import say, speaking
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
 from croupier.show.survey_description import LEFT_OUT_TEXTS
-from croupier.show.views.published_results import ResultView
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0
@@ -48,14 +48,16 @@ class ReportRounds:
 
     def title(self, language: str) -> str:
         """Returns the survey's title in a language, or a general one."""
-        return _wording(self.survey, language).title if self.survey else "What people answered"
+        with speaking(language):
+            return say("What people answered") if self.survey is None else _wording(self.survey, language).title
 
     def introduction(self, language: str) -> list[str]:
         """Returns the survey's introduction in a language, and the meaning of questions that people left out."""
         if self.survey is None:
             return []
         about = _wording(self.survey, language).introduction
-        return [*([about] if about else []), LEFT_OUT_TEXTS[self.survey.left_out]]
+        with speaking(language):
+            return [*([about] if about else []), say(LEFT_OUT_TEXTS[self.survey.left_out])]
 
 
 def _wording(survey: Survey, language: str) -> SurveyWording:
@@ -175,7 +177,7 @@ def _read(file: Path, group: str) -> tuple[list[ReportRound], bool]:
     except ValueError as error:
         raise ValueError(f"{file} cannot be read ({error}); {_READABLE}") from error
     several = document.get("questions") if isinstance(document, dict) else None
-    results: list[ResultView] = several if isinstance(several, list) else [document]
+    results: list[JsonObject] = several if isinstance(several, list) else [document]
     for result in results:
         if not (
             isinstance(result, dict)

@@ -30,8 +30,8 @@ from croupier.deploy.version_files import signed_text
 from croupier.operator.keys import signed_here, write_keys
 from croupier.operator.public_file import PublicFile, public_file_of, write_public_file
 from croupier.operator.versions import propose
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
+from croupier.protocol.names import JsonObject
 from croupier.protocol.versions import following
 from croupier.runtime.service_directory import PENDING, load_secrets
 

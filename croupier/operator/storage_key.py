@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.render.kubernetes import secret
 from croupier.operator.keys import replace_secret, write_secret
-from croupier.protocol.certificate_views import JsonObject
-from croupier.protocol.names import StorageKey
+from croupier.protocol.names import JsonObject, StorageKey
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.keys import KeyRows
 from croupier.runtime.schema import create_tables

@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.text import Text
-
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import give_to_owner, install, last_signed, write_deployment
 from croupier.operator.keys import signed_here
@@ -33,6 +31,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.versions import check_continues, differences, following
 from croupier.protocol.words import fingerprint_words
 from croupier.runtime.service_directory import PENDING, identity_keys
+from croupier.show.blocks import Section
 
 _AGREED_FILE = "agreed-versions.txt"
 
@@ -81,7 +80,7 @@ class VersionProposal(Proposal):
                 f"one was given up everywhere: --instead-of {other[:16]}"
             )
 
-    def effect(self) -> tuple[dict[str, object], list[str | Text]]:
+    def effect(self) -> tuple[dict[str, object], list[str | Section]]:
         """Returns the services of the version, who shares what, and its differences to the version before."""
         version = self.file
         services = [

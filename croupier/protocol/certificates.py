@@ -16,16 +16,8 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic.json_schema import models_json_schema
 
-from croupier.protocol.certificate_views import (
-    BudgetPrivacyView,
-    CertificateFields,
-    CertificateView,
-    JsonObject,
-    PartView,
-    RoundCertificateView,
-)
 from croupier.protocol.codes import Assumption, Method, Note, ProofStep, RefusalReason
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.statements import (
     SCHEMA,
@@ -91,7 +83,7 @@ def comparison_messages(bounds: Iterable[_PublishedBound]) -> list[pb.ComparedBo
     ]
 
 
-def certificate_json(message: pb.Certificate) -> CertificateView:
+def certificate_json(message: pb.Certificate) -> JsonObject:
     """Returns a certificate as a JSON document, without the keys about a round.
 
     Raises:
@@ -100,7 +92,7 @@ def certificate_json(message: pb.Certificate) -> CertificateView:
     return {"schema": SCHEMA, "epsilon": message.epsilon, **_fields(message)}
 
 
-def _fields(message: pb.Certificate) -> CertificateFields:
+def _fields(message: pb.Certificate) -> JsonObject:
     return {
         "delta": message.delta,
         "grade": message.grade,
@@ -152,14 +144,14 @@ def _fields(message: pb.Certificate) -> CertificateFields:
     }
 
 
-def _budget_privacy_json(message: pb.Certificate) -> BudgetPrivacyView | None:
+def _budget_privacy_json(message: pb.Certificate) -> JsonObject | None:
     if not message.HasField("budget_privacy"):
         return None
     stated = message.budget_privacy
     return {"epsilon": stated.epsilon, "delta": stated.delta, "most_uncounted": message.most_uncounted}
 
 
-def _guarantee_json(message: pb.Guarantee) -> PartView:
+def _guarantee_json(message: pb.Guarantee) -> JsonObject:
     return {
         "epsilon": message.epsilon,
         "delta": message.delta,
@@ -169,7 +161,7 @@ def _guarantee_json(message: pb.Guarantee) -> PartView:
     }
 
 
-def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
+def round_certificate_json(message: pb.Certificate) -> JsonObject:
     """Returns the certificate of a round as a JSON document.
 
     The terms of a round are in the manifest with this hash.
@@ -208,6 +200,13 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
 
 def _optional(message: Any, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
+
+
+def proved_epsilon(certificate: JsonObject) -> float:
+    """Returns the epsilon of a certificate. Raises ValueError for a refused round, which has none."""
+    if certificate["epsilon"] is None:
+        raise ValueError("the accountant refused this round: it has no epsilon")
+    return float(certificate["epsilon"])
 
 
 # ---------------------------------------------------------------- reading

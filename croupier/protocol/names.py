@@ -6,7 +6,7 @@ the command line. A plain text passes for a name only where someone writes `Roun
 
 from __future__ import annotations
 
-from typing import NewType, TypeAlias
+from typing import Any, NewType, TypeAlias
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -30,3 +30,5 @@ StorageKey = NewType("StorageKey", bytes)
 """A symmetric key, 32 bytes: what a service encrypts its stored keys with."""
 NOT_ENCRYPTED = StorageKey(b"")
 """No storage key is given: the stored keys are not encrypted."""
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object; the function that makes it says which keys it has."""

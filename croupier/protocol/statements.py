@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from croupier.protocol import texts
-from croupier.protocol.certificate_views import JsonObject, StatementView
 from croupier.protocol.codes import PARAMETERS, Assumption, Code
+from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import messages_pb2 as pb
 
 C = TypeVar("C", bound=Code)
@@ -135,7 +135,7 @@ def _value_of(parameter: pb.Parameter) -> Any:
     return None if kind is None else getattr(parameter, kind)
 
 
-def written_json(statements: Iterable[Statement[Code]]) -> list[StatementView]:
+def written_json(statements: Iterable[Statement[Code]]) -> list[JsonObject]:
     """Returns the JSON objects: code and parameters, and the sentence for people."""
     return [
         {"code": str(statement.code), "parameters": dict(statement.parameters), "text": str(statement)}

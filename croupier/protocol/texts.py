@@ -9,7 +9,9 @@ how many digits are shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from string import Formatter
+from typing import Any
 
 from croupier.protocol.codes import RUNS, Assumption, Code, Method, Note, ProofStep, RefusalReason
 from croupier.protocol.mechanisms.base import ANSWERS
@@ -361,7 +363,7 @@ DEVICE_STEPS: dict[Assumption, str] = {
 """What a person's device does to an answer, after "The device"; {whose} is "your" or "the person's"."""
 
 PLAIN: dict[Assumption, str] = {
-    **{code: f"The device of every honest person {does}." for code, does in DEVICE_STEPS.items()},
+    **dict.fromkeys(DEVICE_STEPS, "The device of every honest person {does}."),
     Assumption.REPLACE_ONE: (
         "A person takes part with one answer. The promise is about that answer, while the answers of all others stay "
         "as they are."
@@ -474,7 +476,7 @@ PLAIN: dict[Assumption, str] = {
         "This was a simulation, which protected nobody; the numbers are those of a real run of the same size."
     ),
 }
-_PLAIN_WITHOUT: dict[Assumption, str] = {
+PLAIN_WITHOUT: dict[Assumption, str] = {
     Assumption.DISHONEST_CLIENTS: (
         "None of the other people works together with the observer, or uses less noise than their budget says."
     ),
@@ -506,28 +508,53 @@ def _shown(value: Value) -> Value:
     return _Rounded(value) if isinstance(value, float) else value
 
 
-def _filled(text: str, parameters: Mapping[str, Value]) -> str:
-    return text.format(**{name: _shown(value) for name, value in parameters.items()})
+class _Filled(Formatter):
+    """Puts parameters into a text; `number` writes them in the language of the text."""
+
+    def __init__(self, number: Callable[[str], str]) -> None:
+        self._number = number
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Returns a parameter as text."""
+        shown: str = super().format_field(value, format_spec)
+        return self._number(shown) if isinstance(value, int | float) else shown
 
 
-def sentence(code: Code, parameters: Mapping[str, Value]) -> str:
+Translate = Callable[[str], str]
+"""Returns a text in another language, or a number as that language writes it."""
+
+
+def _filled(text: str, parameters: Mapping[str, Value], number: Translate) -> str:
+    return _Filled(number).format(text, **{name: _shown(value) for name, value in parameters.items()})
+
+
+def sentence(code: Code, parameters: Mapping[str, Value], translated: Translate = str, number: Translate = str) -> str:
     """Returns what a code says in the words of the field."""
-    return _filled(TEXTS[code], parameters)
+    return _filled(translated(TEXTS[code]), parameters, number)
 
 
-def plain_sentence(code: Assumption, parameters: Mapping[str, Value]) -> str:
+def plain_sentence(
+    code: Assumption, parameters: Mapping[str, Value], translated: Translate = str, number: Translate = str
+) -> str:
     """Returns what an assumption says, for people who do not know the field."""
-    without = _PLAIN_WITHOUT.get(code) if parameters.get("dishonest") == 0 else None
-    return _filled(without or PLAIN[code], {**parameters, "whose": "the person's"})
+    without = PLAIN_WITHOUT.get(code) if parameters.get("dishonest") == 0 else None
+    does = _filled(translated(DEVICE_STEPS.get(code, "")), {**parameters, "whose": "the person's"}, number)
+    return _filled(translated(without or PLAIN[code]), {**parameters, "does": does}, number)
 
 
-def describe_device_step(kind: str, whose: str, **parameters: Value) -> str | None:
+def describe_device_step(
+    kind: str, whose: str, translated: Translate = str, number: Translate = str, **parameters: Value
+) -> str | None:
     """Returns what a device does to an answer, in words that follow "The device"; None for an unknown kind.
 
     Args:
         kind: the field of `Question.mechanism`.
         whose: "your", or "the person's".
+        translated: returns a text in the language of the page.
+        number: returns a number as that language writes it.
         parameters: "records", for a person whose records are hidden one by one.
     """
     known = next((code for code, (name, _) in RUNS.items() if name == kind), None)
-    return None if known is None else _filled(DEVICE_STEPS[Assumption(known)], {**parameters, "whose": whose})
+    if known is None:
+        return None
+    return _filled(translated(DEVICE_STEPS[Assumption(known)]), {**parameters, "whose": whose}, number)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from croupier.protocol.certificate_views import BudgetPrivacyView
 from croupier.protocol.codes import Assumption
 from croupier.protocol.fake_law import FakeLaw, StatedNoise, law_of
+from croupier.protocol.names import JsonObject
 from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -96,7 +96,7 @@ class TierCounts:
             if isinstance(document, pb.Certificate):
                 document.most_uncounted = self.most_uncounted
 
-    def to_json(self) -> BudgetPrivacyView | None:
+    def to_json(self) -> JsonObject | None:
         """Returns plain JSON values."""
         if self.privacy is None:
             return None

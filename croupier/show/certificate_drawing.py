@@ -1,22 +1,16 @@
-"""Certificates and certified curves in notebooks and plots: what their `plot` and `_repr_html_` show.
-
-Numbers are rounded to the sound side. Colours and axes are in `drawing`, pieces of HTML in `notebook`.
-"""
+"""Certificates and certified curves in notebooks and plots: what their `plot` and `_repr_html_` show."""
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
-from croupier.accountant.guarantees import Grade
-from croupier.accountant.guessing import right_at_most
-from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import written_json
+from croupier.protocol.rounding import round_up
+from croupier.show.certificate_tables import certificate_blocks
 from croupier.show.drawing import draw_curve, draw_tiers
-from croupier.show.notebook import folded_list, html_table, paragraph
-from croupier.show.text import note_lines
+from croupier.show.html import html as blocks_as_html
+from croupier.show.profile import profile_blocks
 
 
 def plot(value: Certificate | CertifiedProfile, axes: Any) -> Any:
@@ -39,46 +33,7 @@ def plot(value: Certificate | CertifiedProfile, axes: Any) -> Any:
 
 
 def html(value: Certificate | CertifiedProfile) -> str:
-    """Returns a certificate or a curve as HTML: a table, notes and assumptions, and the plot of a curve.
-
-    Without matplotlib a curve is its table.
-    """
-    page = _certificate_table(value) if isinstance(value, Certificate) else _profile_table(value)
-    page += "".join(paragraph(line) for line in note_lines(written_json(value.notes)))
-    page += folded_list("This holds if", map(str, value.assumptions))
-    if isinstance(value, Certificate):
-        return page
-    try:
-        figure = plot(value, None).figure
-    except ImportError:
-        return page
-    drawn = StringIO()
-    figure.savefig(drawn, format="svg")
-    return drawn.getvalue()[drawn.getvalue().index("<svg") :] + page
-
-
-def _certificate_table(certificate: Certificate) -> str:
-    rows = [
-        {
-            "local ε": f"{'up to ' if tier.grouped else ''}{round_up(tier.local_epsilon)}",
-            "users": f"{tier.count:,}",
-            f"central ε, {certificate.grade}": round_up(tier.epsilon),
-            "right at most": percent(right_at_most(tier.epsilon, tier.delta)),
-        }
-        for tier in certificate.tiers
-    ]
-    lower = certificate.lower_bound
-    attack = f"{Grade.LOWER_BOUND}: {lower.says(certificate.delta)}, {lower.attack}" if lower else "No attack was run."
-    return html_table(str(certificate), rows) + paragraph(attack)
-
-
-def _profile_table(profile: CertifiedProfile) -> str:
-    rows = [
-        {
-            "δ": round_up(point.certificate.delta),
-            f"ε, {point.certificate.grade}": round_up(point.epsilon),
-            f"attack, {Grade.LOWER_BOUND}": round_down(point.lower_bound.epsilon) if point.lower_bound else "none",
-        }
-        for point in profile.points
-    ]
-    return html_table(f"{profile.randomizer}: what the shuffled batch reveals", rows)
+    """Returns a certificate or a curve as HTML."""
+    return blocks_as_html(
+        certificate_blocks(value.to_json()) if isinstance(value, Certificate) else profile_blocks(value)
+    )

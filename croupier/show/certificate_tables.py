@@ -1,18 +1,18 @@
-"""The tables of certificates, each made from the JSON document that the same command prints with `--json`."""
+"""Certificates as blocks: for a terminal, the console and notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
-
-from croupier.protocol.certificate_views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon
+from croupier.accountant.guessing import right_at_most
+from croupier.protocol.certificates import proved_epsilon
 from croupier.protocol.codes import Assumption
-from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.names import JsonObject
+from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined
-from croupier.show.text import tier_budget
+from croupier.show.blocks import Block, Folded, Points, Sentence, Table
+from croupier.show.text import counted, note_lines, tier_budget
 
 if TYPE_CHECKING:
     from croupier.accountant import Certificate, Comparison
@@ -20,69 +20,76 @@ if TYPE_CHECKING:
 _MOST_TIERS = 20
 
 
-def counted(count: int, thing: str) -> str:
-    """Returns "1 epoch", or "2,000 epochs"."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
-
-
-def epsilon_of(bound: ComparisonView) -> str:
+def epsilon_of(bound: JsonObject) -> str:
     """Returns the epsilon of a published bound, rounded up; "out of range" if the bound gives none."""
     return "out of range" if bound["epsilon"] is None else round_up(bound["epsilon"], 4)
 
 
-def certificate_table(certificate: CertificateView | RoundCertificateView) -> Table:
+def certificate_table(certificate: JsonObject | JsonObject) -> Table:
     """Returns a certificate: headline, tiers, both trust statements, published figures beside it, and the subject."""
     epsilon, delta = round_up(proved_epsilon(certificate)), round_up(certificate["delta"], 3)
     reached = {tier["epsilon"] for tier in certificate["tiers"]}
     smallest = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
     by_budget = ", by local budget" if smallest else ""
-    table = Table(title=f"ε = {smallest}{epsilon}{by_budget}, at δ = {delta}   {certificate['grade']}")
-    table.add_column("statement")
-    table.add_column("ε", justify="right")
-    table.add_column("grade")
+    title = f"ε = {smallest}{epsilon}{by_budget}, at δ = {delta}   {certificate['grade']}"
+    table = Table("statement", "ε", "right at most", "grade", title=title)
     grade, noised = certificate["grade"], "at least " if certificate["budget_privacy"] else ""
     differ = len({tier["delta"] for tier in certificate["tiers"]}) > 1
     for tier in certificate["tiers"][:_MOST_TIERS]:
         whose = f"of local ε {tier_budget(tier['local_epsilon'], tier['local_delta'], up_to=tier['up_to'])}"
         at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
         users = f"{noised}{counted(tier['count'], 'user')}"
-        table.add_row(f"{users} {whose}{at}", round_up(tier["epsilon"]), grade)
+        table.row(f"{users} {whose}{at}", *_proved(tier), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
-        table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS:,} more tiers, all in --json", "", "")
+        table.row(f"… {len(certificate['tiers']) - _MOST_TIERS:,} more tiers, all in --json", "", "", "")
     if "round_id" in certificate and certificate["unknown_budget_epsilon"] is not None:
         clients = counted(certificate["unknown_budgets"], "client")
-        table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
-    table.add_section()
-    table.add_row(_trust(certificate), epsilon, grade)
+        unknown = {"epsilon": certificate["unknown_budget_epsilon"], "delta": certificate["delta"]}
+        table.row(f"{clients} whose budget did not arrive", *_proved(unknown), grade)
+    table.end_group()
+    table.row(_trust(certificate), *_proved(certificate), grade)
     hop = certificate["one_honest_hop"]
     if hop is not None and (hop["epsilon"], hop["delta"]) != (certificate["epsilon"], certificate["delta"]):
         at = "" if hop["delta"] == certificate["delta"] else f", at δ = {round_up(hop['delta'], 3)}"
-        table.add_row(f"one hop is honest, everyone else colludes{at}", round_up(hop["epsilon"]), hop["grade"])
+        table.row(f"one hop is honest, everyone else colludes{at}", *_proved(hop), hop["grade"])
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {round_up(alone['delta'], 3)}" if alone["delta"] else ""
     # The budgets of a round are the accountant's statement, who may collude, too.
     allowed = " (largest budget allowed)" if "round_id" in certificate else ""
-    table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
+    table.row(f"everyone else colludes{allowed}{local_delta}", *_proved(alone), "CERTIFIED")
     lower = certificate["lower_bound"]
     if lower["epsilon"] is not None and lower["delta"] is not None:
         # Where δ was certified at a given ε, the attack's is smaller.
         of_delta = lower["delta"] != certificate["delta"] or not certificate["delta"]
         at = f"δ ≥ {round_down(lower['delta'], 3)} at ε = {round_down(lower['epsilon'])}, " if of_delta else ""
         least = "" if of_delta else f"≥ {round_down(lower['epsilon'])}"
-        table.add_row(f"attack: {at}{lower['attack']}", least, "LOWER_BOUND")
-    table.add_section()
+        table.row(f"attack: {at}{lower['attack']}", least, "", "LOWER_BOUND")
+    table.end_group()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"
-        refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
-        verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
-        table.add_row(f"{bound['name']}{guarantee}", epsilon_of(bound), verdict)
+        verdict = ["" if bound["epsilon"] is None else bound["grade"], *["refuted"] * (bound["status"] == "refuted")]
+        table.row(f"{bound['name']}{guarantee}", epsilon_of(bound), "", ", ".join(filter(None, verdict)))
     method = "; ".join(statement["text"] for statement in certificate["method"])
     slack = f"numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
     table.caption = f"{certificate['randomizer']}: {method}; {slack}"
     return table
 
 
-def _trust(certificate: CertificateView | RoundCertificateView) -> str:
+def _proved(guarantee: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns an epsilon, and how often a guess between two equally likely answers is right at most."""
+    return round_up(guarantee["epsilon"]), percent(right_at_most(guarantee["epsilon"], guarantee["delta"]))
+
+
+def certificate_blocks(certificate: JsonObject | JsonObject) -> list[Block]:
+    """Returns a certificate with its notes and all of its assumptions."""
+    return [
+        certificate_table(certificate),
+        *map(Sentence, note_lines(certificate["notes"])),
+        Folded("This holds if", [Points([assumption["text"] for assumption in certificate["assumptions"]])]),
+    ]
+
+
+def _trust(certificate: JsonObject | JsonObject) -> str:
     """Returns the basis of the headline in a few words; the assumptions are complete."""
     codes = {assumption["code"] for assumption in certificate["assumptions"]}
     if Assumption.RECORD_LEVEL in codes:
@@ -103,37 +110,20 @@ def _trust(certificate: CertificateView | RoundCertificateView) -> str:
     return f"{order}{genuine}{accountant}, {cheats}"
 
 
-def assumptions_line(certificate: CertificateView | RoundCertificateView) -> str:
+def assumptions_line(certificate: JsonObject | JsonObject) -> str:
     """Returns the basis of an epsilon in a line; the assumptions are complete."""
     return f"assuming: {_trust(certificate)}"
 
 
-def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
+def comparison_notes(bounds: Sequence[Comparison]) -> list[str]:
     """Returns a line on each published bound: its assumptions or gaps, and its publication."""
-    return [Text.assemble(f"{bound.name}: {joined(bound.notes)}  ", (bound.reference, "dim")) for bound in bounds]
+    return [f"{bound.name}: {joined(bound.notes)}  {bound.reference}" for bound in bounds]
 
 
 def steps_table(certificate: Certificate) -> Table:
     """Returns every step of a certificate, one line each, by tier."""
-    table = Table(title="how this number came about", show_header=False)
+    table = Table("tier", "step", title="how this number came about")
     for tier in certificate.tiers:
         for step in tier.steps:
-            table.add_row(f"tier {round_up(tier.local_epsilon)}", str(step))
+            table.row(round_up(tier.local_epsilon), str(step))
     return table
-
-
-def privacy_curve_table(points: Sequence[CertificateView]) -> Table:
-    """Returns one line per delta: certified epsilon, attack, and their ratio."""
-    table = Table("δ", "CERTIFIED ε", "attack ε ≥", "ratio")
-    for point in points:
-        lower = point["lower_bound"]["epsilon"]
-        ratio = f"{point['epsilon'] / lower:.4f}" if lower else ""
-        attack = "" if lower is None else round_down(lower)
-        table.add_row(round_up(point["delta"]), round_up(point["epsilon"]), attack, ratio)
-    return table
-
-
-def curve_assumptions(points: Sequence[CertificateView]) -> str:
-    """Returns the basis of a curve's epsilons in a line."""
-    assumed = "; ".join(dict.fromkeys(map(assumptions_line, points)))
-    return f"{assumed} ('croupier certify --explain' has all assumptions)"

@@ -1,4 +1,4 @@
-"""Cross tables and sums of categories as JSON documents, in the terminal and in words, from a published result.
+"""Cross tables and sums of categories as JSON documents, from a published result.
 
 The numbers are computed by `analyzer.tabulation` from the shares, the budgets and the noise that the result states.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from rich.table import Table
 
 from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Fakes, Noised, Value
@@ -18,10 +17,9 @@ from croupier.protocol.crossed import factor_names, factors
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.names import JsonObject
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.views.cross_tables import CrossTableView, ShareView, SumView
-from croupier.show.views.published_results import NumberView, ResultView
 
 _MOST_CELLS = 400
 """More cells take minutes: every pair of them has a covariance."""
@@ -57,7 +55,7 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
     )
 
 
-def _share(value: Value) -> ShareView:
+def _share(value: Value) -> JsonObject:
     return {
         "estimate": value.estimate,
         "projected": value.projected,
@@ -67,7 +65,7 @@ def _share(value: Value) -> ShareView:
     }
 
 
-def sum_of(model: ShareModel, categories: Sequence[str]) -> SumView:
+def sum_of(model: ShareModel, categories: Sequence[str]) -> JsonObject:
     """Returns the share of the people with one of several answers.
 
     Raises:
@@ -78,8 +76,11 @@ def sum_of(model: ShareModel, categories: Sequence[str]) -> SumView:
     return {"categories": names, "share": _share(model.total(places))}
 
 
-def cross_table(model: ShareModel, name: str) -> CrossTableView:
+def cross_table(model: ShareModel, name: str) -> JsonObject:
     """Returns the table of a question that asks two as one: margins, shares within rows, differences and a test.
+
+    "cells" are the nearest possible shares, and margins their sums. "within_rows" are the shares of the answers to the
+    second question among people with each answer to the first; "differences" compare each row with the first one.
 
     Raises:
         ValueError: the question does not ask two as one, or has too many cells.
@@ -109,111 +110,23 @@ def cross_table(model: ShareModel, name: str) -> CrossTableView:
     }
 
 
-def has_table(result: ResultView) -> bool:
+def has_table(result: JsonObject) -> bool:
     """Returns whether a published result is one of pairs of answers, with a cross table."""
     labels = result["labels"] or []
     return result["estimate"] is not None and len(labels) <= _MOST_CELLS and factors(labels) is not None
 
 
-def add_table(result: ResultView, publication: pb.Publication, certificate: pb.Certificate) -> None:
+def add_table(result: JsonObject, publication: pb.Publication, certificate: pb.Certificate) -> None:
     """Adds the cross table to a result that `has_table`; every other result is unchanged."""
     if has_table(result) and (asked := result["asked"]) is not None:
         result["table"] = sanitize_for_display(cross_table(share_model(publication, certificate), asked["question"]))
 
 
 def add_sums(
-    result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: Sequence[Sequence[str]]
+    result: JsonObject, publication: pb.Publication, certificate: pb.Certificate, sums: Sequence[Sequence[str]]
 ) -> None:
     """Adds to a result the sums whose answers its question has, if there are any."""
     labels = set(result["labels"] or ())
     if mine := [categories for categories in sums if set(categories) <= labels]:
         model = share_model(publication, certificate)
         result["sums"] = sanitize_for_display([sum_of(model, categories) for categories in mine])
-
-
-def _number(label: str, share: ShareView) -> NumberView:
-    return NumberView(
-        label,
-        share["estimate"],
-        share["projected"],
-        share["standard_error"],
-        share["confidence_interval"],
-        share["population_interval"],
-        is_share=True,
-    )
-
-
-def within_numbers(table: CrossTableView) -> list[tuple[str, list[NumberView]]]:
-    """Returns for each answer to the first question the shares of the answers to the second one."""
-    return [
-        (row, [_number(column, share) for column, share in zip(table["columns"], shares, strict=True)])
-        for row, shares in zip(table["rows"], table["within_rows"], strict=True)
-    ]
-
-
-def sum_numbers(sums: Sequence[SumView]) -> list[NumberView]:
-    """Returns the shares of the people with one of several answers; each label has all of the answers."""
-    return [_number(" or ".join(each["categories"]), each["share"]) for each in sums]
-
-
-def written_share(share: float) -> str:
-    """Returns a share in per cent, without the sign."""
-    return f"{100 * share:.1f}"
-
-
-def _ends(interval: Sequence[float]) -> str:
-    return f"[{', '.join(written_share(end) for end in interval)}]"
-
-
-def cross_tables(table: CrossTableView) -> list[Table]:
-    """Returns the table of the pairs with its margins, and the shares within each row, all in per cent."""
-    first, second = table["questions"]
-    pairs = Table(first, *table["columns"], "all", title=f"{first} × {second}: people in %, nearest possible table")
-    for row, cells, margin in zip(table["rows"], table["cells"], table["row_shares"], strict=True):
-        pairs.add_row(row, *map(written_share, cells), written_share(margin["projected"]))
-    pairs.add_row("all", *(written_share(margin["projected"]) for margin in table["column_shares"]), "100.0")
-    within = Table(
-        first, *table["columns"], title=f"{second} within each answer to {first}, in %, intervals: population"
-    )
-    for row, shares in zip(table["rows"], table["within_rows"], strict=True):
-        within.add_row(
-            row, *(f"{written_share(share['projected'])} {_ends(share['population_interval'])}" for share in shares)
-        )
-    return [pairs, within]
-
-
-def cross_table_lines(table: CrossTableView) -> list[str]:
-    """Returns in sentences which differences between rows the noise leaves to be seen, and the test of independence."""
-    first, second = table["questions"]
-    lines = []
-    for each in table["differences"]:
-        low, high = each["difference"]["population_interval"]
-        if low > 0 or high < 0:
-            more = "more" if low > 0 else "less"
-            row, other = each["rows"]
-            lines.append(
-                f"{second} “{each['column']}” is {more} common with {first} “{row}” than with “{other}”: by "
-                f"{written_share(abs(each['difference']['projected']))} points, {_ends([low, high])} in the population"
-            )
-    test = table["independence"]
-    told = "depend on each other" if test["p_value"] < 0.05 else "may be independent"
-    lines.append(
-        f"{first} and {second} {told}: χ² = {test['statistic']:.2f} with {test['degrees']} degrees of freedom, "
-        f"p = {test['p_value']:.3g}; the noise is allowed for"
-    )
-    return lines
-
-
-def sums_table(sums: Sequence[SumView]) -> Table:
-    """Returns the shares of the people with one of several answers."""
-    table = Table("any of", "share in %", "± standard error", "interval: these people", "interval: population")
-    for each in sums:
-        share = each["share"]
-        table.add_row(
-            ", ".join(each["categories"]),
-            written_share(share["estimate"]),
-            f"{100 * share['standard_error']:.2g}",
-            _ends(share["confidence_interval"]),
-            _ends(share["population_interval"]),
-        )
-    return table

@@ -13,8 +13,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from croupier.protocol.names import JsonObject
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.views.published_results import ResultView, numbers_of
+from croupier.show.numbers import numbers_of
 
 # A spreadsheet may also end a cell at a semicolon or a tab, and it passes over spaces and quotes before a formula.
 # Apostrophes are passed over here as well: so each such text gets one more in front, and `plain_text` takes it away.
@@ -40,7 +41,7 @@ def csv_records(text: str) -> list[dict[str, str]]:
     return [{name: plain_text(cell or "") for name, cell in row.items()} for row in rows]
 
 
-def result_csv(result: ResultView) -> str:
+def result_csv(result: JsonObject) -> str:
     """Returns a table with a line for each number of a result, and the cost of the result on each line."""
     certificate = result["certificate"]
     numbers = ("estimate", "projected", "standard_error", "low", "high")

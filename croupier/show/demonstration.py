@@ -1,20 +1,70 @@
-"""The tables of a demonstration: the cost of its rounds, each by itself and together, and the time of each stage."""
+"""The tables of a demonstration: what was learned beside the truth, the cost of its rounds, and the time of stages."""
 
 from __future__ import annotations
 
-from rich.table import Table
+from collections.abc import Sequence
 
-from croupier.protocol.certificate_views import BoundView, proved_epsilon
+from croupier.protocol.certificates import proved_epsilon
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
-from croupier.show.certificate_tables import assumptions_line, counted, epsilon_of
-from croupier.show.views.demonstration import DemoView
+from croupier.show.blocks import Table
+from croupier.show.certificate_tables import assumptions_line, epsilon_of
+from croupier.show.halving import halving_lines
+from croupier.show.numbers import level_of, numbers_of
+from croupier.show.results import Asked, precision_line, remarks
+from croupier.show.text import counted
 
 PLANNED = "All rounds were planned before the first result."
 """The assumption of the total cost of a demonstration's rounds."""
 _MOST_COLUMNS = 4
+_FEW_ROUNDS = 4
+"""A remark on more rounds than these, and on all of them, is not followed by their names."""
 
 
-def privacy_cost_table(result: DemoView, *, verbose: bool = False) -> Table:
+def answers_table(result: JsonObject) -> Table:
+    """Returns the truth and the estimate of each question of a demonstration."""
+    impossible = not all(number.is_possible for question in result["questions"] for number in numbers_of(question))
+    last = ["nearest possible"] if impossible else []
+    first = result["questions"][0]
+    level = level_of(first)
+    of_these, of_population = (f"{100 * level:g} % interval: {whom}" for whom in ("these people", "population"))
+    headings = ("question", "truth", "estimate ± standard error", of_these, of_population, *last)
+    table = Table(*headings, title="what the analyzer learned")
+    table.caption = (
+        f"one {100 * level:g} % interval in {1 / (1 - level):.3g} misses the truth; 'population' is the one that these "
+        "people are drawn from at random"
+    )
+    for question in result["questions"]:
+        truths = question["truth"] if isinstance(question["truth"], list) else [question["truth"]]
+        for truth, number in zip(truths, numbers_of(question), strict=True):
+            table.row(
+                f"{question['name']} = {number.label}" if number.label else question["name"],
+                f"{truth:.4f}",
+                f"{number.estimate:.4f} ± {number.standard_error:.4f}",
+                _interval(number.interval, ".4f"),
+                _interval(number.population, ".4f"),
+                *([f"{number.shown:.4f}"] if impossible else []),
+            )
+        table.end_group()
+    return table
+
+
+def _interval(ends: Sequence[float], written: str) -> str:
+    return f"[{', '.join(format(end, written) for end in ends)}]"
+
+
+def demo_remarks(result: JsonObject) -> list[str]:
+    """Returns the remarks on the answers of a demonstration, and ways to halve their errors, each once."""
+    about: dict[str, list[str]] = {}
+    for question in result["questions"]:
+        asked = Asked.of(question)
+        for line in filter(None, (precision_line(asked), *remarks([asked]), *halving_lines(question))):
+            about.setdefault(line, []).append(question["name"])
+    every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
+    return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
+
+
+def privacy_cost_table(result: JsonObject, *, verbose: bool = False) -> Table:
     """Returns the local and the central epsilon of each question of a demonstration, with grades.
 
     verbose: with the published figure of GSPA beside it, and the throughput.
@@ -24,13 +74,12 @@ def privacy_cost_table(result: DemoView, *, verbose: bool = False) -> Table:
     by_itself = "each round by itself, " if len(result["questions"]) > 1 else ""
     table.caption = f"{by_itself}{assumptions_line(result['questions'][0]['certificate'])}"
     more = ("GSPA Thm 2 says (no guarantee)", "users/s") if verbose else ()
-    for heading in ("question", "local ε", "central ε", *more):
-        table.add_column(heading, justify="left" if heading == "question" else "right")
+    table.columns += ["question", "local ε", "central ε", *more]
     for question in result["questions"]:
         certificate = question["certificate"]
         other = certificate["comparison"][0] if certificate["comparison"] else None
         published = f"{epsilon_of(other)} {other['grade']}" if other else ""
-        table.add_row(
+        table.row(
             question["name"],
             ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
             f"{round_up(proved_epsilon(certificate), 4)} {certificate['grade']}",
@@ -39,7 +88,7 @@ def privacy_cost_table(result: DemoView, *, verbose: bool = False) -> Table:
     return table
 
 
-def composition_lines(result: DemoView) -> list[str]:
+def composition_lines(result: JsonObject) -> list[str]:
     """Returns the total cost of several rounds of a demonstration, with its assumptions."""
     together = result["together"]
     rounds, everything, grouped = together["rounds"], together["ledger_rounds"], together["group_by"]
@@ -59,21 +108,20 @@ def composition_lines(result: DemoView) -> list[str]:
     ]
 
 
-def _total(cost: BoundView) -> str:
+def _total(cost: JsonObject) -> str:
     at = f"at δ = {round_up(cost['delta'], 3)}"
     return f"no bound {at}" if cost["epsilon"] is None else f"ε {round_up(cost['epsilon'], 4)} {at}, {cost['grade']}"
 
 
-def stage_seconds_table(result: DemoView) -> Table:
+def stage_seconds_table(result: JsonObject) -> Table:
     """Returns the wall and CPU seconds of every stage of a demonstration, by question, or of many in all."""
     table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal, tickets and admit overlap")
-    table.add_column("stage")
     questions = result["questions"]
     in_all = len(questions) > _MOST_COLUMNS
-    for heading in [counted(len(questions), "round")] if in_all else [question["name"] for question in questions]:
-        table.add_column(heading, justify="right")
+    names = [counted(len(questions), "round")] if in_all else [question["name"] for question in questions]
+    table.columns += ["stage", *names]
     for stage in questions[0]["stages"]:
         costs = [(question["stages"][stage]["wall_s"], question["stages"][stage]["cpu_s"]) for question in questions]
         shown = [(sum(wall for wall, _ in costs), sum(cpu for _, cpu in costs))] if in_all else costs
-        table.add_row(stage, *(f"{wall:.2f} ({cpu:.2f})" for wall, cpu in shown))
+        table.row(stage, *(f"{wall:.2f} ({cpu:.2f})" for wall, cpu in shown))
     return table

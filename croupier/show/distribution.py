@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from croupier.show.views.distributions import DistributionView, QuantileView
-from croupier.show.views.published_results import NumberView, ResultView
+from croupier.protocol.names import JsonObject
+from croupier.show.language import number, say
+from croupier.show.numbers import NumberView
 
 MEDIAN = 0.5
 QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)
@@ -20,7 +21,7 @@ QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)
 Intervals = Sequence[Sequence[float]]
 
 
-def quantile(distribution: DistributionView, q: float) -> QuantileView:
+def quantile(distribution: JsonObject, q: float) -> JsonObject:
     """Returns the smallest number that at least the part q of the people do not exceed, with its intervals.
 
     The estimate is read off a line through the smoothed cumulative shares: the share below level j or on it is taken
@@ -71,10 +72,10 @@ def _between(levels: Sequence[float], intervals: Intervals, q: float) -> list[fl
 
 def quantile_name(q: float) -> str:
     """Returns the name of a quantile: the median, or its part in per cent."""
-    return "median" if q == MEDIAN else f"{100 * q:.10g} % quantile"
+    return say("median") if q == MEDIAN else say("{part} quantile", part=number(f"{100 * q:.10g} %"))
 
 
-def statistics_of(result: ResultView) -> list[NumberView]:
+def statistics_of(result: JsonObject) -> list[NumberView]:
     """Returns the standard deviation and the quantiles beside the mean of a result; none if it has none.
 
     A quantile has no standard error: it is NaN.
@@ -85,26 +86,26 @@ def statistics_of(result: ResultView) -> list[NumberView]:
     deviation = distribution["standard_deviation"]
     of_deviation = deviation["confidence_interval"], deviation["population_interval"]
     estimate = deviation["estimate"]
-    numbers = [NumberView("standard deviation", estimate, estimate, deviation["standard_error"], *of_deviation)]
+    numbers = [NumberView(say("standard deviation"), estimate, estimate, deviation["standard_error"], *of_deviation)]
     for stated in distribution.get("quantiles", []):
         both = stated["confidence_interval"], stated["population_interval"]
         numbers.append(NumberView(quantile_name(stated["q"]), stated["estimate"], stated["estimate"], math.nan, *both))
     return numbers
 
 
-def shares_of(result: ResultView) -> list[NumberView]:
+def shares_of(result: JsonObject) -> list[NumberView]:
     """Returns the share of people on each level, labelled with the level; none for numbers without levels."""
     distribution = result.get("distribution")
     if distribution is None:
         return []
     shares = distribution["shares"]
     keys = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval")
-    columns: list[list[Any]] = [shares[key] for key in keys]  # type: ignore[literal-required]
+    columns: list[list[Any]] = [shares[key] for key in keys]
     labels = [f"{level:.6g}" for level in distribution["levels"]]
     return [NumberView(*row) for row in zip(labels, *columns, strict=True)]
 
 
-def with_quantiles(result: ResultView, further: Sequence[float]) -> ResultView:
+def with_quantiles(result: JsonObject, further: Sequence[float]) -> JsonObject:
     """Returns a result with further quantiles, in ascending order.
 
     Raises:

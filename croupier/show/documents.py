@@ -12,20 +12,15 @@ import grpc.aio
 from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.codes import Assumption
-from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.statements import Statement, written_json
 from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.promises import promises_of
 from croupier.show.question import question_json
-from croupier.show.views.ledger import SpentView, TierSpentView
-from croupier.show.views.overview import NoiseSpentView, RoundView, ServiceView
-from croupier.show.views.plans import PlannedBudgetView, PlanView
-from croupier.show.views.questions import BudgetView, HopNoiseView, LimitView, TermsView
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
@@ -37,7 +32,7 @@ _UNREACHABLE = "UNREACHABLE"
 _MOST_BUDGETS = 1000
 
 
-def noise_json(spent: rpc.NoiseSpent) -> NoiseSpentView:
+def noise_json(spent: rpc.NoiseSpent) -> JsonObject:
     """Returns the total of a hop's own ledger."""
     return {
         "epsilon": spent.epsilon,
@@ -48,10 +43,10 @@ def noise_json(spent: rpc.NoiseSpent) -> NoiseSpentView:
     }
 
 
-def status_json(answer: rpc.StatusResponse) -> ServiceView:
+def status_json(answer: rpc.StatusResponse) -> JsonObject:
     """Returns one service's state."""
     noise = noise_json(answer.noise_spent) if answer.HasField("noise_spent") else None
-    view: ServiceView = {
+    view: JsonObject = {
         "service": answer.service,
         "version": answer.version,
         "pid": answer.pid,
@@ -78,7 +73,7 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
 
 def services_json(
     names: Sequence[str], answers: Sequence[rpc.StatusResponse | grpc.aio.AioRpcError], health: Sequence[str]
-) -> list[ServiceView]:
+) -> list[JsonObject]:
     """Returns the state of all services; one that is out of reach has a problem and no rounds."""
     return [
         {**_service_json(name, answer), "health": serving}
@@ -86,7 +81,7 @@ def services_json(
     ]
 
 
-def _service_json(name: str, answer: rpc.StatusResponse | grpc.aio.AioRpcError) -> ServiceView:
+def _service_json(name: str, answer: rpc.StatusResponse | grpc.aio.AioRpcError) -> JsonObject:
     if isinstance(answer, grpc.aio.AioRpcError):
         return {"service": name, "problem": str(refusal_of(answer) or why_unreachable(answer)), "rounds": []}
     return status_json(answer)
@@ -98,7 +93,7 @@ def round_json(
     terms: RoundTerms | None,
     problem: str = "",
     end: int | None = None,
-) -> RoundView:
+) -> JsonObject:
     """Returns the operator's view of a round; only hop 1, which may be out of reach, knows the number of answers.
 
     Args:
@@ -132,21 +127,21 @@ def _stage(states: Sequence[str]) -> str:
     return "UNKNOWN" if _UNREACHABLE in (states[0], states[-1]) else "UNDER WAY"
 
 
-def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> TermsView:
+def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> JsonObject:
     """Returns the terms of a round, with the largest probability of a right guess of an answer for every budget.
+
+    "parameters" are the mechanism's. Callers add "state" at hop 1 with "granted" and "refusals"; and with the keys of a
+    service or the operator "ledger", and "approved_by": organisations by the service that has them on record.
 
     chain: the names of the services, for a round that has no keys yet.
     """
-    limit, asked = terms.privacy_limit, question_json(terms.question)
+    limit = terms.privacy_limit
     *shufflers, accountant, analyzer = terms.services if isinstance(terms, RoundTerms) else chain
     return {
         "round_id": terms.round_id,
         "deployment": terms.deployment,
         "manifest_hash": terms.hash.hex() if isinstance(terms, RoundTerms) else "",
-        "question": asked["question"],
-        "wordings": asked["wordings"],
-        "randomizer": asked["randomizer"],
-        "parameters": asked["parameters"],
+        **question_json(terms.question),
         "budgets": [_budget_json(terms, epsilon) for epsilon in terms.budget_grid],
         "delta": terms.delta,
         "dishonest": terms.dishonest,
@@ -156,7 +151,7 @@ def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> TermsView:
         "hop_noise": _hop_noise_json(terms),
         "budget_privacy": terms.counted_by.to_json(),
         "close_deadline_unix_s": terms.close_deadline_unix_s or None,
-        "privacy_limit": None if limit is None else _limit_json(limit),
+        "privacy_limit": None if limit is None else limit.model_dump(),
         "sealed_to_collector": bool(terms.collector_public_key),
         "shufflers": shufflers,
         "accountant": accountant,
@@ -165,7 +160,7 @@ def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> TermsView:
     }
 
 
-def _hop_noise_json(terms: QuestionTerms) -> HopNoiseView | None:
+def _hop_noise_json(terms: QuestionTerms) -> JsonObject | None:
     if terms.fakes is None:
         return None
     epsilon, delta = terms.shown_of_one
@@ -173,17 +168,11 @@ def _hop_noise_json(terms: QuestionTerms) -> HopNoiseView | None:
     return {"epsilon": epsilon, "delta": delta, "right_at_most": right, "fakes": fakes}
 
 
-def _limit_json(limit: PrivacyLimit) -> LimitView:
-    return {
-        "total_epsilon": limit.total_epsilon,
-        "total_delta": limit.total_delta,
-        "max_rounds": limit.max_rounds,
-        "fixed_terms": limit.fixed_terms,
-    }
+def _budget_json(terms: QuestionTerms, epsilon: float) -> JsonObject:
+    """Returns the consequences of a budget for its user: at worst, and if the round is released.
 
-
-def _budget_json(terms: QuestionTerms, epsilon: float) -> BudgetView:
-    """Returns the consequences of a budget for its user: at worst, and if the round is released."""
+    "released_right_at_most" is under the certificate's assumptions; see `show.promises`.
+    """
     limit, promised = terms.epsilon_max_of[epsilon], promises_of(terms, epsilon)
     alone = promised.no_honest_hop
     return {
@@ -196,10 +185,10 @@ def _budget_json(terms: QuestionTerms, epsilon: float) -> BudgetView:
     }
 
 
-def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> SpentView:
+def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> JsonObject:
     """Returns the total cost of all rounds, by tier; if epsilon is None, enough_delta would give one."""
     assumed = (Statement.of(Assumption.FIXED_TERMS),)
-    spent: list[TierSpentView] = [
+    spent: list[JsonObject] = [
         {
             "tier": tier.tier,
             "rounds": tier.rounds,
@@ -222,9 +211,9 @@ def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed
     }
 
 
-def plan_json(plan: Plan) -> PlanView:
+def plan_json(plan: Plan) -> JsonObject:
     """Returns the answer of a plan with its certificate; of very many budgets, the smallest."""
-    budgets: list[PlannedBudgetView] = [
+    budgets: list[JsonObject] = [
         {"epsilon": tier.local_epsilon, "delta": tier.local_delta, "count": tier.count}
         for tier in plan.budgets.tiers[:_MOST_BUDGETS]
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
@@ -23,14 +23,14 @@ from croupier.accountant.recertification import certify_again, fakes_of, why_not
 from croupier.accountant.release import RoundConditions, conditions_of
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, read_json, secret, to_prose, written_json
-from croupier.show.estimates import data_notes_of, hop_line, precision_line
-from croupier.show.notebook import html_sections
-from croupier.show.statistics import halving_lines, statistic
+from croupier.show.blocks import Section
+from croupier.show.halving import halving_lines
+from croupier.show.html import html
+from croupier.show.results import Asked, precision_line, remarks
 from croupier.show.text import note_lines, tier_budget
-from croupier.show.views.explanation import ExplanationView, PromiseView
-from croupier.show.views.published_results import ResultView
 
 SECONDS = 5.0
 """For each change that is computed: after this many seconds no slower bound is begun."""
@@ -55,7 +55,7 @@ class Promise:
         """Returns the subject, the percentage, and the epsilon with its grade."""
         return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
 
-    def to_json(self) -> PromiseView:
+    def to_json(self) -> JsonObject:
         """Returns plain JSON values."""
         return {
             "about": self.about,
@@ -64,15 +64,6 @@ class Promise:
             "grade": str(self.grade),
             "right_at_most": self.right_at_most,
         }
-
-
-@dataclass(frozen=True)
-class Section:
-    """A question that a reader has, and its answer: paragraphs, then a list."""
-
-    title: str
-    paragraphs: tuple[str, ...]
-    points: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,7 @@ class Explanation:
             for section in self.sections
         )
 
-    def to_json(self) -> ExplanationView:
+    def to_json(self) -> JsonObject:
         """Returns plain JSON values."""
         return {
             "certified": self.certified.to_json(),
@@ -115,7 +106,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """For notebooks: the sections."""
-        return html_sections((section.title, section.paragraphs, section.points) for section in self.sections)
+        return html(self.sections, top=4)
 
 
 def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
@@ -228,16 +219,13 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
     """Returns the round's estimates, if the document is a whole result; nothing for a certificate alone."""
     if isinstance(given, Certificate) or "certificate" not in given or "estimate" not in given:
         return ()
-    learned = statistic(given)
-    asked = f"“{learned.question}” " if learned.question else ""
-    paragraphs = [f"{asked}The round estimated {learned.about}, from {_counted(learned.people, 'answer', 'answers')}."]
-    if given["sealed"]:
-        paragraphs.append("The result is sealed to its collector, whose key opens it.")
-    elif noisy := precision_line(cast(ResultView, given)):
-        paragraphs.append(noisy)
-    if moved := hop_line(cast(ResultView, given), learned.at_most(given.get("hop_influence") or 0.0)):
-        paragraphs.append(f"{moved[0].upper()}{moved[1:]}.")
-    paragraphs += [f"{note[:1].upper()}{note[1:]}." for note in data_notes_of(cast(ResultView, given))]
+    asked = Asked.of(dict(given))
+    learned, question = asked.shown, f"“{asked.shown.question}” " if asked.shown.question else ""
+    paragraphs = [
+        f"{question}The round estimated {learned.about}, from {_counted(learned.people, 'answer', 'answers')}."
+    ]
+    said = [] if given["sealed"] else [precision_line(asked)]
+    paragraphs += filter(None, [*said, *remarks([asked])])
     points = [learned.sentence(number) for number in (*learned.numbers, *learned.details)] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
 
-from rich.table import Table
-
-from croupier.protocol.certificate_views import StatementView
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.show.certificate_tables import counted
-from croupier.show.views.ledger import BudgetsToldView, LedgerView
+from croupier.show.blocks import Table
+from croupier.show.text import counted
 
 _ASSUMED = (
     "At most this is certified if every message arrives; a forecast promises nothing, the certificate does. Error: the "
@@ -36,37 +32,11 @@ _IN_SHORT = {
 }
 
 
-class CountView(TypedDict):
-    """The number of people who use a budget."""
+def forecast_json(forecast: rpc.ForecastResponse) -> JsonObject:
+    """Returns a forecast as the accountant gives it.
 
-    epsilon: float
-    count: int
-
-
-class OutcomeView(TypedDict):
-    """The forecast for a choice of budgets. "budgets" is empty for any mixture; "epsilon" is None without a bound."""
-
-    budgets: list[CountView]
-    epsilon: float | None
-    standard_error: float | None
-    granted: bool
-    refusals: list[StatementView]
-    remaining_epsilon: float | None
-
-
-class ForecastView(TypedDict):
-    """The forecast of a round with a number of reports and tickets."""
-
-    num_reports: int
-    num_tickets: int
-    always_granted: bool
-    outcomes: list[OutcomeView]
-    without_stragglers: list[OutcomeView]
-    ledger: LedgerView | None
-
-
-def forecast_json(forecast: rpc.ForecastResponse) -> ForecastView:
-    """Returns a forecast as the accountant gives it."""
+    In an outcome "budgets" is empty for any mixture, and "epsilon" None without a bound.
+    """
     outcomes = [_outcome(outcome) for outcome in forecast.outcomes]
     return {
         "num_reports": forecast.num_reports,
@@ -78,46 +48,20 @@ def forecast_json(forecast: rpc.ForecastResponse) -> ForecastView:
     }
 
 
-class QuestionForecastView(TypedDict):
-    """The forecast of a survey's question.
-
-    "range" is the length of the range of a number in its "unit", which may be empty; None of shares.
-    """
-
-    name: str
-    range: float | None
-    unit: str
-    forecast: ForecastView
-
-
-class SurveyForecastView(TypedDict):
-    """The forecast of a survey with a number of people who answer every question.
-
-    "epsilon" is the sum of the largest certified epsilons of the questions, at the "delta" of all together; None
-    without a bound. "remaining_epsilon" is the rest of the limit after all questions; None without a limit or a bound.
-    "ledger" is its state before.
-    """
-
-    people: int
-    granted: bool
-    refusal: str
-    epsilon: float | None
-    delta: float
-    remaining_epsilon: float | None
-    ledger: LedgerView | None
-    questions: list[QuestionForecastView]
-
-
 def survey_forecast_json(
     people: int,
     questions: Mapping[str, rpc.ForecastResponse],
     together: tuple[float | None, float],
     refusal: str,
     scales: Mapping[str, tuple[float, str]],
-) -> SurveyForecastView:
+) -> JsonObject:
     """Returns the forecast of a survey; see `operator.opened_surveys.SurveyForecast`.
 
-    together: the (epsilon, delta) of all questions, as the view has them.
+    "epsilon" is the sum of the largest certified epsilons of the questions, at the "delta" of all together; None
+    without a bound. "remaining_epsilon" is the rest of the limit after all questions; None without a limit or a bound.
+    "ledger" is its state before. "range" is the length of the range of a number in its "unit"; None of shares.
+
+    together: the (epsilon, delta) of all questions.
     scales: by question, the length of the range of a number and its unit; not of shares.
     """
     views = [forecast_json(question) for question in questions.values()]
@@ -142,7 +86,7 @@ def survey_forecast_json(
     }
 
 
-def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
+def survey_forecast_table(forecasts: Sequence[JsonObject]) -> Table:
     """Returns a row for every number of people and question."""
     table = Table(
         "people", "question", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED_OF_SURVEY
@@ -153,19 +97,19 @@ def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
             worst = max(outcomes, key=lambda outcome: (not outcome["granted"], outcome["epsilon"] or math.inf))
             errors = [outcome["standard_error"] for outcome in outcomes if outcome["standard_error"] is not None]
             spread = _spread(question, min(errors), max(errors)) if errors else "unknown"
-            table.add_row(f"{forecast['people']:,}", question["name"], _worst(outcomes), spread, _granted(worst))
-        table.add_section()
+            table.row(f"{forecast['people']:,}", question["name"], _worst(outcomes), spread, _granted(worst))
+        table.end_group()
     return table
 
 
-def _spread(question: QuestionForecastView, least: float, most: float) -> str:
+def _spread(question: JsonObject, least: float, most: float) -> str:
     """Returns the smallest and largest error of a question, in its unit."""
     if question["range"] is None:
         return f"{100 * least:.2g} to {100 * most:.2g} points"
     return f"{question['range'] * least:.2g} to {question['range'] * most:.2g} {question['unit']}".strip()
 
 
-def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
+def survey_forecast_lines(forecasts: Sequence[JsonObject]) -> list[str]:
     """Returns the forecast of all questions of a survey together, a sentence for each number of people."""
     lines = []
     for forecast in forecasts:
@@ -193,12 +137,12 @@ def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
     return lines
 
 
-def _least_error(forecast: ForecastView) -> float | None:
+def _least_error(forecast: JsonObject) -> float | None:
     errors = [outcome["standard_error"] for outcome in forecast["outcomes"] if outcome["standard_error"] is not None]
     return min(errors, default=None)
 
 
-def _outcome(outcome: rpc.ForecastOutcome) -> OutcomeView:
+def _outcome(outcome: rpc.ForecastOutcome) -> JsonObject:
     return {
         "budgets": [{"epsilon": tier.local_epsilon, "count": tier.count} for tier in outcome.budgets],
         "epsilon": outcome.epsilon if math.isfinite(outcome.epsilon) else None,
@@ -209,8 +153,11 @@ def _outcome(outcome: rpc.ForecastOutcome) -> OutcomeView:
     }
 
 
-def ledger_json(state: rpc.LedgerState) -> LedgerView:
-    """Returns the rest of the deployment's limit in the ledger."""
+def ledger_json(state: rpc.LedgerState) -> JsonObject:
+    """Returns the rest of the deployment's limit in the ledger; "spent_epsilon" is None if there is no bound.
+
+    In a forecast, the rest is after "pending_rounds": rounds that are open or being certified.
+    """
     spent = state.spent_epsilon if state.HasField("spent_epsilon") else None
     committed = state.committed_epsilon if state.HasField("committed_epsilon") else None
     gone = committed if state.num_pending else spent
@@ -232,7 +179,7 @@ def ledger_json(state: rpc.LedgerState) -> LedgerView:
     }
 
 
-def ledger_line(ledger: LedgerView) -> str:
+def ledger_line(ledger: JsonObject) -> str:
     """Returns one sentence on the rest of the limit over all rounds."""
     left, most = round_down(ledger["remaining_epsilon"], 4), round_up(ledger["total_epsilon"])
     rounds = ledger["remaining_rounds"]
@@ -245,7 +192,7 @@ def ledger_line(ledger: LedgerView) -> str:
     )
 
 
-def budgets_line(told: BudgetsToldView) -> str:
+def budgets_line(told: JsonObject) -> str:
     """Returns one sentence on the information on one person's budget in certificates; "" for none."""
     if not told["rounds"] and not told["exact_rounds"]:
         return ""
@@ -261,7 +208,7 @@ def budgets_line(told: BudgetsToldView) -> str:
     return f"What certificates tell of one person's budget: {'; '.join(parts)}."
 
 
-def _budgets_of(outcome: OutcomeView) -> str:
+def _budgets_of(outcome: JsonObject) -> str:
     """Returns who uses which budget, in words."""
     counts = outcome["budgets"]
     if not counts:
@@ -272,18 +219,18 @@ def _budgets_of(outcome: OutcomeView) -> str:
     return f"{counted(few['count'], 'person')} {round_down(few['epsilon'])}, the others {round_down(many['epsilon'])}"
 
 
-def _granted(outcome: OutcomeView) -> str:
+def _granted(outcome: JsonObject) -> str:
     """Returns yes, or the reasons for a refusal; the sentences are in --json."""
     why = dict.fromkeys(_IN_SHORT.get(refusal["code"], refusal["text"]) for refusal in outcome["refusals"])
     return f"no: {', '.join(why)}" if why else "yes"
 
 
-def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
+def forecast_table(forecasts: Sequence[JsonObject]) -> Table:
     """Returns a row for every number of people and choice of budgets."""
     table = Table("people", "local ε", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED)
     with_ledger = any(forecast["ledger"] is not None for forecast in forecasts)
     if with_ledger:
-        table.add_column("ε left over all rounds")
+        table.columns.append("ε left over all rounds")
     for forecast in forecasts:
         for outcome in sorted(forecast["outcomes"], key=lambda outcome: outcome["epsilon"] or math.inf):
             error, left = outcome["standard_error"], outcome["remaining_epsilon"]
@@ -295,11 +242,11 @@ def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
                 "unknown" if error is None else f"{most}{error:.3g}",
                 _granted(outcome),
             ]
-            table.add_row(*row, *(["unknown" if left is None else round_down(left, 4)] if with_ledger else []))
+            table.row(*row, *(["unknown" if left is None else round_down(left, 4)] if with_ledger else []))
     return table
 
 
-def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
+def closing_lines(forecast: JsonObject, round_id: RoundId) -> list[str]:
     """Returns the consequences of closing a round now: the cost of stragglers, and the operator's options at a risk."""
     reports, stragglers = forecast["num_reports"], forecast["num_tickets"] - forecast["num_reports"]
     lines = []
@@ -328,6 +275,6 @@ def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
     return lines
 
 
-def _worst(outcomes: Sequence[OutcomeView]) -> str:
+def _worst(outcomes: Sequence[JsonObject]) -> str:
     reached = [outcome["epsilon"] for outcome in outcomes]
     return "unbounded" if None in reached else round_up(max(epsilon for epsilon in reached if epsilon is not None), 4)

@@ -1,37 +1,18 @@
-"""The table of the ledger: the cost of all rounds, by tier, and its assumptions."""
+"""The ledger in words: the cost of all rounds, by tier, with its assumptions; and the rest of its limit."""
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from rich.table import Table
-
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.certificate_tables import counted
+from croupier.show.blocks import Block, Sentence, Table
 from croupier.show.forecasts import budgets_line, ledger_line
-from croupier.show.views.ledger import LedgerView, SpentView
-from croupier.show.views.overview import NoiseSpentView
+from croupier.show.text import counted
 
 MOST_FORECAST = 1000
 """No more further rounds are counted: by then the plans have changed."""
 
 
-class MoreRoundsView(TypedDict):
-    """The number of further rounds, each as costly as an earlier one, that the limit allows."""
-
-    like: str
-    epsilon: float
-    rounds: int
-
-
-class RoundsLeftView(TypedDict):
-    """The rest of the ledger's limit, and the number of rounds for which it is enough."""
-
-    ledger: LedgerView
-    more_rounds: list[MoreRoundsView]
-
-
-def left_lines(left: RoundsLeftView) -> list[str]:
+def left_lines(left: JsonObject) -> list[str]:
     """Returns the rest of the ledger's limit, and the number of rounds for which it is enough, in sentences."""
     lines = [ledger_line(left["ledger"])]
     for outlook in left["more_rounds"]:
@@ -48,7 +29,7 @@ def left_lines(left: RoundsLeftView) -> list[str]:
     return lines
 
 
-def spent_rests_on(*, fixed_terms: bool) -> str:
+def _rests_on(*, fixed_terms: bool) -> str:
     """Returns the meaning and the assumptions of the costs in the ledger."""
     return (
         "Each ε is for a person who was in all of these rounds, with this budget in each; with several budgets 'any "
@@ -62,7 +43,7 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
     )
 
 
-def noise_line(hop: str, noise: NoiseSpentView) -> str:
+def noise_line(hop: str, noise: JsonObject) -> str:
     """Returns the total of a hop's own ledger, and the rest of its noise_limit."""
     rounds = counted(noise["rounds"], "round")
     spent = f"{hop}'s own ledger: ε {round_up(noise['epsilon'])} at δ {round_up(noise['delta'])} spent in {rounds}"
@@ -72,12 +53,14 @@ def noise_line(hop: str, noise: NoiseSpentView) -> str:
     return f"{spent}; its noise_limit is {limit}, and it signs no round beyond it"
 
 
-def spent_table(document: SpentView) -> Table:
-    """Returns the total cost of all rounds, by tier."""
-    table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
+def spent_blocks(document: JsonObject, *, fixed_terms: bool) -> list[Block]:
+    """Returns the total cost of all rounds, by tier, and its assumptions."""
+    table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}")
     for tier in document["spent"]:
-        cost = "no bound" if tier["epsilon"] is None else round_up(tier["epsilon"], 4)
+        cost = "no bound" if tier["epsilon"] is None else f"{round_up(tier['epsilon'], 4)} {tier['grade']}"
         if tier["enough_delta"] is not None:
-            cost += f"; --delta {round_up(tier['enough_delta'], 3)} gives one"
-        table.add_row(tier["tier"], f"{tier['rounds']:,}", cost)
-    return table
+            cost += f"; δ = {round_up(tier['enough_delta'], 3)} gives one"
+        table.row(tier["tier"], f"{tier['rounds']:,}", cost)
+    blocks: list[Block] = [table] if table.rows else [Sentence("No round has cost anything yet.")]
+    blocks.append(Sentence(_rests_on(fixed_terms=fixed_terms)))
+    return [*blocks, Sentence(told)] if (told := budgets_line(document["budgets"])) else blocks

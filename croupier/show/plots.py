@@ -18,15 +18,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from croupier.protocol.certificate_views import CertificateView, proved_epsilon
+from croupier.protocol.certificates import proved_epsilon
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
-from croupier.show.study_results import StudyRowView
-from croupier.show.views.demonstration import DemoQuestionView, DemoView
-from croupier.show.views.experiments import FindingsView, PanelView
-from croupier.show.views.published_results import level_of, numbers_of
-from croupier.show.views.throughput import ThroughputRowView
-from croupier.show.views.training import EpochView, TrainingView
+from croupier.show.numbers import level_of, numbers_of
 
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black", "marker": "."}
 _MARKERS = ("s", "D", "^", "P", "X", "*")
@@ -116,7 +112,7 @@ def _compact(svg: str) -> str:
 
 
 def plot_privacy_curve(
-    title: str, points: Sequence[CertificateView], line: Sequence[tuple[float, float]], path: Path
+    title: str, points: Sequence[JsonObject], line: Sequence[tuple[float, float]], path: Path
 ) -> None:
     """Draws delta against epsilon: the certificates, the attacks, and the published bounds.
 
@@ -158,12 +154,12 @@ def plot_privacy_curve(
         axes.legend()
 
 
-def plot_answers(result: DemoView, path: Path) -> None:
+def plot_answers(result: JsonObject, path: Path) -> None:
     """Draws a panel for each question of a demonstration, with the truth and the estimates, and one with the cost.
 
     The groups of a question share its panel, and so one scale.
     """
-    panels: dict[str, list[DemoQuestionView]] = {}
+    panels: dict[str, list[JsonObject]] = {}
     for question in result["questions"]:
         panels.setdefault(question["column"], []).append(question)
     rows = {column: _answer_rows(asked) for column, asked in panels.items()}
@@ -193,7 +189,7 @@ class _AnswerRow:
     possible: bool
 
 
-def _answer_rows(asked: Sequence[DemoQuestionView]) -> list[_AnswerRow]:
+def _answer_rows(asked: Sequence[JsonObject]) -> list[_AnswerRow]:
     """Returns the rows of a panel: of the one question, or of one group after the other."""
     rows = []
     for question in asked:
@@ -210,7 +206,7 @@ def _fit_below(labels: Sequence[str]) -> bool:
     return sum(len(label) + 2 for label in labels) <= _LETTERS_BELOW
 
 
-def _draw_answers(question: DemoQuestionView, rows: Sequence[_AnswerRow], height: float, axes: Any) -> None:
+def _draw_answers(question: JsonObject, rows: Sequence[_AnswerRow], height: float, axes: Any) -> None:
     """Draws vertical bars, or horizontal ones where their labels are too many or too long to be written below."""
     level = f"{100 * level_of(question):g} %"
     places, truths = range(len(rows)), [row.truth for row in rows]
@@ -252,7 +248,7 @@ def _shortened(label: str) -> str:
     return label if len(label) <= 40 else f"{label[:39]}…"
 
 
-def _draw_budgets(asked: Sequence[DemoQuestionView], axes: Any) -> None:
+def _draw_budgets(asked: Sequence[JsonObject], axes: Any) -> None:
     """Draws local and central epsilon of every tier; of several groups, those of the largest budget of each."""
     certificates = [question["certificate"] for question in asked]
     if len(asked) > 1:
@@ -278,7 +274,7 @@ def _draw_budgets(asked: Sequence[DemoQuestionView], axes: Any) -> None:
 
 
 def plot_study(
-    rows: Sequence[StudyRowView],
+    rows: Sequence[JsonObject],
     titles: Mapping[str, str],
     path: Path,
     truth: Mapping[tuple[str, str], Mapping[int, float]] | None = None,
@@ -314,7 +310,7 @@ def plot_study(
 
 
 def _draw_trend(
-    rows: Sequence[StudyRowView],
+    rows: Sequence[JsonObject],
     axes: Any,
     truth: Mapping[tuple[str, str], Mapping[int, float]],
     question: str,
@@ -337,7 +333,7 @@ def _draw_trend(
             axes.plot(places, [*known.values()], "x", color="black", mew=1.6, ms=6, zorder=4, label=told)
 
 
-def plot_throughput(rows: Sequence[ThroughputRowView], path: Path) -> None:
+def plot_throughput(rows: Sequence[JsonObject], path: Path) -> None:
     """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
     users = [row["users"] for row in rows]
     with figure_file(path, 2) as (_, ((throughput, stages),)):
@@ -373,7 +369,7 @@ def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Pat
         )
 
 
-def plot_training(results: Sequence[TrainingView], path: Path) -> None:
+def plot_training(results: Sequence[JsonObject], path: Path) -> None:
     """Draws accuracy, or error, against epochs, and against epsilon with its grade, for one training or several.
 
     Args:
@@ -417,9 +413,10 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
         by_epoch.legend()
 
 
-def _reached(epoch: EpochView) -> float | None:
+def _reached(epoch: JsonObject) -> float | None:
     """Returns the accuracy after an epoch, in percent, or the error if targets are numbers."""
-    return epoch["error"] if epoch["accuracy"] is None else 100 * epoch["accuracy"]
+    reached: float | None = epoch["error"] if epoch["accuracy"] is None else 100 * epoch["accuracy"]
+    return reached
 
 
 def _number_plainly(axis: Any) -> None:
@@ -431,7 +428,7 @@ def _number_plainly(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _cost_label(results: Sequence[TrainingView]) -> str:
+def _cost_label(results: Sequence[JsonObject]) -> str:
     """Returns the subject of the epsilons, their delta and grades, because a plot travels without its page."""
     units = {result["setting"]["unit"] for result in results}
     grades = {epoch["grade"] for result in results for epoch in result["history"] if epoch["grade"] is not None}
@@ -446,7 +443,7 @@ def _cost_label(results: Sequence[TrainingView]) -> str:
 _DASHES = ((0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), (0, (7, 1.5, 2, 1.5)), "-")
 
 
-def plot_experiment(document: FindingsView, path: Path) -> None:
+def plot_experiment(document: JsonObject, path: Path) -> None:
     """Draws the panels of an experiment; a black cross marks where a published bound lies below an attack.
 
     Args:
@@ -467,7 +464,7 @@ def plot_experiment(document: FindingsView, path: Path) -> None:
         figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2)
 
 
-def _draw_panel(panel: PanelView, axes: Any) -> None:
+def _draw_panel(panel: JsonObject, axes: Any) -> None:
     drawn = {"certified": 0, "attack": 0, "other": 0, "single": 0}
     crosses = []
     for line in panel["lines"]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import cast
 
-from croupier.protocol.certificate_views import JsonObject
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
-from croupier.show.views.questions import QuestionView, WordingView
 
 _TOO_LARGE = ("vector", "parameters")
 """Parts of a vector's task that are left out: megabytes of a model, which no person reads."""
 
 
-def question_json(question: Question) -> QuestionView:
+def question_json(question: Question) -> JsonObject:
     """Returns a question with its wordings; "parameters" are the mechanism's."""
     mechanism = question.mechanism
     parameters: JsonObject = asdict(mechanism)
@@ -23,7 +21,7 @@ def question_json(question: Question) -> QuestionView:
         }
     return {
         "question": question.name,
-        "wordings": [cast("WordingView", asdict(wording)) for wording in question.wordings],
+        "wordings": [asdict(wording) for wording in question.wordings],
         "randomizer": mechanism.kind,
         "parameters": parameters,
     }

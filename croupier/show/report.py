@@ -1,7 +1,7 @@
 """A report on answered questions for people who were not there: one HTML page without scripts, which prints.
 
-The page holds everything itself, downloads included, and loads nothing. All texts come from others and are escaped by
-the template; a content security policy allows the page's own style and no script.
+The page holds everything itself, downloads included, and loads nothing. All texts come from others and are escaped; a
+content security policy allows the page's own style and no script.
 """
 
 from __future__ import annotations
@@ -9,36 +9,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 
 from croupier.accountant.basic_composition import weakest
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose, worst_cases
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.guessing import right_at_most
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.statements import to_prose
-from croupier.protocol.texts import describe_device_step
-from croupier.show.cross_tables import cross_table_lines, sum_numbers, within_numbers, written_share
+from croupier.show.blocks import Bar, Bars, Block, Heading, Points, Section, Sentence, Table, Tone
 from croupier.show.csv_file import result_csv
-from croupier.show.estimates import hop_line, precision_line, result_remarks
-from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
-from croupier.show.views.published_results import NumberView, ResultView
+from croupier.show.differences import difference_blocks
+from croupier.show.halving import halving_lines
+from croupier.show.html import STATIC, html
+from croupier.show.language import device_step, number, plain_sentences, say, speaking
+from croupier.show.results import Asked, question_blocks, remarks
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-_TEMPLATES = Path(__file__).parent / "templates"
-_AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""Possible ends of the axis of a histogram, else 1: round numbers whose half is round as well."""
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -52,103 +43,9 @@ class ReportRound:
         signed: the document signed by the analyzer, if it is known.
     """
 
-    result: ResultView
+    result: JsonObject
     group: str = ""
     signed: bytes = b""
-
-
-class _Row(TypedDict):
-    """A number in a chart: its text, and the positions of its bar and its intervals between 0 and 100.
-
-    A noisy number is from a result that cannot be used: the chart shows its intervals, and no estimate.
-    """
-
-    label: str
-    estimate: str
-    sentence: str
-    at: float
-    participants: tuple[float, float]
-    population: tuple[float, float] | None
-    noisy: bool
-
-
-class _TableView(TypedDict):
-    """A cross table: its cells in per cent, and for each of its rows the shares within it as a chart."""
-
-    group: str
-    questions: list[str]
-    columns: list[str]
-    rows: list[tuple[str, list[str]]]
-    within: list[tuple[str, list[_Row]]]
-    lines: list[str]
-
-
-class _QuestionView(TypedDict):
-    """A question with its chart and sentences."""
-
-    title: str
-    question: str
-    help_text: str
-    language: str
-    about: str
-    people: str
-    is_share: bool
-    rows: list[_Row]
-    scale: list[str]
-    histograms: list[tuple[str, list[_Row], list[str]]]
-    sums: list[_Row]
-    tables: list[_TableView]
-    verdicts: list[str]
-    remarks: list[str]
-    differences: list[tuple[str, bool]]
-    halving: list[str]
-    refusals: list[str]
-
-
-class _FiguresView(TypedDict):
-    """A guarantee, and how often a guess is right at most; "delta" is empty where it is 0."""
-
-    right: str
-    epsilon: str
-    delta: str
-    grade: str
-
-
-class _CostView(TypedDict):
-    """The cost of a round for a person, in a row of a table; "hop" is None without hop noise."""
-
-    about: str
-    people: str
-    shuffled: _FiguresView
-    hop: _FiguresView | None
-    alone: _FiguresView
-
-
-class _TogetherView(TypedDict):
-    """The total cost of all rounds for a person; if no ε is proved, only "rounds" is given."""
-
-    rounds: int
-    shuffled: NotRequired[_FiguresView]
-    hop: NotRequired[_FiguresView | None]
-    alone: NotRequired[_FiguresView]
-    assumptions: NotRequired[list[str]]
-
-
-class _FileView(TypedDict):
-    """A file inside the page."""
-
-    name: str
-    what: str
-    uri: str
-
-
-class _RoundView(TypedDict):
-    """A round with the files that can be downloaded from the page itself."""
-
-    round_id: str
-    file: str
-    files: list[_FileView]
-    signed: bool
 
 
 def report_of(
@@ -169,12 +66,12 @@ def report_of(
         introduction: paragraphs below the title.
         verified: the deployment whose keys all signatures were verified with; "" if that has not been done, which the
             page then says.
-        language: of the wordings; the first one of a question without a wording in it.
+        language: of the wordings, the first one of a question without a wording in it; and of the page, if `locales`
+            has it.
         fixed_terms: all rounds were planned before the first result, like those of a survey.
 
     Raises:
         ValueError: no round, or a document that is not that of a result.
-        ImportError: jinja2 is missing; the extra 'report' has it.
     """
     if not rounds:
         raise ValueError("the report has no round; name at least one")
@@ -184,310 +81,274 @@ def report_of(
         raise ValueError(
             f"round {twice!r} is named twice; each is reported once, and groups must hold different people"
         )
-    clean = [
-        ReportRound(
-            sanitize_for_display(report_round.result), sanitize_for_display(report_round.group), report_round.signed
-        )
-        for report_round in rounds
+    results: list[JsonObject] = sanitize_for_display([report_round.result for report_round in rounds])
+    groups: list[str] = sanitize_for_display([report_round.group for report_round in rounds])
+    tables = [
+        result_csv(result) if result["certificate"]["granted"] and not result["sealed"] else "" for result in results
     ]
-    read = [(report_round, statistic(report_round.result, language)) for report_round in clean]
-    questions: dict[object, list[tuple[ReportRound, Statistic]]] = {}
-    for place, (report_round, summary) in enumerate(read):
-        # The same labels and scale: a round with others has another question, whatever its name.
-        key = (
-            (summary.name, summary.question, summary.about, *(n.label for n in summary.numbers))
-            if report_round.group
-            else place
-        )
-        questions.setdefault(key, []).append((report_round, summary))
-    certified = [
-        (report_round, summary, _certificate(report_round.result))
-        for report_round, summary in read
-        if report_round.result["certificate"]["granted"]
-    ]
-    views = [_question(group) for group in questions.values()]
-    repeated = views[0]["remarks"] if len(views) > 1 else []
-    common = [line for line in repeated if all(line in view["remarks"] for view in views)]
-    for view in views:
-        view["remarks"] = [line for line in view["remarks"] if line not in common]
-    style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    with speaking(language) as spoken:
+        asked = [Asked.of(result, language, group) for result, group in zip(results, groups, strict=True)]
+        certified = [(each, _certificate(each.result)) for each in asked if each.granted]
+        parts: list[list[Block]] = [_how_to_read(asked)]
+        parts += _questions(asked)
+        parts += [_promised(certified, fixed_terms)] if certified else []
+        parts.append(_check(sanitize_for_display(verified), rounds))
+        files = [_files(*each) for each in zip(results, tables, rounds, strict=True)]
+        said = sanitize_for_display([*introduction])
+        body = [html([Heading(sanitize_for_display(title), 1), *map(Sentence, said)])]
+        body += [f"<section>\n{html(part)}\n</section>" for part in parts]
+        body.append(f'<section>{html([Heading(say("Files"))])}<ul class="files">{"".join(files)}</ul></section>')
+    return _page(sanitize_for_display(title), "\n".join(body), spoken)
+
+
+def _page(title: str, body: str, language: str) -> str:
+    style = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("blocks.css", "report.css"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return _template().render(
-        title=sanitize_for_display(title),
-        introduction=sanitize_for_display([*introduction]),
-        verified=sanitize_for_display(verified),
-        style=style,
-        style_digest=digest,
-        level=next((f"{100 * summary.level:g} %" for _, summary in read if summary.level), "95 %"),
-        questions=views,
-        remarks=common,
-        devices=list(dict.fromkeys(_device(report_round.result) for report_round, _, _ in certified)),
-        costs=[_cost(report_round, summary, certificate) for report_round, summary, certificate in certified],
-        together=_together(
-            [(report_round.group, certificate) for report_round, _, certificate in certified], fixed_terms
-        ),
-        assumptions=list(dict.fromkeys(to_prose(line) for _, _, summary in certified for line in summary.assumptions)),
-        rounds=[_round(report_round) for report_round, _ in read],
-    )
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return f"""<!doctype html>
+<html lang="{language}">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
 
 
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(_TEMPLATES)
-    return Environment(
-        autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).get_template("report.html")
-
-
-def _certificate(result: ResultView) -> Certificate:
+def _certificate(result: JsonObject) -> Certificate:
     certificate = Certificate.from_json(result["certificate"])
     certificate.check_not_refuted()
     return certificate
 
 
-def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
-    about, several = group[0][1], len(group) > 1
-    rows: list[_Row] = []
-    ends = _ends([summary for _, summary in group])
-    for index in range(len(about.numbers)):
-        for report_round, summary in group:
-            number = summary.numbers[index]
-            label = " · ".join(part for part in (number.label, report_round.group) if part)
-            row = _row(summary, number, label, ends, f"{report_round.group}: " if several else "")
-            rows.append(row | {"noisy": bool(precision_line(report_round.result))})
-    for report_round, summary in group:
-        for number in summary.details:
-            label = " · ".join(part for part in (number.label, report_round.group) if part)
-            row = _row(summary, number, label, ends, f"{report_round.group}: " if several else "")
-            rows.append(row | {"noisy": bool(precision_line(report_round.result))})
-    groups = [report_round.group for report_round, _ in group]
-    named = [(f"{report_round.group}: " if several else "", report_round.result) for report_round, _ in group]
-    verdicts: list[str] = []
-    remarks: list[str] = []
-    refusals: list[str] = []
-    halved: dict[str, list[str]] = {}
-    for name, result in named:
-        if not result["certificate"]["granted"]:
-            refusals += [f"{name}{why['text']}" for why in result["certificate"]["refusals"]]
-            continue
-        if result["sealed"]:
-            remarks.append(f"{name}the result is sealed to its collector, whose key opens it.")
-            continue
-        for line in result_remarks(result):
-            is_verdict = line == precision_line(result)
-            is_hops = line == hop_line(result)
-            said = hop_line(result, about.at_most(result["hop_influence"] or 0.0)) if is_hops else line
-            (verdicts if is_verdict else remarks).append(f"{name}{_as_sentence(said)}")
-        for line in halving_lines(result):
-            halved.setdefault(line, []).append(name.removesuffix(": "))
-    compared = differences([(report_round.group, summary) for report_round, summary in group]) if several else []
-    return {
-        "title": about.title,
-        "question": "" if about.question == about.title else about.question,
-        "help_text": about.help_text,
-        "language": about.language or "en",
-        "about": about.about,
-        "people": " and ".join(
-            f"{f'{report_round.group}: ' if several else ''}{summary.people:,}" for report_round, summary in group
-        ),
-        "is_share": about.is_share,
-        "rows": rows,
-        "scale": _scale(about, ends) if rows else [],
-        "histograms": [
-            (report_round.group, *_histogram(summary)) for report_round, summary in group if summary.histogram
-        ],
-        "sums": [row for name, result in named for row in _sums(about, result, name)],
-        "tables": [
-            _table(about, result, group) for group, (_, result) in zip(groups, named, strict=True) if "table" in result
-        ],
-        "verdicts": verdicts,
-        "remarks": remarks,
-        "differences": [(difference.sentence(about), difference.is_seen) for difference in compared],
-        "halving": [f"{', '.join(names)}: {line}" if several else line for line, names in halved.items()],
-        "refusals": refusals,
-    }
-
-
-def _as_sentence(remark: str) -> str:
-    return f"{remark[:1].upper()}{remark[1:].rstrip('.')}."
-
-
-def _ends(summaries: Sequence[Statistic]) -> tuple[float, float]:
-    """Returns the ends of a chart: those of the possible range, or of all intervals if it is unknown."""
-    if summaries[0].scale is not None:
-        return summaries[0].scale
-    numbers = [number for summary in summaries for number in summary.numbers]
-    ends = [
-        end for number in numbers for interval in (number.participants, number.population or ()) for end in interval
+def _how_to_read(asked: Sequence[Asked]) -> list[Block]:
+    """Returns the meaning of the numbers, with an example of each interval."""
+    level = next((each.shown.level_text for each in asked if each.shown.level), "95 %")
+    people = say("Their true number is in this range with {level} confidence.", level=level)
+    population = say(
+        "The true number of a larger population is in this range with {level} confidence, if the people who took part "
+        "are a random sample of it. If they chose themselves, use the first range only.",
+        level=level,
+    )
+    of_people = Bar(say("The people who took part"), "", "", "", "", "", people, 0.5, (0.3, 0.7), (0.5, 0.5))
+    of_population = Bar(say("Everyone they represent"), "", "", "", "", "", population, 0.5, (0.5, 0.5), (0.25, 0.75))
+    often = say("One such range in 20 misses the truth by chance.")
+    if level != "95 %":
+        often = say("One such range in several misses the truth by chance.")
+    told = (
+        "Each person's device changed the answer at random before it left, as described below. So every number here is "
+        "an estimate, with two ranges:"
+    )
+    return [
+        Heading(say("How to read the numbers")),
+        Sentence(say(told)),
+        Bars([of_people, of_population], [], filled=False, confidence=0.95),
+        Sentence(often),
     ]
-    return (min(ends), max(ends)) if ends else (0.0, 1.0)
 
 
-def _row(summary: Statistic, number: Number, label: str, ends: tuple[float, float], name: str) -> _Row:
-    low, high = ends
-
-    def place(value: float) -> float:
-        return round(100 * min(1.0, max(0.0, (value - low) / (high - low))), 2) if high > low else 50.0
-
-    def both(interval: tuple[float, float]) -> tuple[float, float]:
-        return place(interval[0]), place(interval[1])
-
-    return {
-        "label": label or "mean",
-        "estimate": summary.estimate(number),
-        "sentence": f"{name}{summary.sentence(number)}".replace(" %", "\N{NO-BREAK SPACE}%"),
-        "at": place(number.estimate),
-        "participants": both(number.participants),
-        "population": None if number.population is None else both(number.population),
-        "noisy": False,
-    }
-
-
-def _histogram(summary: Statistic) -> tuple[list[_Row], list[str]]:
-    """Returns a bar for each level, the share of people on it, and the marks of the axis, which ends at a round number.
-
-    The axis has room for the largest end of an interval.
-    """
-    shares = replace(summary, is_share=True)
-    largest = max(number.participants[1] for number in summary.histogram)
-    most = next((end for end in _AXES if largest <= end), 1.0)
-    rows = [
-        _row(shares, number, f"{number.label} {summary.unit}".strip(), (0.0, most), "") for number in summary.histogram
-    ]
-    return rows, [f"{100 * mark:g} %" for mark in (0.0, most / 2, most)]
-
-
-def _beside(summary: Statistic, number: NumberView, name: str = "") -> _Row:
-    """Returns a share that was computed from the shares of a result."""
-    low, high = number.interval
-    ends = (low, high), None if number.population is None else (number.population[0], number.population[1])
-    if not all(map(math.isfinite, (number.estimate, number.projected, *number.interval, *(number.population or ())))):
-        raise ValueError(f"a share of “{number.label}” is not finite")
-    moved = None if number.is_possible else number.estimate
-    shown = Number(number.label, number.shown, moved, *ends, number.standard_error)
-    return _row(summary, shown, number.label, (0.0, 1.0), name)
-
-
-def _sums(summary: Statistic, result: ResultView, name: str) -> list[_Row]:
-    shares = replace(summary, is_share=True, people=result["num_reports"])
-    with _reading(result):
-        return [_beside(shares, number, name) for number in sum_numbers(result.get("sums", []))]
-
-
-def _table(summary: Statistic, result: ResultView, group: str) -> _TableView:
-    """Returns the cross table of a result; the sentences below its bars are about the people of one row."""
-    shares = replace(summary, is_share=True)
-    with _reading(result):
-        table = result["table"]
-        within: list[tuple[str, list[_Row]]] = []
-        for row, numbers in within_numbers(table):
-            drawn: list[_Row] = []
-            for number in numbers:
-                bar = _beside(shares, number)
-                low, high = number.interval
-                least, most = number.population or (0.0, 1.0)
-                own, whole = shares.interval((low, high)), shares.interval((least, most))
-                sentence = f"{own} of those who took part and answered “{row}”, and {whole} in the population."
-                drawn.append(bar | {"sentence": sentence.replace(" %", "\N{NO-BREAK SPACE}%")})
-            within.append((row, drawn))
-        totals = [written_share(share["projected"]) for share in table["column_shares"]]
-        rows = [
-            (row, [*map(written_share, cells), written_share(margin["projected"])])
-            for row, cells, margin in zip(table["rows"], table["cells"], table["row_shares"], strict=True)
+def _questions(asked: Sequence[Asked]) -> list[list[Block]]:
+    """Returns a part for each question, and one for the remarks that all of them share."""
+    questions: dict[object, list[Asked]] = {}
+    for place, each in enumerate(asked):
+        # The same labels and scale: a round with others has another question, whatever its name.
+        shown = each.shown
+        key = (shown.name, shown.question, shown.about, *(n.label for n in shown.numbers)) if each.group else place
+        questions.setdefault(key, []).append(each)
+    noted = [remarks(group) for group in questions.values()]
+    common = [line for line in noted[0] if len(noted) > 1 and all(line in lines for lines in noted)]
+    parts = [
+        [
+            *question_blocks(group, halving_lines),
+            *difference_blocks(group),
+            *(Sentence(line, Tone.QUIET) for line in lines if line not in common),
         ]
-        return {
-            "group": group,
-            "questions": table["questions"],
-            "columns": table["columns"],
-            "rows": [*rows, ("all", [*totals, "100.0"])],
-            "within": within,
-            "lines": [f"{line[0].upper()}{line[1:]}." for line in cross_table_lines(table)],
-        }
+        for group, lines in zip(questions.values(), noted, strict=True)
+    ]
+    return [*parts, [Heading(say("About all questions")), *map(Sentence, common)]] if common else parts
 
 
-@contextmanager
-def _reading(result: ResultView) -> Iterator[None]:
-    """Refuses with a sentence a table or sums that anyone may have written into a file."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
-        raise ValueError(
-            f"the table or the sums of {result['round_id']} cannot be read; they must be what 'croupier survey results "
-            f"--json' printed ({type(error).__name__}: {error})"
-        ) from error
+def _promised(certified: Sequence[tuple[Asked, Certificate]], fixed_terms: bool) -> list[Block]:
+    """Returns the cost of every question for a person, that of all together, and the assumptions."""
+    devices = list(dict.fromkeys(_device(asked.result) for asked, _ in certified))
+    shuffled, with_hop, alone = (
+        say("If the assumptions below hold"),
+        say("If one server is honest"),
+        say("Even if all others conspire"),
+    )
+    has_hop_noise = any(certificate.one_honest_hop for _, certificate in certified)
+    columns = [shuffled, *([with_hop] if has_hop_noise else []), alone]
+    table = Table(say("Question"), say("People"), *columns)
+    for asked, certificate in certified:
+        hop = certificate.one_honest_hop
+        of_hop = [_chance(hop) if hop else say("no hop noise")] if has_hop_noise else []
+        about = " · ".join(part for part in (asked.shown.title, asked.group) if part)
+        people = number(f"{certificate.num_users:,}")
+        table.row(about, people, _chance(certificate), *of_hop, _chance(certificate.everyone_else_colludes))
+    blocks: list[Block] = [Heading(say("What participants were promised"))]
+    if len(devices) == 1:
+        blocks.append(Sentence(say("Each person's device {does}.", does=devices[0])))
+    else:
+        blocks += [
+            Sentence(say("Depending on the question, each person's device")),
+            Points([f"… {does}." for does in devices]),
+        ]
+    blocks += [
+        Sentence(
+            say(
+                "Nothing else about an answer left the device. A chain of servers then mixed all reports, so that a "
+                "report does not show whose it is."
+            )
+        ),
+        Sentence(
+            say(
+                "Suppose someone wants to find out one person's answer, and already holds two possible answers for "
+                "equally likely. Guessing is right 50 % of the time. With everything that was published they are right "
+                "at most this often:"
+            )
+        ),
+        table,
+        *_together([(asked.group, certificate) for asked, certificate in certified], fixed_terms),
+        Sentence(
+            say(
+                "ε (epsilon) is the privacy loss of differential privacy; smaller is more private. δ (delta) is what "
+                "may come on top: at worst, as if the answer were shown with that probability. The percentages include "
+                "it. All figures are for people with the largest local budget; nobody lost more. CERTIFIED means "
+                "proved for exactly these people, with rounding counted in."
+            ),
+            Tone.QUIET,
+        ),
+        Heading(say("What this rests on"), 3),
+        Sentence(
+            say(
+                "The first figure of each question holds if all of this is true. The last column rests on the person's "
+                "own device alone."
+            )
+        ),
+    ]
+    if has_hop_noise:
+        told = (
+            "The column before it also needs one honest server among those that mixed the reports, and nothing else: "
+            "neither the other servers, nor the accountant, nor other people."
+        )
+        blocks.append(Sentence(say(told)))
+    return [*blocks, Points(plain_sentences(line for _, each in certified for line in each.assumptions), Tone.QUIET)]
 
 
-def _scale(summary: Statistic, ends: tuple[float, float]) -> list[str]:
-    """Returns the text below a chart: five marks of a share, else the ends of the range and their meaning."""
-    if summary.is_share:
-        return [f"{mark} %" for mark in (0, 25, 50, 75, 100)]
-    marks = [f"{end:g}".replace("-", "−") + (f" {summary.unit}" if summary.unit else "") for end in ends]
-    return [f"{mark} ({meaning})" if meaning else mark for mark, meaning in zip(marks, summary.ends, strict=True)]
-
-
-def _device(result: ResultView) -> str:
+def _device(result: JsonObject) -> str:
     kind = result["certificate"].get("randomizer", "").partition("(")[0]
-    return describe_device_step(kind, "the person's", records=0) or "randomizes the person's answer"
+    return device_step(kind, "the person's", records=0) or say("randomizes the person's answer")
 
 
-def _cost(report_round: ReportRound, summary: Statistic, certificate: Certificate) -> _CostView:
-    hop = certificate.one_honest_hop
-    return {
-        "about": " · ".join(part for part in (summary.title, report_round.group) if part),
-        "people": f"{certificate.num_users:,}",
-        "shuffled": _figures(certificate),
-        "hop": None if hop is None else _figures(hop),
-        "alone": _figures(certificate.everyone_else_colludes),
-    }
+def _figures(guarantee: Certificate | Guarantee) -> str:
+    delta = f", δ = {number(round_up(guarantee.delta, 3))}" if guarantee.delta else ""
+    return f"ε = {number(round_up(guarantee.epsilon, 4))}{delta}, {guarantee.grade}"
 
 
-def _figures(guarantee: Certificate | Guarantee) -> _FiguresView:
-    return {
-        "right": percent(right_at_most(guarantee.epsilon, guarantee.delta)),
-        "epsilon": round_up(guarantee.epsilon, 4),
-        "delta": round_up(guarantee.delta, 3) if guarantee.delta else "",
-        "grade": str(guarantee.grade),
-    }
+def _right(guarantee: Certificate | Guarantee) -> str:
+    return number(percent(right_at_most(guarantee.epsilon, guarantee.delta)))
 
 
-def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> _TogetherView | None:
-    """Returns the total cost of all rounds for a person in one group with all answers; None for one round each."""
+def _chance(guarantee: Certificate | Guarantee) -> str:
+    return f"{_right(guarantee)} ({_figures(guarantee)})"
+
+
+def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> list[Block]:
+    """Returns the total cost of all rounds for a person in one group with all answers; nothing for one round each."""
     groups = sorted({group for group, _ in certified if group}) or [""]
     of_groups = [[certificate for group, certificate in certified if group in ("", name)] for name in groups]
     of_groups = [mine for mine in of_groups if len(mine) > 1]
     if not of_groups:
-        return None
+        return []
     rounds = max(map(len, of_groups))
     try:
         composed = [compose(mine, fixed_terms=fixed_terms) for mine in of_groups]
     except ValueError:  # more is lost with certainty than a delta allows
-        return {"rounds": rounds}
+        told = (
+            "What all {rounds} questions together cost a person who answered each of them is not computed here. It is "
+            "more than any one of them."
+        )
+        return [Sentence(say(told, rounds=rounds))]
     cases = [worst_cases(mine) for mine in of_groups]
-    has_hop_noise = any(case.one_honest_hop for case in cases)
-    return {
-        "rounds": rounds,
-        "shuffled": _figures(weakest(composed)),
-        "hop": _figures(weakest(c.one_honest_hop or c.no_honest_hop for c in cases)) if has_hop_noise else None,
-        "alone": _figures(weakest(case.no_honest_hop for case in cases)),
-        "assumptions": [to_prose(line) for line in composed[0].assumptions[-1:]],
-    }
-
-
-def _round(report_round: ReportRound) -> _RoundView:
-    """Returns a round's id, and its files as they can be downloaded from the page itself."""
-    result = report_round.result
-    name = _UNNAMED.sub("_", result["round_id"])[:100]
-    files: list[_FileView] = [
-        _file(f"{name}.json", "result and certificate", "application/json", json.dumps(result, indent=1).encode())
+    shuffled, alone = weakest(composed), weakest(case.no_honest_hop for case in cases)
+    lines = [
+        say(
+            "right at most {right} if the assumptions below hold ({figures})",
+            right=_right(shuffled),
+            figures=_figures(shuffled),
+        )
     ]
-    if result["certificate"]["granted"] and not result["sealed"]:
-        files.append(_file(f"{name}.csv", "table for spreadsheets", "text/csv", result_csv(result).encode()))
+    if any(case.one_honest_hop for case in cases):
+        hop = weakest(case.one_honest_hop or case.no_honest_hop for case in cases)
+        told = (
+            "right at most {right} if one server that shuffles is honest, whatever all other servers and people do "
+            "({figures})"
+        )
+        lines.append(say(told, right=_right(hop), figures=_figures(hop)))
+    lines.append(
+        say(
+            "right at most {right} even if all others conspire ({figures})",
+            right=_right(alone),
+            figures=_figures(alone),
+        )
+    )
+    (assumed,) = plain_sentences(composed[0].assumptions[-1:])
+    told = "All {rounds} questions together, for a person who answered each of them:"
+    also = Sentence(say("The first figure also assumes: {assumed}", assumed=assumed))
+    return [Sentence(say(told, rounds=rounds)), Points(lines), also]
+
+
+def _check(verified: str, rounds: Sequence[ReportRound]) -> list[Block]:
+    """Returns what was verified, and how a reader verifies it."""
+    if verified:
+        told = (
+            "When this report was made, the signatures of the analyzer and the accountant on every result were "
+            "verified with the keys of the deployment “{deployment}”. This page itself is not signed; the signed "
+            "documents below are."
+        )
+        said = Sentence(say(told, deployment=verified))
+    else:
+        told = (
+            "This report was made from files, whose signatures were not checked. It does not show who made the numbers."
+        )
+        said = Sentence(say(told), Tone.ALARM)
+    commands = []
+    for each in rounds:
+        round_id = sanitize_for_display(each.result["round_id"])
+        if each.signed:
+            commands.append(f"croupier survey results {round_id} --document {_file_name(round_id)}.signed --dir DIR")
+        commands.append(f"croupier verify {round_id} --dir DIR")
+    told = (
+        "With the deployment's public file, deployment.toml, in a directory DIR, anyone can check a signed document, "
+        "on any machine. A participant can check that no server lost their answer:"
+    )
+    return [Heading(say("Check it")), said, Section("", [say(told)], commands=["\n".join(commands)])]
+
+
+def _file_name(round_id: str) -> str:
+    return _UNNAMED.sub("_", round_id)[:100]
+
+
+def _files(result: JsonObject, table: str, report_round: ReportRound) -> str:
+    """Returns a round's id and links to its files, which are inside the page."""
+    name = _file_name(result["round_id"])
+    files = [(f"{name}.json", say("result and certificate"), "application/json", json.dumps(result, indent=1).encode())]
+    if table:
+        files.append((f"{name}.csv", say("table for spreadsheets"), "text/csv", table.encode()))
     if report_round.signed:
-        files.append(_file(f"{name}.signed", "signed document", "application/octet-stream", report_round.signed))
-    return {"round_id": result["round_id"], "file": name, "files": files, "signed": bool(report_round.signed)}
-
-
-def _file(name: str, what: str, kind: str, content: bytes) -> _FileView:
-    return {"name": name, "what": what, "uri": f"data:{kind};base64,{base64.b64encode(content).decode()}"}
+        files.append((f"{name}.signed", say("signed document"), "application/octet-stream", report_round.signed))
+    links = [
+        f'<a href="data:{kind};base64,{base64.b64encode(content).decode()}" download="{file}">{escape(what)}</a>'
+        for file, what, kind, content in files
+    ]
+    return f'<li><span class="id">{escape(result["round_id"])}</span>: {", ".join(links)}</li>'

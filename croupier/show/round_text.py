@@ -8,19 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from rich.text import Text
-
 from croupier.accountant.guessing import right_at_most
 from croupier.protocol.mechanisms import form_of
 from croupier.protocol.mechanisms.base import Form
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_up
-from croupier.protocol.texts import describe_device_step as describe_mechanism
-from croupier.show.certificate_tables import counted
+from croupier.show.blocks import Section
 from croupier.show.forecasts import budgets_line, ledger_line
-from croupier.show.text import GLUE, sections_text, wrapped
-from croupier.show.views.overview import OverviewView, RoundView, ServiceView
-from croupier.show.views.questions import BudgetView, TermsView, WordingView
-from croupier.show.views.text import SectionView
+from croupier.show.language import device_step
+from croupier.show.text import counted
 
 _MOST_BUDGETS = 20
 _MOST_LABELS = 12
@@ -48,7 +44,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def services_text(services: Sequence[ServiceView]) -> Text:
+def services_text(services: Sequence[JsonObject]) -> str:
     """Returns a line for every service: its health, its problem, and the number of revoked keys."""
     width = max(len(service["service"]) for service in services)
     lines = []
@@ -63,11 +59,11 @@ def services_text(services: Sequence[ServiceView]) -> Text:
         if service.get("revoked"):
             said.append(f"revoked keys: {service['revoked']:,}")
         lines.append("  ".join([f"{service['service']:{width}}", *said]))
-    return Text("\n".join(lines))
+    return "\n".join(lines)
 
 
-def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) -> Text:
-    """Returns rounds one below the other, each with its id on a line of its own.
+def rounds_sections(seen: JsonObject, now: float, *, most: int, services: bool) -> list[Section]:
+    """Returns rounds one below the other, each with its id as a title.
 
     Args:
         seen: "rounds", as `round_json` gives them, newest first, and "services" (`services_json`).
@@ -79,20 +75,15 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
     if not rounds:
         silent = [bool(service.get("problem")) for service in seen["services"]]
         if any(silent):
-            return Text("no service answers" if all(silent) else _SOME_SILENT)
-        return Text(_NO_ROUND)
-    text = Text(no_wrap=True)
-    for view in rounds[:most]:
-        text.append(f"{view['round_id']}\n", "bold")
-        for line in _round_lines(view, now, services):
-            text.append(f"{wrapped(line, '  ')}\n")
+            return [Section("", ["no service answers" if all(silent) else _SOME_SILENT])]
+        return [Section("", [_NO_ROUND])]
+    sections = [Section(view["round_id"], _round_lines(view, now, services)) for view in rounds[:most]]
     if len(rounds) > most:
-        text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier status'\n")
-    text.rstrip()
-    return text
+        sections.append(Section("", [f"{counted(len(rounds) - most, 'older round')} in 'croupier status'"]))
+    return sections
 
 
-def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
+def _round_lines(view: JsonObject, now: float, services: bool) -> list[str]:
     terms, stage = view["terms"], view["stage"]
     lines = [stage if terms is None else f"{stage} · {terms['question']}: {values_of(terms)} ({terms['randomizer']})"]
     if terms is None and not view["problems"] and stage != "PREPARED":
@@ -110,7 +101,7 @@ def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
     if stage == "REFUSED":
         lines.append("'croupier survey results' says why")
     if services:
-        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in view["states"].items()))
+        lines.append(" · ".join(f"{name}\N{NO-BREAK SPACE}{state}" for name, state in view["states"].items()))
         if view["kept_until_unix_s"] is not None:
             lines.append(f"kept until {datetime.fromtimestamp(view['kept_until_unix_s'], UTC).date().isoformat()}")
     return [*lines, *(f"{name}: {problem}" for name, problem in view["problems"].items())]
@@ -125,14 +116,14 @@ _VALUES = {
 }
 
 
-def describe_device_step(terms: TermsView, whose: str) -> str:
+def describe_device_step(terms: JsonObject, whose: str) -> str:
     """Returns the device's step on an answer before it is sent; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
-    described = describe_mechanism(kind, whose, records=terms["parameters"].get("records_per_client", 0))
+    described = device_step(kind, whose, records=terms["parameters"].get("records_per_client", 0))
     return described or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 
-def values_of(terms: TermsView) -> str:
+def values_of(terms: JsonObject) -> str:
     """Returns the values that an answer may have."""
     parameters, form = terms["parameters"], form_of(terms["randomizer"])
     captions = [wording["choices"] for wording in terms["wordings"] if wording["choices"]]
@@ -143,7 +134,7 @@ def values_of(terms: TermsView) -> str:
     return values.format(**parameters | {"labels": shown, "no": no, "yes": yes})
 
 
-def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
+def _wording_lines(terms: JsonObject, wording: JsonObject) -> list[str]:
     """Returns the wording of a question in one language: heading, question, help text, and the captions."""
     choices = wording["choices"]
     values = terms["parameters"].get("labels") or map(str, range(len(choices)))
@@ -163,7 +154,7 @@ def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
     return [line for line in lines if line]
 
 
-def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
+def terms_sections(terms: JsonObject, now: float) -> list[Section]:
     """Returns the text for a person before answering: sections of a title, paragraphs and points.
 
     Args:
@@ -193,7 +184,7 @@ def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
     ]
 
 
-def terms_text(terms: TermsView, now: float, directory: str = "", gateway: str = "") -> Text:
+def answering_sections(terms: JsonObject, now: float, directory: str = "", gateway: str = "") -> list[Section]:
     """Returns `terms_sections`, and instructions for answering.
 
     directory: of the deployment, if the command line needs it.
@@ -206,24 +197,24 @@ def terms_text(terms: TermsView, now: float, directory: str = "", gateway: str =
         lines = ["croupier submit --value-file FILE --epsilon BUDGET", f"  --round {terms['round_id']}"]
         lines += [f"  --dir {directory}"] if directory else []
         lines += [f"  --gateway {gateway}"] if gateway else []
-        sections.append(_section("To answer") | {"lines": [" \\\n".join(lines)]})
-    return sections_text(sections)
+        sections.append(Section("To answer", commands=[" \\\n".join(lines)]))
+    return sections
 
 
-def proposed_text(terms: TermsView, now: float) -> Text:
+def proposed_sections(terms: JsonObject, now: float) -> list[Section]:
     """Returns the text for an organisation before it approves a round; arguments as for `terms_sections`."""
-    return sections_text(terms_sections(terms | {"state": "PROPOSED", "refusals": []}, now)[1:])
+    return terms_sections(terms | {"state": "PROPOSED", "refusals": []}, now)[1:]
 
 
-def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:
-    return {"title": title, "paragraphs": paragraphs, "points": points}
+def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> Section:
+    return Section(title, paragraphs, points)
 
 
 def _and(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def right_at_most_line(budget: BudgetView) -> str:
+def right_at_most_line(budget: JsonObject) -> str:
     """Returns the largest probability of a right guess of one answer, by a budget of `terms_json`.
 
     With hop noise it gives the probability if one server is honest, and the one if none is.
@@ -238,7 +229,7 @@ def right_at_most_line(budget: BudgetView) -> str:
     )
 
 
-def _budgets_section(terms: TermsView) -> SectionView:
+def _budgets_section(terms: JsonObject) -> Section:
     budgets = terms["budgets"]
     points = []
     delta = f", δ {round_up(budgets[0]['delta'])}" if budgets[0]["delta"] else ""  # the same for all
@@ -273,7 +264,7 @@ def _approvals(by_service: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...],
     return alike
 
 
-def _conditions(terms: TermsView, now: float) -> list[str]:
+def _conditions(terms: JsonObject, now: float) -> list[str]:
     """Returns until when people can answer, and the conditions for reading anything."""
     least, limits = terms["min_batch_size"], sorted({budget["epsilon_max"] for budget in terms["budgets"]})
     most = f" (and at most {terms['max_batch_size']:,})" if terms["max_batch_size"] else ""
@@ -325,7 +316,7 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
     return points
 
 
-def _views_of_roles(terms: TermsView) -> list[str]:
+def _views_of_roles(terms: JsonObject) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
     counts, exact = "how many people used each budget", ""

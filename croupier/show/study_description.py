@@ -2,55 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TypedDict
+from datetime import datetime
 
-from rich.table import Table
-from rich.text import Text
-
-from croupier.protocol.certificate_views import GuaranteeView
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
-from croupier.protocol.schedules import RESULTS_TEXTS, Results
+from croupier.protocol.schedules import RESULTS_TEXTS
 from croupier.protocol.surveys import Survey, scheduled
-from croupier.show.certificate_tables import counted
-from croupier.show.text import note_lines, sections_text
+from croupier.show.blocks import Section, Table
+from croupier.show.text import counted, note_lines, utc
 
 _EVERY = {"once": "once", "day": "every day", "week": "every week"}
 _MOST_LISTED = 12
 
 
-class StudyWaveView(TypedDict):
-    """A wave of a study by the calendar; times are Unix seconds."""
-
-    number: int
-    survey_id: str
-    opens_unix_s: int
-    closes_unix_s: int
-
-
-class StudyView(TypedDict):
-    """One version of a study."""
-
-    study_id: str
-    version: int
-    hash: str
-    previous_hash: str | None
-    change: str
-    title: str
-    consent: str
-    questions: list[str]
-    first: str
-    every: str
-    timezone: str
-    open_for_s: int
-    total_epsilon: float
-    total_delta: float
-    permanent: bool
-    results: Results
-    waves: list[StudyWaveView]
-
-
-def study_json(survey: Survey) -> StudyView:
+def study_json(survey: Survey) -> JsonObject:
     """Returns a version of a survey with a schedule, with its texts in the first language."""
     study = scheduled(survey)
     calendar, texts = study.calendar, survey.wordings[0] if survey.wordings else None
@@ -84,14 +49,14 @@ def study_json(survey: Survey) -> StudyView:
     }
 
 
-def study_text(document: StudyView) -> Text:
+def study_sections(document: JsonObject) -> list[Section]:
     """Returns a version of a study for people who are asked to follow it, from `study_json`."""
     waves = document["waves"]
     weekday = f" on {datetime.fromisoformat(document['first']):%A}" if document["every"] == "week" else ""
     often = f"It asks {_EVERY[document['every']]}{weekday} at {document['first'][-5:]} ({document['timezone']}), "
     often += f"{counted(len(waves), 'wave')}, each open for {_duration(document['open_for_s'])}."
     listed = [
-        f"wave {wave['number']}: {_utc(wave['opens_unix_s'])} to {_utc(wave['closes_unix_s'])}"
+        f"wave {wave['number']}: {utc(wave['opens_unix_s'])} to {utc(wave['closes_unix_s'])}"
         for wave in (waves if len(waves) <= _MOST_LISTED else [*waves[:3], waves[-1]])
     ]
     again = (
@@ -99,34 +64,19 @@ def study_text(document: StudyView) -> Text:
         if document["permanent"]
         else "A device randomizes an answer afresh for every wave."
     )
-    return sections_text(
-        [
-            {
-                "title": f"{document['study_id']}: {document['title']}",
-                "paragraphs": tuple(
-                    filter(None, (f"Version {document['version']}, hash {document['hash']}.", document["change"]))
-                ),
-                "points": (),
-            },
-            {"title": "What a person agrees to", "paragraphs": (document["consent"],), "points": ()},
-            {"title": "The questions of every wave", "paragraphs": (), "points": tuple(document["questions"])},
-            {"title": "When it asks", "paragraphs": (often,), "points": tuple(listed)},
-            {
-                "title": "What it may cost, and who reads the results",
-                "paragraphs": (
-                    f"All waves together may cost a person at most ε = {round_up(document['total_epsilon'])} at "
-                    f"δ = {round_up(document['total_delta'])}; the accountant refuses a wave beyond that.",
-                    again,
-                    RESULTS_TEXTS[document["results"]],
-                ),
-                "points": (),
-            },
-        ]
+    cost = (
+        f"All waves together may cost a person at most ε = {round_up(document['total_epsilon'])} at "
+        f"δ = {round_up(document['total_delta'])}; the accountant refuses a wave beyond that."
     )
-
-
-def _utc(unix_s: int) -> str:
-    return f"{datetime.fromtimestamp(unix_s, UTC):%a %Y-%m-%d %H:%M} UTC"
+    results = RESULTS_TEXTS[document["results"]]
+    version = [f"Version {document['version']}, hash {document['hash']}.", document["change"]]
+    return [
+        Section(f"{document['study_id']}: {document['title']}", [*filter(None, version)]),
+        Section("What a person agrees to", [document["consent"]]),
+        Section("The questions of every wave", points=document["questions"]),
+        Section("When it asks", [often], listed),
+        Section("What it may cost, and who reads the results", [cost, again, results]),
+    ]
 
 
 def _duration(seconds: int) -> str:
@@ -139,48 +89,6 @@ def _duration(seconds: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- plans
 
 
-class PlannedQuestionView(TypedDict):
-    """A question in one wave, if everybody uses one budget; errors are half of 95 % intervals, on a range of 1."""
-
-    name: str
-    local_epsilon: float
-    epsilon: float
-    delta: float
-    grade: str
-    error_participants: float
-    error_population: float
-
-
-class PlannedTotalView(TypedDict):
-    """The cost of a number of waves for one person under each trust statement; None without a bound or hop noise."""
-
-    period: str
-    waves: int
-    shuffle: GuaranteeView | None
-    one_honest: GuaranteeView | None
-    alone: GuaranteeView | None
-
-
-class PlannedTierView(TypedDict):
-    """A budget for all answers of a wave together, and the results if everybody uses it."""
-
-    budget: float
-    questions: list[PlannedQuestionView]
-    totals: list[PlannedTotalView]
-    waves_borne: int
-
-
-class StudyPlanView(TypedDict):
-    """The plan of a study; "solved" names the missing quantity that was found."""
-
-    people: int
-    waves: int
-    epsilon_total: float
-    delta_total: float
-    solved: list[str]
-    tiers: list[PlannedTierView]
-
-
 _TRUST = {
     "shuffle": "one secret order",
     "one_honest": "one honest hop",
@@ -188,7 +96,7 @@ _TRUST = {
 }
 
 
-def plan_tables(plan: StudyPlanView) -> list[Table]:
+def plan_tables(plan: JsonObject) -> list[Table]:
     """Returns two tables: every question in one wave, and the cost of waves for one person."""
     waves = Table(
         "budget",
@@ -215,7 +123,7 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
     for tier in plan["tiers"]:
         budget = f"{tier['budget']:g}"
         for question in tier["questions"]:
-            waves.add_row(
+            waves.row(
                 budget,
                 question["name"],
                 f"{question['local_epsilon']:g}",
@@ -224,22 +132,20 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
                 round_up(question["epsilon"], 4),
                 question["grade"],
             )
-        waves.add_section()
+        waves.end_group()
         for trust, said in _TRUST.items():
-            guarantees = [total[trust] for total in tier["totals"]]  # type: ignore[literal-required]
+            guarantees = [total[trust] for total in tier["totals"]]
             if trust == "one_honest" and not any(guarantees):
                 continue
             numbers = [
                 "no bound" if guarantee is None else round_up(guarantee["epsilon"], 4) for guarantee in guarantees
             ]
-            costs.add_row(
-                budget, said, *numbers, next((guarantee["grade"] for guarantee in guarantees if guarantee), "")
-            )
-        costs.add_section()
+            costs.row(budget, said, *numbers, next((guarantee["grade"] for guarantee in guarantees if guarantee), ""))
+        costs.end_group()
     return [waves, costs]
 
 
-def plan_lines(plan: StudyPlanView) -> list[str]:
+def plan_lines(plan: JsonObject) -> list[str]:
     """Returns the result, and the number of waves that the limit allows, in sentences."""
     lines = []
     (tier, *_) = plan["tiers"]
@@ -260,7 +166,7 @@ def plan_lines(plan: StudyPlanView) -> list[str]:
     return lines
 
 
-def _period(total: PlannedTotalView) -> str:
+def _period(total: JsonObject) -> str:
     return {"wave": "a wave", "year": f"a year ({total['waves']:,})", "study": f"the study ({total['waves']:,})"}[
         total["period"]
     ]

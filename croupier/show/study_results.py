@@ -6,33 +6,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal, TypedDict
-
-from rich.table import Table
+from typing import Literal
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.analyzer.differences import Interval, Reach, apart, reach
-from croupier.protocol.certificate_views import GuaranteeView
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
+from croupier.show.blocks import Block, Sentence, Table
 from croupier.show.csv_file import csv_text
-from croupier.show.text import note_lines
-from croupier.show.views.published_results import ResultView, level_of, numbers_of
-from croupier.show.views.questions import QuestionView
+from croupier.show.numbers import level_of, numbers_of
+from croupier.show.text import note_lines, utc
 
 _DIGITS = 4
 _LATE_S = 60.0
 """Seconds after which an opening counts as late."""
 
 
-class StudyRowView(TypedDict):
-    """A number of a question in a wave; the numbers are None without a result.
+def rows_of_result(wave: int, opens_unix_s: int, question: str, result: JsonObject) -> list[JsonObject]:
+    """Returns a row for every number of a result; one without numbers for a result that is refused or sealed.
 
-    Attributes:
-        wave: its number.
-        opens_unix_s: its opening by the calendar.
-        question: its name.
-        value: the category of the number, or "" for a share or mean.
+    The keys of a row, whose numbers are None without a result:
+        wave, opens_unix_s: its number, and its opening by the calendar.
+        question, value: the question's name; the category of the number, or "" for a share or mean.
         outcome: "granted", "refused", "too few", "held", "missed", or the state of a wave that has not ended.
         estimate: unbiased; because of the noise it may be outside the possible range.
         standard_error, low, high: of the noise: for the people who took part.
@@ -40,86 +36,9 @@ class StudyRowView(TypedDict):
             weigh more, and in every wave they may be the same people.
         sampling_standard_error: of drawing these people from a population; it is not in `standard_error`.
         population_low, population_high: of noise and sampling: for a population of which they are a random sample.
-        level: of the intervals.
-        range_low, range_high: the ends of the possible range.
-        epsilon, delta, grade: of the certificate of the question in this wave.
-        n: the number of counted answers.
+        level, range_low, range_high: of the intervals; the ends of the possible range.
+        epsilon, delta, grade, n: of the certificate of the question in this wave; the number of counted answers.
     """
-
-    wave: int
-    opens_unix_s: int
-    question: str
-    value: str
-    outcome: str
-    estimate: float | None
-    standard_error: float | None
-    low: float | None
-    high: float | None
-    uneven_standard_error: float | None
-    sampling_standard_error: float | None
-    population_low: float | None
-    population_high: float | None
-    level: float | None
-    range_low: float | None
-    range_high: float | None
-    epsilon: float | None
-    delta: float | None
-    grade: str
-    n: int
-
-
-class StudyDifferenceView(TypedDict):
-    """The difference of a number between a wave and an earlier one.
-
-    "p_value" is of the test that the number is the same for the people who took part, whose errors are the noise of
-    both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling. A test
-    at 5 % rejects if the 95 % interval does not contain 0. The same people may have answered both waves, with answers
-    that move against each other.
-    """
-
-    question: str
-    value: str
-    wave: int
-    against: int
-    difference: float
-    standard_error: float
-    low: float
-    high: float
-    p_value: float
-    population_low: float | None
-    population_high: float | None
-    population_p_value: float | None
-
-
-class WaveView(TypedDict):
-    """A wave of a study and its outcome."""
-
-    number: int
-    version: int
-    survey_id: str
-    opens_unix_s: int
-    closes_unix_s: int
-    state: str
-    why: str
-    late_s: float | None
-
-
-class StudyResultsView(TypedDict):
-    """A study: its waves, its numbers, the differences between waves, and their total cost."""
-
-    study_id: str
-    title: str
-    questions: dict[str, str]
-    waves: list[WaveView]
-    rows: list[StudyRowView]
-    differences: list[StudyDifferenceView]
-    together: GuaranteeView | None
-    total_epsilon: float
-    total_delta: float
-
-
-def rows_of_result(wave: int, opens_unix_s: int, question: str, result: ResultView) -> list[StudyRowView]:
-    """Returns a row for every number of a result; one without numbers for a result that is refused or sealed."""
     certificate = result["certificate"]
     granted = certificate["granted"]
     numbers = numbers_of(result) if granted else []
@@ -130,38 +49,34 @@ def rows_of_result(wave: int, opens_unix_s: int, question: str, result: ResultVi
     uneven, asked = _uneven(result), result["asked"]
     scale = (0.0, 1.0) if asked is None else _scale(asked)
     return [
-        {
-            "wave": wave,
-            "opens_unix_s": opens_unix_s,
-            "question": question,
+        _row(wave, opens_unix_s, question, "granted", result["num_reports"])
+        | {
             "value": number.label,
-            "outcome": "granted",
             "estimate": number.estimate,
             "standard_error": number.standard_error,
             "low": number.interval[0],
             "high": number.interval[1],
-            "uneven_standard_error": None if error is None else min(number.standard_error, uneven * error),
+            "uneven_standard_error": min(number.standard_error, uneven * error),
             "sampling_standard_error": error,
-            "population_low": None if number.population is None else number.population[0],
-            "population_high": None if number.population is None else number.population[1],
+            "population_low": number.population[0],
+            "population_high": number.population[1],
             "level": level_of(result),
             "range_low": scale[0],
             "range_high": scale[1],
             "epsilon": certificate["epsilon"],
             "delta": certificate["delta"],
             "grade": str(certificate["grade"]),
-            "n": result["num_reports"],
         }
         for number, error in zip(numbers, errors, strict=True)
     ]
 
 
-def _scale(asked: QuestionView) -> Interval:
+def _scale(asked: JsonObject) -> Interval:
     parameters = asked["parameters"]
     return (float(parameters["low"]), float(parameters["high"])) if "low" in parameters else (0.0, 1.0)
 
 
-def _uneven(result: ResultView) -> float:
+def _uneven(result: JsonObject) -> float:
     """Returns the standard deviation of the people's weights in an estimate, as a part of their mean.
 
     Infinite if the certificate does not state the randomizer, from which the weights follow.
@@ -176,52 +91,42 @@ def _uneven(result: ResultView) -> float:
     return math.sqrt(max(square / mean**2 - budgets.num_users / max(budgets.num_users - 1, 1), 0.0))
 
 
-def rows_without_result(wave: int, opens_unix_s: int, question: str, outcome: str) -> list[StudyRowView]:
+def rows_without_result(wave: int, opens_unix_s: int, question: str, outcome: str) -> list[JsonObject]:
     """Returns the row of a question that has no result in a wave."""
     return [_row(wave, opens_unix_s, question, outcome, n=0)]
 
 
-def _row(wave: int, opens_unix_s: int, question: str, outcome: str, n: int) -> StudyRowView:
-    return {
-        "wave": wave,
-        "opens_unix_s": opens_unix_s,
-        "question": question,
-        "value": "",
-        "outcome": outcome,
-        "estimate": None,
-        "standard_error": None,
-        "low": None,
-        "high": None,
-        "uneven_standard_error": None,
-        "sampling_standard_error": None,
-        "population_low": None,
-        "population_high": None,
-        "level": None,
-        "range_low": None,
-        "range_high": None,
-        "epsilon": None,
-        "delta": None,
-        "grade": "",
-        "n": n,
-    }
+_NUMBERS = (
+    *("estimate", "standard_error", "low", "high", "uneven_standard_error", "sampling_standard_error"),
+    *("population_low", "population_high", "level", "range_low", "range_high", "epsilon", "delta"),
+)
 
 
-def study_csv(rows: Sequence[StudyRowView]) -> str:
+def _row(wave: int, opens_unix_s: int, question: str, outcome: str, n: int) -> JsonObject:
+    begin = {"wave": wave, "opens_unix_s": opens_unix_s, "question": question, "value": "", "outcome": outcome}
+    return {**begin, **dict.fromkeys(_NUMBERS), "grade": "", "n": n}
+
+
+def study_csv(rows: Sequence[JsonObject]) -> str:
     """Returns the rows as CSV, with an empty cell for a missing number."""
-    columns = [*StudyRowView.__annotations__]
-    return csv_text(columns, ([row[name] for name in columns] for row in rows))  # type: ignore[literal-required]
+    columns = [*_row(0, 0, "", "", 0)]
+    return csv_text(columns, ([row[name] for name in columns] for row in rows))
 
 
 def differences_between(
-    rows: Sequence[StudyRowView], against: Literal["previous", "first"] = "previous"
-) -> list[StudyDifferenceView]:
+    rows: Sequence[JsonObject], against: Literal["previous", "first"] = "previous"
+) -> list[JsonObject]:
     """Returns the difference of every number between a wave and the wave before it, or the first one.
 
     Waves without a result are passed over. The noise of two waves is independent, so its variances add up. The errors
     of uneven budgets and sampling are not independent if the same people answer: they add up linearly, as if every
     answer had moved against the other. Do not use it for a permanent study, whose reports are the same in all waves.
+
+    "p_value" is of the test that the number is the same for the people who took part, whose errors are the noise of
+    both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling. A test
+    at 5 % rejects if the 95 % interval does not contain 0.
     """
-    series: dict[tuple[str, str], list[StudyRowView]] = {}
+    series: dict[tuple[str, str], list[JsonObject]] = {}
     for row in rows:
         if row["estimate"] is not None:
             series.setdefault((row["question"], row["value"]), []).append(row)
@@ -249,7 +154,7 @@ class _Measured:
     width: float
 
 
-def _measured(row: StudyRowView) -> _Measured:
+def _measured(row: JsonObject) -> _Measured:
     estimate, error, low, high = (row[name] or 0.0 for name in ("estimate", "standard_error", "low", "high"))
     z = NormalDist().inv_cdf((1 + (row["level"] or 0.95)) / 2)
     scale = (row["range_low"] or 0.0, 1.0 if row["range_high"] is None else row["range_high"])
@@ -263,7 +168,7 @@ def _measured(row: StudyRowView) -> _Measured:
     return _Measured(own, uneven, whole, math.sqrt(sampling + uneven**2), width)
 
 
-def _difference(row: StudyRowView, other: StudyRowView) -> StudyDifferenceView:
+def _difference(row: JsonObject, other: JsonObject) -> JsonObject:
     second, first = _measured(row), _measured(other)
     z = NormalDist().inv_cdf((1 + (row["level"] or 0.95)) / 2)
     low, high, p_value = _tested(second.own, first.own, second.own_shared * first.own_shared, z, first.width)
@@ -302,7 +207,7 @@ def _tested(second: Reach, first: Reach, shared: float, z: float, width: float) 
     return max(low, -width), min(high, width), p_value
 
 
-def study_results_table(rows: Sequence[StudyRowView]) -> Table:
+def results_table(rows: Sequence[JsonObject]) -> Table:
     """Returns a row for every number of every wave."""
     level = next((row["level"] for row in rows if row["level"]), 0.95)
     table = Table(
@@ -319,12 +224,12 @@ def study_results_table(rows: Sequence[StudyRowView]) -> Table:
     last = None
     for row in rows:
         if last is not None and row["wave"] != last:
-            table.add_section()
+            table.end_group()
         last = row["wave"]
         if row["estimate"] is None or row["standard_error"] is None or row["low"] is None or row["high"] is None:
-            table.add_row(str(row["wave"]), row["question"], "", row["outcome"], "", "", "", f"{row['n']:,}")
+            table.row(str(row["wave"]), row["question"], "", row["outcome"], "", "", "", f"{row['n']:,}")
             continue
-        table.add_row(
+        table.row(
             str(row["wave"]),
             row["question"],
             row["value"],
@@ -337,7 +242,7 @@ def study_results_table(rows: Sequence[StudyRowView]) -> Table:
     return table
 
 
-def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
+def differences_table(differences: Sequence[JsonObject]) -> Table:
     """Returns a row for every difference."""
     table = Table(
         "question",
@@ -353,7 +258,7 @@ def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
         "population has not. Both allow for the same people in both waves, whose answers move against each other.",
     )
     for difference in differences:
-        table.add_row(
+        table.row(
             difference["question"],
             difference["value"],
             str(difference["wave"]),
@@ -366,21 +271,28 @@ def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
     return table
 
 
-def results_lines(document: StudyResultsView) -> list[str]:
-    """Returns the outcomes of the waves, and the total cost of all results for one person, in sentences."""
-    lines = []
+def study_blocks(document: JsonObject) -> list[Block]:
+    """Returns the numbers of a study, the differences between waves, the outcomes of waves, and the total cost."""
+    waves = Table("wave", "version", "opens", "closes", "state", "why", title="Waves")
     for wave in document["waves"]:
-        if wave["why"]:
-            lines.append(f"Wave {wave['number']} ({wave['state']}): {wave['why']}.")
-        elif wave["late_s"] and wave["late_s"] >= _LATE_S:
-            lines.append(f"Wave {wave['number']} opened {wave['late_s'] / 60:.0f} minutes late.")
+        late = wave["late_s"] or 0.0
+        why = f"opened {late / 60:.0f} minutes late" if late >= _LATE_S and not wave["why"] else wave["why"]
+        times = utc(wave["opens_unix_s"]), utc(wave["closes_unix_s"])
+        waves.row(str(wave["number"]), str(wave["version"]), *times, wave["state"], why)
+    blocks: list[Block] = [results_table(document["rows"])]
+    blocks += [differences_table(document["differences"])] if document["differences"] else []
+    return [*blocks, waves, *map(Sentence, _together_lines(document))]
+
+
+def _together_lines(document: JsonObject) -> list[str]:
+    """Returns the total cost of all results for one person, in sentences; nothing without results."""
     together = document["together"]
-    if together is not None:
-        lines.append(
-            f"All results together, for a person who took part in every wave with the largest budget: "
-            f"{together['grade']} ε = {round_up(together['epsilon'], 4)} at δ = {round_up(together['delta'])}, under "
-            "the assumptions of the certificates. The study may cost a person at most "
-            f"ε = {round_up(document['total_epsilon'])} at δ = {round_up(document['total_delta'])}."
-        )
-        lines += note_lines(together["notes"])
-    return lines
+    if together is None:
+        return []
+    return [
+        f"All results together, for a person who took part in every wave with the largest budget: "
+        f"{together['grade']} ε = {round_up(together['epsilon'], 4)} at δ = {round_up(together['delta'])}, under "
+        "the assumptions of the certificates. The study may cost a person at most "
+        f"ε = {round_up(document['total_epsilon'])} at δ = {round_up(document['total_delta'])}.",
+        *note_lines(together["notes"]),
+    ]

@@ -5,24 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import cast
-
-from rich.text import Text
 
 from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.guessing import right_at_most
 from croupier.protocol.manifest import RoundTerms, one_survey
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_up
-from croupier.protocol.surveys import Survey, SurveyWording
+from croupier.protocol.surveys import Survey
 from croupier.protocol.wordings import Wording
+from croupier.show.blocks import Section
 from croupier.show.documents import terms_json
-from croupier.show.round_text import deadline, proposed_text, values_of
-from croupier.show.study_description import study_json, study_text
-from croupier.show.text import sections_text
-from croupier.show.views.questions import TermsView, WordingView
-from croupier.show.views.survey_documents import OneHonestHopView, SurveyBudgetView, SurveyView
-from croupier.show.views.text import SectionView
+from croupier.show.round_text import deadline, proposed_sections, values_of
+from croupier.show.study_description import study_json, study_sections
 
 LEFT_OUT_TEXTS = {
     "missing": "A question that a person left out was not sent: the number of people at each question shows how many "
@@ -33,9 +28,9 @@ LEFT_OUT_TEXTS = {
 """The meaning of a left-out question for the results."""
 
 
-def wording_json(wording: Wording) -> WordingView:
+def wording_json(wording: Wording) -> JsonObject:
     """Returns a question as people read it in one language."""
-    return cast("WordingView", asdict(wording))
+    return asdict(wording)
 
 
 def survey_wordings_json(survey: Survey) -> list[dict[str, str]]:
@@ -43,7 +38,7 @@ def survey_wordings_json(survey: Survey) -> list[dict[str, str]]:
     return [asdict(wording) for wording in survey.wordings]
 
 
-def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
+def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> JsonObject:
     """Returns a survey: its texts, the budgets of all answers together, and the terms of every round.
 
     Args:
@@ -53,8 +48,8 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
         ValueError: they are not all rounds of one survey.
     """
     survey = one_survey([terms for terms, _ in rounds])
-    questions: list[TermsView] = [{**terms_json(terms), "state": state} for terms, state in rounds]
-    budgets: list[SurveyBudgetView] = []
+    questions: list[JsonObject] = [{**terms_json(terms), "state": state} for terms, state in rounds]
+    budgets: list[JsonObject] = []
     for choice in zip(*(terms.budget_grid for terms, _ in rounds), strict=True):
         cases = all_together(
             [WorstCases.of(terms, epsilon) for (terms, _), epsilon in zip(rounds, choice, strict=True)]
@@ -78,14 +73,14 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
     }
 
 
-def _one_honest_hop(hop: Guarantee | None) -> OneHonestHopView | None:
+def _one_honest_hop(hop: Guarantee | None) -> JsonObject | None:
     """Returns the guarantee of all answers with the largest budgets if one hop is honest; None without hop noise."""
     if hop is None:
         return None
     return {"epsilon": hop.epsilon, "delta": hop.delta, "right_at_most": right_at_most(hop.epsilon, hop.delta)}
 
 
-def survey_text(document: SurveyView, now: float) -> Text:
+def survey_sections(document: JsonObject, now: float) -> list[Section]:
     """Returns the text for a person before answering a survey, from `survey_json`."""
     questions = document["questions"]
     first = document["wordings"][0] if document["wordings"] else {"title": "", "introduction": "", "consent": ""}
@@ -101,7 +96,7 @@ def survey_text(document: SurveyView, now: float) -> Text:
     honest = document["one_honest_hop"]
     promise = () if honest is None else (_one_honest_section(honest, len(questions[0]["shufflers"])),)
     states = sorted({question["state"] for question in questions})
-    sections: list[SectionView] = [
+    return [
         _section(document["survey_id"], first["title"], first["introduction"], f"State at hop 1: {', '.join(states)}."),
         _section("What a person agrees to", first["consent"]),
         _section(
@@ -117,10 +112,9 @@ def survey_text(document: SurveyView, now: float) -> Text:
             LEFT_OUT_TEXTS[document["left_out"]],
         ),
     ]
-    return sections_text(sections)
 
 
-def _one_honest_section(honest: OneHonestHopView, hops: int) -> SectionView:
+def _one_honest_section(honest: JsonObject, hops: int) -> Section:
     return _section(
         "If one server is honest",
         f"Each of the {hops:,} servers that shuffle adds made-up answers to every question. If at least one of these "
@@ -131,26 +125,18 @@ def _one_honest_section(honest: OneHonestHopView, hops: int) -> SectionView:
     )
 
 
-def survey_wording_text(wording: SurveyWording) -> Text:
-    """Returns the texts of a survey in one language, for an organisation before it approves them."""
-    return sections_text(
-        [
-            _section(f"{wording.title} ({wording.language})", wording.introduction),
-            _section("What a person agrees to", wording.consent),
-        ]
-    )
-
-
-def survey_texts(survey: Survey, chain: Sequence[str]) -> list[Text]:
+def survey_texts(survey: Survey, chain: Sequence[str]) -> list[Section]:
     """Returns the texts and terms of a survey, all that its services sign, before it is open.
 
     chain: the names of the services.
     """
     now = time.time()
-    texts = [study_text(study_json(survey))] if survey.schedule else []
-    texts += [survey_wording_text(wording) for wording in survey.wordings]
-    return [*texts, *(proposed_text(terms_json(terms, chain), now) for terms in survey.questions)]
+    sections = study_sections(study_json(survey)) if survey.schedule else []
+    for wording in survey.wordings:
+        sections.append(_section(f"{wording.title} ({wording.language})", wording.introduction))
+        sections.append(_section("What a person agrees to", wording.consent))
+    return sections + [each for terms in survey.questions for each in proposed_sections(terms_json(terms, chain), now)]
 
 
-def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:
-    return {"title": title, "paragraphs": tuple(filter(None, paragraphs)), "points": points}
+def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> Section:
+    return Section(title, [*filter(None, paragraphs)], points)

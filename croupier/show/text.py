@@ -1,24 +1,20 @@
-"""Plain text in lines of 80 characters: sections with a title, paragraphs and a list."""
+"""Pieces of text that several documents have."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from datetime import UTC, datetime
 
-from rich.text import Text
-
-from croupier.protocol.certificate_views import StatementView
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
-from croupier.show.views.text import SectionView
-
-GLUE = "\0"
-"""A space at which no line may end; `wrapped` puts the space there."""
-_PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)")
-"""Spaces that are glue in every text."""
 
 
-def note_lines(notes: Iterable[StatementView]) -> list[str]:
+def counted(count: int, thing: str) -> str:
+    """Returns "1 epoch", or "2,000 epochs"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def note_lines(notes: Iterable[JsonObject]) -> list[str]:
     """Returns a line on each note of a certificate, or another guarantee."""
     return [f"Note: {note['text']}." for note in notes]
 
@@ -29,33 +25,6 @@ def tier_budget(local_epsilon: float, local_delta: float, *, up_to: bool) -> str
     return f"{'up to ' if up_to else ''}{round_up(local_epsilon)}{spent}"
 
 
-def sections_text(sections: Sequence[SectionView]) -> Text:
-    """Returns sections (title, paragraphs, points, and lines that are not wrapped) one below the other."""
-    text = Text(no_wrap=True)
-    for section in sections:
-        text.append(f"{section['title']}\n", "bold")
-        for paragraph in section["paragraphs"]:
-            text.append(f"{wrapped(paragraph)}\n")
-        for point in section["points"]:
-            text.append(f"{wrapped(point, '  · ')}\n")
-        for line in section.get("lines", ()):
-            text.append(f"{line}\n")
-        text.append("\n")
-    text.rstrip()
-    return text
-
-
-def wrapped(line: str, first: str = "") -> str:
-    """Returns a line in several of 80 characters, which do not part a number from its noun.
-
-    first: the beginning of the first line, by whose width the others are indented.
-    """
-    glued = _PARTS.sub(GLUE, line)
-    return textwrap.fill(
-        glued,
-        80,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    ).replace(GLUE, " ")
+def utc(unix_s: int) -> str:
+    """Returns a time with its day of the week."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%a %Y-%m-%d %H:%M} UTC"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
-from croupier.show.certificate_tables import counted
-from croupier.show.text import tier_budget
-from croupier.show.views.training import TrainingView
+from croupier.show.blocks import Table
+from croupier.show.text import counted, tier_budget
 
 
-def training_table(result: TrainingView) -> Table:
+def training_table(result: JsonObject) -> Table:
     """Returns the last epoch of a training, and its cost by local budget.
 
     Raises:
@@ -24,29 +22,29 @@ def training_table(result: TrainingView) -> Table:
     done = f"{counted(last['epoch'], 'epoch')}, {counted(last['steps'], 'step')}: {figure}"
     cost = "ε of one record" if result["setting"]["unit"] == "record" else "central ε"
     table = Table(title=f"{result['title']}{simulated}\n{done}")
-    table.add_column("statement")
-    table.add_column(
-        cost if certificate is None else f"{cost} at δ = {round_up(certificate['delta'])}", justify="right"
-    )
-    table.add_column("grade")
+    table.columns += [
+        "statement",
+        cost if certificate is None else f"{cost} at δ = {round_up(certificate['delta'])}",
+        "grade",
+    ]
     if certificate is None:
-        table.add_row("no noise", "∞", "not private")
+        table.row("no noise", "∞", "not private")
         return table
     grade, tiers = certificate["grade"], certificate["tiers"]
     for tier in tiers if len(tiers) <= 8 else [*tiers[:4], *tiers[-4:]]:
-        table.add_row(
+        table.row(
             f"clients of local ε {tier_budget(tier['local_epsilon'], tier['local_delta'], up_to=False)} per epoch",
             round_up(tier["epsilon"], 4),
             grade,
         )
-    table.add_row("if everyone else colludes", round_up(certificate["everyone_else_colludes"], 4), grade)
+    table.row("if everyone else colludes", round_up(certificate["everyone_else_colludes"], 4), grade)
     for bound in certificate["comparison"]:
         if bound["epsilon"] is not None:
-            table.add_row(f"{bound['name']} (no guarantee)", round_up(bound["epsilon"], 4), bound["grade"])
+            table.row(f"{bound['name']} (no guarantee)", round_up(bound["epsilon"], 4), bound["grade"])
     return table
 
 
-def training_assumptions(result: TrainingView) -> str:
+def training_assumptions(result: JsonObject) -> str:
     """Returns the assumptions of a training's epsilon, a line each; "" without an epsilon."""
     certificate = result["certificate"]
     if certificate is None:
@@ -55,7 +53,7 @@ def training_assumptions(result: TrainingView) -> str:
     return "\n".join([f"At δ {round_up(certificate['delta'])}, assuming that", *lines])
 
 
-def training_remark(result: TrainingView) -> str:
+def training_remark(result: JsonObject) -> str:
     """Returns advice if the noise of a training is longer than its gradients; else ""."""
     noise, certificate = result["noise"], result["certificate"]
     if noise is None or noise["noise"] <= noise["signal"]:

@@ -14,10 +14,9 @@ from croupier.client.round_checks import accept_manifest, fetch_signed_result, r
 from croupier.operator.keys import replace_secret
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.study.journal import StudyJournal, WaveStep

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from croupier.deploy.version_files import give_to_owner
-from croupier.protocol.certificate_views import JsonObject
+from croupier.protocol.names import JsonObject
 
 WaveStep = Literal["open", "opened", "close", "closed", "published", "missed", "stopped"]
 """`open` and `close` are written before, the others after; `published` once the outcome of every round is known."""

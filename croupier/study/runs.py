@@ -28,12 +28,11 @@ from croupier.operator.opened_surveys import (
 )
 from croupier.operator.operator import Operator
 from croupier.operator.survey_plans import LimitReachedError, check_affordable
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
 from croupier.protocol.manifest import state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.surveys import Survey, scheduled

@@ -17,23 +17,15 @@ from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import replace_secret
 from croupier.operator.opened_surveys import title_of, version_of_wave
 from croupier.operator.published_result import open_published
-from croupier.protocol.certificate_views import JsonObject
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import Statement
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
-from croupier.show.study_results import (
-    StudyResultsView,
-    StudyRowView,
-    WaveView,
-    differences_between,
-    rows_of_result,
-    rows_without_result,
-)
+from croupier.show.study_results import differences_between, rows_of_result, rows_without_result
 from croupier.study.journal import WaveRecord, read_journal, wave_records
 from croupier.study.runs import result_file
 from croupier.study.versions import begun_versions, collector_key_file, journal_file
@@ -154,9 +146,9 @@ def _read_cost(file: Path) -> tuple[Entry, ...]:
     )
 
 
-def study_view(state: StudyState, against: Literal["previous", "first"] = "previous") -> StudyResultsView:
+def study_view(state: StudyState, against: Literal["previous", "first"] = "previous") -> JsonObject:
     """Returns a study with its numbers and the differences between its waves; against: see `differences_between`."""
-    rows: list[StudyRowView] = []
+    rows: list[JsonObject] = []
     for played in state.waves:
         opens = played.wave.opens_unix_s
         outcomes = {outcome["round_id"]: outcome["outcome"] for outcome in _outcomes(played)}
@@ -189,7 +181,7 @@ def _outcomes(played: PlayedWave) -> list[JsonObject]:
     return [] if entry is None else list(entry.about["outcomes"])
 
 
-def _wave_view(played: PlayedWave) -> WaveView:
+def _wave_view(played: PlayedWave) -> JsonObject:
     opened = None if played.record is None else played.record.last("opened")
     return {
         "number": played.wave.number,

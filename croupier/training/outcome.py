@@ -9,11 +9,11 @@ from typing import cast
 
 import torch
 
+from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
-from croupier.show.views.training import TrainingCertificateView, TrainingNoiseView, TrainingSettingView, TrainingView
 from croupier.training.privacy import Spending
 
 
@@ -119,7 +119,7 @@ class TrainingOutcome:
     """
 
     title: str
-    setting: TrainingSettingView
+    setting: JsonObject
     basis: str = ""
     records: list[EpochRecord] = field(default_factory=list)
     spending: list[Spending | None] = field(default_factory=list)
@@ -131,7 +131,7 @@ class TrainingOutcome:
     @property
     def simulated(self) -> bool:
         """Whether the run protected no user, because all of the data lay with one party."""
-        return self.setting["mode"] == "simulation"
+        return bool(self.setting["mode"] == "simulation")
 
     @property
     def quantity(self) -> str:
@@ -172,7 +172,7 @@ class TrainingOutcome:
         figure = f"{record.error:8.4g}" if record.accuracy is None else f" {100 * record.accuracy:5.2f} %"
         return f"{record.epoch:5d}  {record.loss:6.4f}  {figure}  {cost}"
 
-    def document(self) -> TrainingView:
+    def document(self) -> JsonObject:
         """Returns everything as JSON."""
         return {
             "title": self.title,
@@ -205,7 +205,7 @@ class TrainingOutcome:
         plot_training([document], out / "training.png")
 
 
-def _noise(noise: NoiseComparison) -> TrainingNoiseView:
+def _noise(noise: NoiseComparison) -> JsonObject:
     return {
         "signal": noise.signal,
         "noise": noise.noise,
@@ -218,7 +218,7 @@ def _noise(noise: NoiseComparison) -> TrainingNoiseView:
     }
 
 
-def _certificate(spent: Spending | None) -> TrainingCertificateView | None:
+def _certificate(spent: Spending | None) -> JsonObject | None:
     if spent is None:
         return None
     return {

@@ -28,11 +28,11 @@ from croupier.deploy.local.budget_groups import BudgetGroup, parse_budget_groups
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import PrivacyLimit
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
-from croupier.show.certificate_tables import counted
-from croupier.show.views.training import TrainingSettingView
+from croupier.show.text import counted
 from croupier.training.checkpoint import Progress, SimulationCheckpoint
 from croupier.training.config import NUMBER_LEARNING_RATES, TrainingConfig, TrainingSettings
 from croupier.training.datasets import Examples
@@ -186,7 +186,7 @@ class _Training:
             return noise
         return replace(noise, epsilon=self._cost.after([self._epoch] * noise.epochs).epsilon)
 
-    def _setting(self, optimizer: str | None) -> TrainingSettingView:
+    def _setting(self, optimizer: str | None) -> JsonObject:
         """Returns everything that may not change between two runs of one training, as JSON."""
         config, rule = self._config, self._config.step_rule
         budgets = config.budgets

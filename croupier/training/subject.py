@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from croupier.client.gradients import FlatModel, Loss
-from croupier.show.views.training import TrainingSubjectView
+from croupier.protocol.names import JsonObject
 from croupier.training.config import TrainingConfig, TrainingSettings
 from croupier.training.datasets import Dataset, Examples, load_dataset, with_features
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent
@@ -49,7 +49,7 @@ class Subject:
     watched: Examples
     features: str
     own_code: bool
-    setting: TrainingSubjectView
+    setting: JsonObject
     optimizer: OptimizerFactory | None = None
     schedule: ScheduleFactory | None = None
 
@@ -86,7 +86,7 @@ def subject_of_config(config: TrainingConfig, note: Callable[[str], None]) -> Su
     name = config.model_or_default
     model = load_model(name, dataset.train.features.shape[1], dataset.classes, config.seed, device)
     own_model = name.endswith(".py")
-    setting: TrainingSubjectView = {
+    setting: JsonObject = {
         "dataset": config.data_name,
         "examples_sha256": _digest(raw.train),
         "features": config.feature_name,

@@ -11,10 +11,9 @@ from croupier.client.round_checks import fetch_publication
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.show.documents import terms_json
 from croupier.show.published import publication_json
-from croupier.show.views.questions import TermsView
 
 FLEET = "fleet"
 """The directory of the fleets' outbox, inside the deployment's directory."""
@@ -33,12 +32,12 @@ def client_of(
     return AsyncClient(directory / DEPLOYMENT_FILE, patience_s=patience_s, gateway=gateway, transport=transport)
 
 
-async def terms_of(asked: AsyncClientRound) -> TermsView:
+async def terms_of(asked: AsyncClientRound) -> JsonObject:
     """Returns the verified terms of a round, its state at hop 1, and what the accountant has decided.
 
     "granted" is None until the analyzer has published the result; "refusals" are the reasons of a refused round.
     """
-    shown: TermsView = {**terms_json(asked.terms), "state": asked.state, "granted": None, "refusals": []}
+    shown: JsonObject = {**terms_json(asked.terms), "state": asked.state, "granted": None, "refusals": []}
     if asked.state != "OPEN":
         try:
             published = await fetch_publication(asked.client.analyzer, asked.client.deployment, asked.id, 0.0)

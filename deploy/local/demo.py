@@ -18,16 +18,16 @@ from croupier.deploy.local.fleet import count_up_to
 from croupier.deploy.local.whole_round import Play, players
 from croupier.operator.operator import Operator
 from croupier.protocol.certificates import refusals_of
+from croupier.protocol.names import JsonObject
 from croupier.protocol.statements import joined
 from croupier.runtime.workers import WorkerPool
-from croupier.show.views.demonstration import DemoView
 
 DemoProgress = Callable[[str, int, int], None]
 
 
 async def run_demo(
     directory: Path, plan: DemoPlan, progress: DemoProgress = lambda name, done, total: None
-) -> DemoView:
+) -> JsonObject:
     """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
 
     Args:

@@ -13,14 +13,11 @@ from croupier.deploy.local.demo_plan import PlannedRound
 from croupier.deploy.local.population import Participants, Rows
 from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.operator.ledger import spent_in
-from croupier.protocol.certificate_views import BoundView
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms.interval import IntervalMechanism
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
-from croupier.show.views.demonstration import DemoView, TogetherView
-from croupier.show.views.published_results import ResultView
 
 
 @dataclass(frozen=True)
@@ -82,15 +79,18 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
     return list(numbers) if len(numbers) > 1 else numbers[0]
 
 
-def published_at_random(outcome: RoundOutcome) -> ResultView:
+def published_at_random(outcome: RoundOutcome) -> JsonObject:
     """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
     document = publication_json(outcome.publication, outcome.certificate)
     document["notes"] = [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
     return document
 
 
-def demo_json(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> DemoView:
-    """Returns the JSON document of `croupier demo`.
+def demo_json(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> JsonObject:
+    """Returns the JSON document of `croupier demo`: results with the truth, their use of resources, and the total cost.
+
+    "clamped" counts the values outside the range that count as its nearer end, "outside" those that were left out;
+    "left_out" counts all rows that were.
 
     Args:
         directory: of the deployment, which has the ledger.
@@ -122,7 +122,7 @@ def demo_json(directory: Path, answers: Sequence[ComparedQuestion], delta: float
     }
 
 
-def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> TogetherView:
+def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> JsonObject:
     """Returns what all rounds that one person may be in cost together, and what all rounds do, as the ledger has it.
 
     Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
@@ -144,7 +144,7 @@ def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float
     }
 
 
-def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
+def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> JsonObject:
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
     proved = [guarantee for guarantee in guarantees if guarantee is not None]
     if len(proved) < len(guarantees):

@@ -29,8 +29,8 @@ from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.names import JsonObject
 from croupier.runtime.workers import WorkerPool
-from croupier.show.study_results import StudyResultsView
 from croupier.study.journal import StudyJournal
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file, start_study
@@ -59,7 +59,7 @@ _QUESTIONS = (
 class DemoStudy:
     """A study that was played: its results, and the truth beside them."""
 
-    results: StudyResultsView
+    results: JsonObject
     truth: Truth
 
 

@@ -34,12 +34,12 @@ from croupier.protocol.histograms import values_of
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.statements import joined, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.noise import draw_fakes
-from croupier.show.views.discovery import DiscoveryView
 from croupier.study.discovery import Discovery, DiscoverySettings, Level
 from croupier.study.discovery_waves import KeptWaves, WaitUntil
 
@@ -125,8 +125,11 @@ class DiscoveryResult:
         """The estimated number of people whose text does not begin with a letter of the alphabet."""
         return self.levels[0].others if self.levels else 0.0
 
-    def document(self) -> DiscoveryView:
-        """Returns everything as JSON."""
+    def document(self) -> JsonObject:
+        """Returns everything as JSON: the most frequent text first, and the waves that found them.
+
+        A text that "found_from" of its people hold passed with the promised probability.
+        """
         return {
             "texts": [{"text": text, "holders": holders} for text, holders in self.texts],
             "found_from": self.found,

@@ -14,9 +14,8 @@ from croupier.deploy.local.population import PopulationFile, read_population
 from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
 from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.runtime.workers import WorkerPool
-from croupier.show.views.throughput import FleetOutcomeView, FleetView
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class FleetOutcome:
         before = self.report.answered_before if self.known_by_id else 0
         return not self.rejected and not before and self.report.accepted == self.report.codes.total()
 
-    def document(self) -> FleetOutcomeView:
+    def document(self) -> JsonObject:
         """Returns the JSON document of `croupier submit --csv`."""
         return {
             "round_id": self.round_id,
@@ -169,7 +168,7 @@ def count_up_to(total: int, progress: Callable[[int, int], None]) -> Progress:
     return count
 
 
-def fleet_json(report: FleetReport) -> FleetView:
+def fleet_json(report: FleetReport) -> JsonObject:
     """Returns what a fleet did, as JSON."""
     return {
         "codes": dict(report.codes),

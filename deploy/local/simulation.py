@@ -25,6 +25,7 @@ from croupier.deploy.local.demo_questions import questions_on
 from croupier.deploy.local.demo_results import data_notes, truth_of
 from croupier.deploy.local.sheets import Frame, open_table
 from croupier.protocol.codes import Note
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -32,7 +33,6 @@ from croupier.show.published import publication_json
 from croupier.show.question import question_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.statistics import statistic
-from croupier.show.views.published_results import ResultView
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SimulatedQuestion:
     left_out: dict[str, str] = field(repr=False)
     clamped: int
     outside: int
-    result: ResultView = field(repr=False)
+    result: JsonObject = field(repr=False)
 
 
 class SimulatedRow(TypedDict):

@@ -32,13 +32,12 @@ from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import overhead
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import JsonObject, PrivateKey, PublicKey
 from croupier.protocol.onion import BUDGET_RECORD_BYTES
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool, peak_memory_bytes
-from croupier.show.views.throughput import ConditionsView, ThroughputRowView, ThroughputView
 
 SUITE = "x25519-sha256-chacha20poly1305"
 _PART, _SIGNED_BYTES = 250, 80
@@ -214,7 +213,7 @@ def free_bytes(database: Path) -> int:
 
 def _row(
     users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: ResourceUse
-) -> ThroughputRowView:
+) -> JsonObject:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     sent = {service["service"]: service["rounds"][0]["bytes_sent"] for service in outcome.services}
     return {
@@ -238,7 +237,7 @@ def _row(
     }
 
 
-def median_row(rows: Sequence[ThroughputRowView]) -> ThroughputRowView:
+def median_row(rows: Sequence[JsonObject]) -> JsonObject:
     """Returns the row of the median ratio to the floor, the smaller of two, and what each of the rows came to."""
     ordered = sorted(rows, key=lambda row: row["ratio_to_floor"])
     return {
@@ -248,35 +247,35 @@ def median_row(rows: Sequence[ThroughputRowView]) -> ThroughputRowView:
     }
 
 
-def conditions(hops: int) -> ConditionsView:
+def conditions(hops: int) -> JsonObject:
     """Returns what the rows of one table have in common."""
     return {"hops": hops, "cores": os.cpu_count(), "suite": SUITE}
 
 
-def kept_rows(document: ThroughputView, sizes: Sequence[int], hops: int) -> list[ThroughputRowView]:
+def kept_rows(document: JsonObject, sizes: Sequence[int], hops: int) -> list[JsonObject]:
     """Returns the rows of an earlier document that need not be measured again; none under other conditions."""
-    measured: ConditionsView = {"hops": document["hops"], "cores": document["cores"], "suite": document["suite"]}
+    measured: JsonObject = {"hops": document["hops"], "cores": document["cores"], "suite": document["suite"]}
     if measured != conditions(hops):
         return []
     return [row for row in document["rows"] if row["users"] in sizes]
 
 
-def seconds_left(rows: Sequence[ThroughputRowView], sizes: Sequence[int]) -> float:
+def seconds_left(rows: Sequence[JsonObject], sizes: Sequence[int]) -> float:
     """Returns how long the sizes that are not among the rows will take, if a user costs what it did in the last row."""
     done = {row["users"] for row in rows}
     left = [size for size in sizes if size not in done]
     last = rows[-1]
     whole, bare = last["wall_s"] / last["users"], last["floor_s"] / last["users"]
-    return whole * sum(left) + 2 * bare * sum(min(size, _MOST_BARE) for size in left)
+    return float(whole * sum(left) + 2 * bare * sum(min(size, _MOST_BARE) for size in left))
 
 
 def measure_throughput(
     sizes: Sequence[int],
     hops: int,
-    report: Callable[[ThroughputRowView], None] = lambda row: None,
+    report: Callable[[JsonObject], None] = lambda row: None,
     progress: Callable[[int, int], None] = lambda done, users: None,
     times: int = 1,
-) -> ThroughputView:
+) -> JsonObject:
     """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
     Args:
@@ -301,10 +300,10 @@ def measure_throughput(
 async def _measure(
     directory: Path,
     sizes: Sequence[int],
-    report: Callable[[ThroughputRowView], None],
+    report: Callable[[JsonObject], None],
     progress: Callable[[int, int], None],
     times: int,
-) -> ThroughputView:
+) -> JsonObject:
     pool = WorkerPool()
     rows = []
     done = size = 0
@@ -317,7 +316,7 @@ async def _measure(
     async with Operator(directory) as operator, players(operator, directory, pool, _known) as play:
         hops = len(operator.deployment.shufflers)
 
-        async def measure(users: int) -> ThroughputRowView:
+        async def measure(users: int) -> JsonObject:
             nonlocal done, size
             done, size = 0, users
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)

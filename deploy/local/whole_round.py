@@ -21,10 +21,10 @@ from croupier.deploy.local.users import Enrol, FleetReport, Progress
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.manifest import state_name
+from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
-from croupier.show.views.overview import ServiceView
 
 
 class Play(Protocol):
@@ -52,7 +52,7 @@ class RoundOutcome:
     publication: pb.Publication
     certificate: pb.Certificate
     fleet: FleetReport
-    services: list[ServiceView]
+    services: list[JsonObject]
     wall_s: float
     close_s: float
 

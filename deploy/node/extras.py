@@ -12,7 +12,7 @@ _EXTRAS_OF = {
     "matplotlib": ("plots", "demo"),
     "distributed": ("cluster",),
     "segno": ("operator", "invitations"),
-    "jinja2": ("console", "operator", "report", "demo"),
+    "jinja2": ("console",),
     "openpyxl": ("demo",),
     "polars": ("parquet",),
     "starlette": ("console", "gateway"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from croupier.protocol.certificate_views import JsonObject
+from croupier.protocol.names import JsonObject
 
 PROPOSAL_CONFIG = "croupier-proposal"
 """The name of the ConfigMap with the next version of the deployment file. The chart has the one that pods read."""

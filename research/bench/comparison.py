@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from croupier.protocol.certificate_views import JsonObject
+from croupier.protocol.names import JsonObject
 from research.bench.load import load_lines
 from research.bench.stores import store_lines
 

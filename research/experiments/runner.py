@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from croupier.protocol.names import JsonObject
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_experiment
-from croupier.show.views.experiments import FindingsView, LineView, PanelView
 from research.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
 _SOURCES = Sources(
@@ -60,7 +60,7 @@ class Outcome:
         """Why, in a few sentences."""
         return " ".join(f"{finding.claim}: {finding.verdict}. {finding.evidence}" for finding in self.findings)
 
-    def document(self) -> FindingsView:
+    def document(self) -> JsonObject:
         """Returns everything as JSON; "panels" is what is plotted."""
         figure = self.figure
         return {
@@ -79,10 +79,10 @@ class Outcome:
             "panels": [self._panel(index) for index in range(len(figure.panels))],
         }
 
-    def _panel(self, index: int) -> PanelView:
+    def _panel(self, index: int) -> JsonObject:
         panel = self.figure.panels[index]
         rows = [row for row in self.rows if all(value_at(row, key) == is_ for key, is_ in panel.where.items())]
-        lines: list[LineView] = []
+        lines: list[JsonObject] = []
         for line in panel.lines:
             drawn = [(x, y, row) for row in rows for x, y in _points(value_at(row, panel.x), value_at(row, line.key))]
             known = [(x, y, row) for x, y, row in drawn if y is not None]

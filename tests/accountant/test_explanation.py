@@ -22,7 +22,6 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer, stated_randomizer
 from croupier.accountant.rounds.round_certificate import after_sequential
-from croupier.protocol.certificate_views import RoundCertificateView
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.identity import canonical
@@ -30,6 +29,7 @@ from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import Statement, messages_of, to_prose, written_json
@@ -266,7 +266,7 @@ def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
     assert explain(lost).certified.right_at_most == 1.0
 
 
-def of_a_round(*, grouped: bool = False, **more: Any) -> RoundCertificateView:
+def of_a_round(*, grouped: bool = False, **more: Any) -> JsonObject:
     certificate = certify({0.5: 40, 1.0: 20}, "krr(k=4)", delta=1e-3, dishonest=3)
     assert certificate.lower_bound is not None
     message = certificate.to_message()

@@ -20,12 +20,12 @@ from croupier.analyzer.mechanisms.levels import distribution_of, isotonic
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.levels import Levels
 from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.noise import draw_fakes
 from croupier.show.distribution import quantile
 from croupier.show.published import publication_json
-from croupier.show.views.distributions import DistributionView
 
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.95
@@ -249,8 +249,9 @@ def test_the_page_says_how_exact_a_median_is() -> None:
         assert cells == " | ".join(stated)
 
 
-def shown(distribution: Distribution) -> DistributionView:
+def shown(distribution: Distribution) -> JsonObject:
     publication = pb.Publication(distribution=distribution.message())
-    document = publication_json(publication, pb.Certificate(granted=True, grade="CERTIFIED")).get("distribution")
-    assert document is not None
+    document: JsonObject = publication_json(publication, pb.Certificate(granted=True, grade="CERTIFIED"))[
+        "distribution"
+    ]
     return document

@@ -13,8 +13,9 @@ from croupier.operator.round_settings import RoundSettings, check_settings
 from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.tier_counts import BudgetPrivacy
 from croupier.show.documents import terms_json
-from croupier.show.round_text import terms_text
+from croupier.show.round_text import answering_sections
 from tests.support import BIT
+from tests.support.blocks import words_of
 from tests.support.messages import naming
 
 ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
@@ -79,7 +80,7 @@ def test_participants_are_told_what_the_counts_show() -> None:
     assert exact["budget_privacy"] is None
     alone = terms_json(check_settings(replace(ROUND, budget_grid=(1.0,))), chain)  # which tells nothing of a person
     for terms, is_noised, is_exact in ((noised, True, False), (exact, False, True), (alone, False, False)):
-        text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())
+        text = words_of(*answering_sections(terms | {"state": "OPEN"}, 0.0))
         assert bool(re.search(naming("54 people"), text)) is is_noised
         assert bool(re.search(naming("about yours", "73.11 %"), text)) is is_noised
         assert bool(re.search(naming("counts are exact", "compute your budget"), text)) is is_exact

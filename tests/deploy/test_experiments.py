@@ -6,13 +6,12 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.plots import plot_experiment
-from croupier.show.views.experiments import FindingsView
 from research.experiments.catalogue import FIGURES, chosen
 from research.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from research.experiments.measures.histograms import BOXES, read_checkins
@@ -210,7 +209,7 @@ def test_numbers_at_an_axis_are_drawn_whole(tmp_path: Path) -> None:
     points = [[1.0, 0.005], [2.0, 0.02]]
     line = {"label": "ε at 0.005", "role": "other", "points": points, "below": [], "band": None}
     panel = {"title": "0.125", "x_label": "n", "y_label": "ε", "log": "y", "lines": [line]}
-    plot_experiment(cast(FindingsView, {"panels": [panel]}), tmp_path / "plot.svg")
+    plot_experiment({"panels": [panel]}, tmp_path / "plot.svg")
     drawn = (tmp_path / "plot.svg").read_text()
     for text in (">0.005</text>", ">0.125</text>", ">ε at 0.005</text>"):
         assert text in drawn

@@ -5,24 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from croupier import privacy_profile
 from croupier.accountant.certified_profile import certified_line
+from croupier.protocol.names import JsonObject
 from croupier.show.plots import plot_answers, plot_privacy_curve, plot_training
-from croupier.show.views.training import TrainingView
 
 
-def training(title: str, mode: str, unit: str, grade: str | None) -> TrainingView:
+def training(title: str, mode: str, unit: str, grade: str | None) -> JsonObject:
     epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
     changed: dict[str, object] = {"grade": grade} if grade else {"grade": None, "epsilon": None}
     history = [epoch | {"error": None} | changed for epoch in epochs]
     setting = {"mode": mode, "unit": unit, "delta": 1e-5}
-    shown = {"title": title, "setting": setting, "history": history, "noise_free_accuracy": [], "noise_free_error": []}
-    return cast(TrainingView, shown)  # the keys that a plot reads
+    return {"title": title, "setting": setting, "history": history, "noise_free_accuracy": [], "noise_free_error": []}
 
 
 def drawn(path: Path) -> str:

@@ -12,8 +12,9 @@ import pytest
 
 from croupier.analyzer.laws import Laws, count_laws
 from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
-from croupier.show.study_results import StudyDifferenceView, StudyRowView, differences_between, rows_of_result
+from croupier.show.study_results import differences_between, rows_of_result
 from tests.support.results import result_of
 
 Tiers = Sequence[tuple[float, int]]
@@ -29,7 +30,7 @@ def laws_of(hits: Floats, tiers: Tiers) -> Laws:
     return count_laws(hits, 2, epsilons, counts, rounded=False)
 
 
-def rows_of(wave: int, hits: Floats, tiers: Tiers) -> list[StudyRowView]:
+def rows_of(wave: int, hits: Floats, tiers: Tiers) -> list[JsonObject]:
     """Returns the row of a question about a bit for every round, as `rows_of_result` has it."""
     laws, people = laws_of(hits, tiers), sum(count for _, count in tiers)
     estimates = laws.participants.estimate(hits)
@@ -47,12 +48,12 @@ def rows_of(wave: int, hits: Floats, tiers: Tiers) -> list[StudyRowView]:
     columns |= dict(zip(("low", "high"), laws.participants.interval(hits, 0.95), strict=True))
     columns |= dict(zip(("population_low", "population_high"), laws.population.interval(hits, 0.95), strict=True))
     names, values = list(columns), zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [cast(StudyRowView, row | dict(zip(names, each, strict=True))) for each in values]
+    return [cast(JsonObject, row | dict(zip(names, each, strict=True))) for each in values]
 
 
 def differences(
     tiers: Tiers, changes: Changes, *, population: bool, rounds: int = ROUNDS, seed: int = 19
-) -> tuple[list[StudyDifferenceView], float]:
+) -> tuple[list[JsonObject], float]:
     """Returns the difference between two waves, in many rounds, and the true one.
 
     changes: the shares of people with the answers (1, 0), (0, 1), (1, 1) and (0, 0) in the two waves; in a population

@@ -14,7 +14,8 @@ from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import ComposedRelease, compose, compose_releases
 from croupier.accountant.guarantees import Grade
 from croupier.operator.survey_file import SurveyFile
-from croupier.show.study_results import StudyRowView, differences_between, study_csv
+from croupier.protocol.names import JsonObject
+from croupier.show.study_results import differences_between, study_csv
 from croupier.study.plans import plan_study
 from tests.support.messages import naming
 from tests.support.studies import study_file
@@ -128,7 +129,7 @@ def test_releases_compose_to_less_than_their_sum() -> None:
     assert alone.grade is Grade.CERTIFIED
 
 
-def row(wave: int, estimate: float | None, error: float = 0.03) -> StudyRowView:
+def row(wave: int, estimate: float | None, error: float = 0.03) -> JsonObject:
     known = estimate is not None
     return {
         "wave": wave,

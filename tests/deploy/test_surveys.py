@@ -45,8 +45,9 @@ from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.show.survey_description import survey_json, survey_text
+from croupier.show.survey_description import survey_json, survey_sections
 from tests.support import in_process, settings
+from tests.support.blocks import shown as printed
 from tests.support.command_line import answer, croupier
 from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
@@ -332,7 +333,7 @@ async def test_an_opening_that_was_cut_short_goes_on(
     document = survey_json([(round_.terms, round_.state) for round_ in rounds])
     assert [budget["epsilon"] for budget in document["budgets"]] == [1.0, 2.0, 6.0]
     assert document["one_honest_hop"] is None
-    text = survey_text(document, 0.0).plain
+    text = printed(*survey_sections(document, 0.0))
     for expected in ("How we work", "of my own free will", "Do you work from home?", "0.25 + 0.25 + 0.5"):
         assert expected in text
     withdrawn = await withdraw_rounds(where, survey.round_ids(), transport=how)
@@ -369,7 +370,7 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     assert honest is not None
     assert (honest["epsilon"], honest["delta"]) == (0.3, 3e-5)
     assert honest["right_at_most"] == pytest.approx((math.exp(0.3) + 3e-5) / (math.exp(0.3) + 1))
-    assert re.search(naming("ε = 0.3", "δ = 3e-05"), " ".join(survey_text(document, 0.0).plain.split()))
+    assert re.search(naming("ε = 0.3", "δ = 3e-05"), " ".join(printed(*survey_sections(document, 0.0)).split()))
 
 
 @pytest.mark.slow
@@ -470,6 +471,6 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         assert [question["result"]["num_reports"] for question in results["questions"]] == [3, 3]
         assert 3.9 < results["together"]["epsilon"] <= 4.0
         plain = await asyncio.to_thread(croupier, "survey", "results", "how-we-work", "--dir", place)
-        assert "1. How satisfied are you? (3 answers)" in plain.stdout
+        assert re.search(naming("How satisfied are you?", "counted: 3"), " ".join(plain.stdout.split()))
         assert "All questions together" in plain.stdout
         assert json.loads(json.dumps(results)) == results

@@ -172,7 +172,7 @@ class Study:
             self.machines[row["label"]].run("python", "-c", ANSWER, row["link"])
         assert "2" in self.play("B", "croupier invite status work --dir study")
         self.play("B", "croupier survey close work --dir study")
-        assert self.play("B", "croupier survey results work --dir study").count("(2 answers)") == 2
+        assert self.play("B", "croupier survey results work --dir study").count("Answers counted: 2.") == 2
         self.play("B", "croupier report work --out report.html --dir study")
 
     def at_night(self) -> None:

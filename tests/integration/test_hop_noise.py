@@ -16,7 +16,6 @@ import pytest
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.client.round_result import RoundResult
 from croupier.client.submission import Participant
-from croupier.console.drawing import histogram, strips
 from croupier.operator.doctor import examine
 from croupier.operator.ledger_stores import hop_ledgers
 from croupier.operator.round_settings import RoundSettings
@@ -36,9 +35,9 @@ from croupier.show.csv_file import result_csv
 from croupier.show.documents import status_json
 from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
+from croupier.show.numbers import numbers_of
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views.published_results import numbers_of
 from tests.support import BIT
 from tests.support.command_line import answer
 from tests.support.messages import naming
@@ -239,4 +238,3 @@ async def test_a_number_on_levels_has_a_mean_and_a_distribution(tmp_path: Path) 
     assert page.count("How the numbers are distributed") == 1
     assert "The estimated median is" in page
     assert any("The estimated median is" in line for section in explain(result).sections for line in section.points)
-    assert len(strips(result, None)) == 1 + len(histogram(result)) + 3

@@ -7,10 +7,10 @@ from typing import Any
 
 from croupier import Budgets, certify
 from croupier.protocol.certificates import round_certificate_json
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.questions import Question
+from croupier.show.numbers import Precision
 from croupier.show.question import question_json
-from croupier.show.views.published_results import Precision, ResultView
 
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
 
@@ -22,7 +22,7 @@ def result_of(
     round_id: str = "round-1",
     hop_noise: tuple[float, float] | None = None,
     tiers: Sequence[tuple[float, int]] = (),
-) -> ResultView:
+) -> JsonObject:
     """Returns a document: each number is an estimate, its interval for the people, and that for their population."""
     kind = question.mechanism.kind
     name = f"krr(k={len(question.mechanism.categories)})" if kind == "krr" else kind

@@ -164,7 +164,7 @@ def test_the_rows_of_the_results_page_come_out_of_the_public_call(tmp_path: Path
     expected = [evaluate(model, descent.average, few.test) for _, descent in epochs]
     assert [(record.loss, record.accuracy, record.error) for record in outcome.records] == expected
     chosen = Assumption.CHOSEN_ON_USERS if unit == "user" else Assumption.CHOSEN_WITHOUT_USERS
-    assert chosen in codes(outcome.document()["certificate"]["assumptions"])  # type: ignore[index]
+    assert chosen in codes(outcome.document()["certificate"]["assumptions"])
     assert len(PARTS["results"]) + len(PARTS["scattering"]) == 14
 
 

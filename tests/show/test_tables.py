@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from croupier import Budgets, certify
 from croupier.accountant.guarantees import Grade, Guarantee
@@ -28,12 +26,15 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, joined, messages_of, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.certificate_tables import certificate_table, counted
-from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
+from croupier.show.certificate_tables import certificate_table
+from croupier.show.demonstration import PLANNED, answers_table, composition_lines, demo_remarks, privacy_cost_table
 from croupier.show.documents import spent_json
-from croupier.show.estimates import answers_table, estimates_table, remarks, result_remarks
-from croupier.show.ledger import spent_table
+from croupier.show.ledger import spent_blocks
 from croupier.show.published import publication_json
+from croupier.show.results import Asked, precision_line, remarks, result_blocks
+from croupier.show.text import counted
+from tests.support.blocks import shown as printed
+from tests.support.blocks import words_of
 from tests.support.messages import naming
 from tests.support.statements import codes
 
@@ -46,9 +47,7 @@ def demo(*questions: Any, **more: Any) -> Any:
 
 
 def shown(certificate: Any) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(certificate_table(certificate))
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return printed(certificate_table(certificate), width=120)
 
 
 @pytest.mark.parametrize(
@@ -123,17 +122,21 @@ def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
     message = certify({1.0: 100}, "rr", delta=1e-3).to_message()
     message.round_id, message.granted, message.everyone_else_colludes_epsilon = "smokes", True, 4.0
     of_a_round = round_certificate_json(message)
-    assert re.search(r"everyone else colludes \(largest budget allowed\) +│ +4 │ CERTIFIED", shown(of_a_round))
-    assert re.search(r"everyone else colludes +│ +1 │ CERTIFIED", shown(alone))
+    assert re.search(
+        r"everyone else colludes \(largest budget allowed\) +│ +4 │ +98.21 % │ CERTIFIED", shown(of_a_round)
+    )
+    assert re.search(r"everyone else colludes +│ +1 │ +73.11 % │ CERTIFIED", shown(alone))
 
 
 def test_a_result_whose_delta_protects_nobody_says_so() -> None:
     """Reproduction: `certify` and `explain` did, and `survey results` printed CERTIFIED without a word."""
-    certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25)
-    (said,) = result_remarks(publication_json(pb.Publication(), certificate))
+    certificate = pb.Certificate(
+        schema=1, round_id="q", epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25, granted=True
+    )
+    (said,) = remarks([Asked.of(publication_json(pb.Publication(), certificate))])
     assert re.search(naming("δ = 0.05", "25 people"), said)
     certificate.delta = 1e-6
-    assert not result_remarks(publication_json(pb.Publication(), certificate))
+    assert not remarks([Asked.of(publication_json(pb.Publication(), certificate))])
 
 
 def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
@@ -141,9 +144,7 @@ def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
     certificate = certify({1.0: 100}, "rr", delta=1e-3, dishonest=2).to_json()
     question = {"name": "smokes", "certificate": certificate, "users_per_s": 1.0}
     for questions, by_itself in (([question], False), ([question] * 2, True)):
-        console = Console(file=io.StringIO(), width=120)
-        console.print(privacy_cost_table(demo(*questions)))
-        text = " ".join(str(console.file.getvalue()).split())  # type: ignore[attr-defined]
+        text = words_of(privacy_cost_table(demo(*questions)), width=120)
         assert re.search(naming("2 dishonest"), text)
         assert ("by itself" in text) == by_itself
 
@@ -162,11 +163,9 @@ def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
 
 def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     rows = [Spent("local ε 1", 2, None, 2.0000001e-6), Spent("local ε 2", 2, None), Spent("any tier", 0, NOTHING)]
-    console = Console(file=io.StringIO(), width=80)
     document = spent_json(rows, 1e-6, BudgetsTold(rounds=2, epsilon=2.0, delta=2e-6), fixed_terms=False)
-    console.print(spent_table(document))
-    text = str(console.file.getvalue())  # type: ignore[attr-defined]
-    assert "no bound; --delta 2.01e-06 gives one" in text
+    text = printed(*spent_blocks(document, fixed_terms=False), width=80)
+    assert "no bound; δ = 2.01e-06 gives one" in text
     assert "│ no bound   " in text
     assert [row["enough_delta"] for row in document["spent"]] == [2.0000001e-6, None, None]
     assert [row["grade"] for row in document["spent"]] == [None, None, "CERTIFIED"]
@@ -205,7 +204,9 @@ def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:
 
 def published(**changed: Any) -> Any:
     """A published share of .3, as JSON."""
-    certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=1e-6, grade="CERTIFIED", num_users=25)
+    certificate = pb.Certificate(
+        schema=1, round_id="q", epsilon=0.2, delta=1e-6, grade="CERTIFIED", num_users=25, granted=True
+    )
     publication = pb.Publication(confidence_level=0.95, precision=pb.PRECISION_USABLE)
     publication.values.add(
         estimate=0.3,
@@ -217,36 +218,29 @@ def published(**changed: Any) -> Any:
     return {**publication_json(publication, certificate), **changed}
 
 
-def text_of(*parts: Any) -> str:
-    console = Console(file=io.StringIO(), width=160)
-    for part in parts:
-        console.print(part)
-    return " ".join(str(console.file.getvalue()).split())  # type: ignore[attr-defined]
-
-
 def test_a_result_has_intervals_for_its_people_and_for_their_population() -> None:
     """Reproduction: the table's interval was about these people only, and what a population adds stood in --json."""
     asked = {"column": "smokes", "name": "smokes", "truth": 0.31, "group": None}
-    for text in (text_of(estimates_table(published())), text_of(answers_table(demo(published(**asked))))):
+    for text in (words_of(*result_blocks(published())), words_of(answers_table(demo(published(**asked))))):
         assert "95 % interval: these people" in text
         assert "95 % interval: population" in text
-        assert re.search(r"\[0.20*, 0.40*\] │ \[0.150*, 0.450*\]", text)
+        assert re.search(r"\[0.20*, 0.40*\] │ \[0.150*, 0.450*\]|0.20* to 0.40* │ 0.15 to 0.45", text)
         assert re.search(naming("95 %", "20 misses", "'population'"), text)
 
 
 def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
     """Reproduction: an estimate of -0.21 was printed like any other."""
-    assert result_remarks(published()) == []
-    (said,) = result_remarks(published(precision="covers range"))
+    assert precision_line(Asked.of(published())) == ""
+    said = precision_line(Asked.of(published(precision="covers range")))
     assert re.search(naming("TOO NOISY", "USE", "95 %"), said)
-    (said,) = result_remarks(published(precision="hides shares", standard_error=0.12, projected=0.2))
+    said = precision_line(Asked.of(published(precision="hides shares", standard_error=0.12, projected=0.2)))
     assert re.search(naming("TOO NOISY", "USE", "0.2"), said)
     # Reproduction: the interval of a category began at 0.26, and the sentence said that none could be told from absent.
     assert "absent" not in said
-    (said,) = result_remarks(published(precision="hides shares", confidence_interval=[0.0, 0.4]))
+    said = precision_line(Asked.of(published(precision="hides shares", confidence_interval=[0.0, 0.4])))
     assert "absent" in said
     question = published(precision="covers range", name="smokes", data_notes=[])
-    (said,) = remarks(demo(question))
+    (said,) = demo_remarks(demo(question))
     assert re.search(naming("TOO NOISY", "USE"), said)
 
 
@@ -254,8 +248,8 @@ def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
     """Budgets are drawn at random there, and the first page a newcomer sees is not about formulas of papers."""
     certificate = certify({1.0: 100}, "rr", delta=1e-3).to_json()
     question = {"name": "smokes", "certificate": certificate, "users_per_s": 1234.0}
-    plain_table = text_of(privacy_cost_table(demo(question)))
-    verbose = text_of(privacy_cost_table(demo(question), verbose=True))
+    plain_table = words_of(privacy_cost_table(demo(question)))
+    verbose = words_of(privacy_cost_table(demo(question), verbose=True))
     assert ("GSPA" in plain_table, "1,234" in plain_table) == (False, False)
     assert ("GSPA Thm 2 says (no guarantee)" in verbose, "1,234" in verbose) == (True, True)
     notes = [Statement.of(Note.DEPENDENT_BUDGETS), Statement.of(Note.TIERS_SCALED, reports=3, budgets=4)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.csv_columns import CsvFile
@@ -15,8 +14,11 @@ from croupier.operator.survey_file import read_survey_file
 from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
-from croupier.show.cross_tables import cross_table, cross_table_lines, cross_tables, share_model, sum_of, sums_table
+from croupier.show.cross_tables import cross_table, share_model, sum_of
+from croupier.show.published import publication_json
+from croupier.show.results import cross_table_lines, result_blocks
 from tests.support import settings
+from tests.support.blocks import words_of
 from tests.support.rounds import table
 
 ROWS, COLUMNS = ("yes", "no"), ("good", "so-so", "bad")
@@ -81,10 +83,10 @@ async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
     assert "depend on" in lines[-1]
     total = sum_of(model, ["yes × bad", "no × bad"])
     assert total["share"] == cross["column_shares"][2]
-    console = Console(record=True, width=120)
-    for shown in (*cross_tables(cross), sums_table([total])):
-        console.print(shown)
-    assert "100.0" in console.export_text()
+    result = {**publication_json(publication, certificate), "table": cross, "sums": [total]}
+    text = words_of(*result_blocks(result))
+    assert "100.0" in text
+    assert "yes × bad or no × bad" in text
     with pytest.raises(ValueError, match="one of the categories"):
         sum_of(model, ["yes × perfect"])
 

@@ -29,16 +29,16 @@ from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.levels import Levels
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
-from croupier.protocol.names import PrivateKey, RoundId
+from croupier.protocol.names import JsonObject, PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent
 from croupier.protocol.statements import written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import round_json, terms_json
 from croupier.show.promises import promises_of
-from croupier.show.round_text import deadline, rounds_text, services_text, terms_text
-from croupier.show.views.overview import OverviewView, ServiceView
+from croupier.show.round_text import answering_sections, deadline, rounds_sections, services_text
 from tests.support import make_kit, settings
+from tests.support.blocks import shown as printed
 from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, table
 
@@ -57,7 +57,7 @@ def terms_of(question: Question = QUESTIONS[0], hops: int = 2, **changes: Any) -
 
 
 def read(terms: RoundTerms, state: str = "OPEN", directory: str = "") -> str:
-    return terms_text(terms_json(terms) | {"state": state}, NOW, directory).plain
+    return printed(*answering_sections(terms_json(terms) | {"state": state}, NOW, directory))
 
 
 def flat(text: str) -> str:
@@ -196,8 +196,8 @@ def status(**states: str) -> dict[str, pb.RoundStatus | None]:
 def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
     row = round_json(RoundId("r"), status(**states), terms_of())
     assert row["stage"] == stage
-    said = rounds_text({"services": [], "rounds": [row]}, NOW, most=1, services=False).plain
-    assert said.startswith(f"r\n  {stage} · bit: 1 (yes) or 0 (no) (rr)\n")
+    said = printed(*rounds_sections({"services": [], "rounds": [row]}, NOW, most=1, services=False))
+    assert said.startswith(f"r\n{stage} · bit: 1 (yes) or 0 (no) (rr)\n")
     assert ("says why" in said) == (stage == "REFUSED")
     assert ("open until" in said) == (stage == "OPEN")
 
@@ -216,33 +216,33 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
         round_json(RoundId("gone"), status(hop="DISPOSED"), None, end=int(NOW)),
         round_json(RoundId("other"), status(hop="DELIVERED"), None, "the chain is another"),
     ]
-    seen_all: OverviewView = {"services": [], "rounds": rounds}
-    lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
+    seen_all: JsonObject = {"services": [], "rounds": rounds}
+    lines = printed(*rounds_sections(seen_all, NOW, most=2, services=True)).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"{'q' * 51}-0123456789ab"
-    assert f"  {'━' * 7}{'─' * 23} 5 reports, 20 needed" in lines
-    assert "  closes 2023-11-15 00:13 UTC, in 2 h 0 min" in lines
-    assert "  hop OPEN · accountant OPEN · analyzer OPEN" in lines
-    assert "  analyzer: the disk is full" in lines
-    assert any(line.startswith("  DISPOSED · ") for line in lines)
-    assert "  kept until 2023-11-14" in lines
-    assert re.search(naming("1 older", "'croupier status'"), lines[-1])
-    assert "terms: the chain is another" in rounds_text(seen_all, NOW, most=3, services=False).plain
+    assert f"{'━' * 7}{'─' * 23} 5 reports, 20 needed" in lines
+    assert "closes 2023-11-15 00:13 UTC, in 2 h 0 min" in lines
+    assert "hop OPEN · accountant OPEN · analyzer OPEN" in lines
+    assert "analyzer: the disk is full" in lines
+    assert any(line.startswith("DISPOSED · ") for line in lines)
+    assert "kept until 2023-11-14" in lines
+    assert re.search(naming("1 older", "'croupier status'"), lines[-2])
+    assert "terms: the chain is another" in printed(*rounds_sections(seen_all, NOW, most=3, services=False))
 
 
 def test_where_services_do_not_answer_there_may_be_rounds() -> None:
     """Reproduction: "no round yet" was said of a deployment that was down."""
-    services: list[ServiceView] = [{"service": name, "rounds": []} for name in ("shuffler-1", "analyzer")]
-    empty: OverviewView = {"services": services, "rounds": []}
-    assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
+    services: list[JsonObject] = [{"service": name, "rounds": []} for name in ("shuffler-1", "analyzer")]
+    empty: JsonObject = {"services": services, "rounds": []}
+    assert "no round yet" in printed(*rounds_sections(empty, NOW, most=3, services=False))
     empty["services"][0]["problem"] = "UNAVAILABLE"
-    assert "every service" in rounds_text(empty, NOW, most=3, services=False).plain
+    assert "every service" in printed(*rounds_sections(empty, NOW, most=3, services=False))
     empty["services"][1]["problem"] = "UNAVAILABLE"
-    assert rounds_text(empty, NOW, most=3, services=False).plain == "no service answers"
+    assert printed(*rounds_sections(empty, NOW, most=3, services=False)).strip() == "no service answers"
 
 
 def test_services_are_shown_with_what_is_wrong() -> None:
-    services: list[ServiceView] = [
+    services: list[JsonObject] = [
         {"service": "shuffler-1", "rounds": [], "health": "SERVING", "revoked": 3},
         {"service": "accountant", "rounds": [], "health": "SERVING", "problem": "not your call"},
         {"service": "shuffler-2", "rounds": [], "health": "NOT_SERVING"},
@@ -259,7 +259,7 @@ def test_services_are_shown_with_what_is_wrong() -> None:
         ("shuffler-2", "NOT_SERVING", "'croupier doctor'"),
         ("analyzer", "out of reach", "connection refused at 127.0.0.1:7120"),
     )
-    for line, values in zip(services_text(services).plain.splitlines(), named, strict=True):
+    for line, values in zip(services_text(services).splitlines(), named, strict=True):
         assert re.fullmatch(naming(*values) + ".*", line)
 
 
@@ -275,7 +275,7 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
 
         seen = watch(at.operator, ticks())
 
-        async def look() -> OverviewView:
+        async def look() -> JsonObject:
             looks.put_nowait(True)
             return await anext(seen)
 
@@ -317,10 +317,10 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
             seen = await overview(at.operator, before)
             (row,) = seen["rounds"]
             assert row["num_reports"] is None
-            lines = rounds_text(seen, NOW, most=1, services=False).plain.splitlines()
+            lines = printed(*rounds_sections(seen, NOW, most=1, services=False)).splitlines()
             assert lines[0] == terms.round_id
-            for line, values in zip(lines[1:], named, strict=True):
-                assert re.fullmatch("  " + naming(*values), line)
+            for line, values in zip(lines[1:-1], named, strict=True):
+                assert re.fullmatch(naming(*values), line)
         await at.inside.start("shuffler-1")
         (row,) = (await overview(at.operator, known))["rounds"]
         assert (row["num_reports"], row["problems"]) == (2, {})
@@ -390,7 +390,7 @@ async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path
             shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
             assert shown["granted"] == certificate.granted
             assert shown["refusals"] == written_json(refusals_of(certificate))
-            seen[shown["granted"]] = terms_text(shown, NOW).plain
+            seen[shown["granted"]] = printed(*answering_sections(shown, NOW))
             await at.inside.stop("analyzer")
             shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
             assert (shown["granted"], shown["refusals"]) == (None, [])

@@ -16,8 +16,9 @@ from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
-from croupier.show.round_text import terms_text
+from croupier.show.round_text import answering_sections
 from tests.support import make_kit
+from tests.support.blocks import shown as printed
 from tests.support.messages import naming
 
 FILE = """
@@ -110,6 +111,6 @@ def test_a_person_reads_the_wording_before_answering(
     mechanism: Mechanism, wordings: tuple[Wording, ...], lines: list[str]
 ) -> None:
     terms = terms_json(make_kit(question=Question("q", mechanism, wordings)).terms) | {"state": "OPEN"}
-    shown = [line.strip() for line in terms_text(terms, 0.0).plain.splitlines()]
+    shown = [line.strip() for line in printed(*answering_sections(terms, 0.0)).splitlines()]
     assert [line for line in shown if line in lines] == lines
     assert [wording["language"] for wording in terms["wordings"]] == [wording.language for wording in wordings]

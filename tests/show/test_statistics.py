@@ -20,9 +20,11 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
+from croupier.show.differences import differences
+from croupier.show.halving import halving_lines
+from croupier.show.numbers import Precision, numbers_of
 from croupier.show.question import question_json
-from croupier.show.statistics import Number, differences, halving_lines, statistic
-from croupier.show.views.published_results import Precision, numbers_of
+from croupier.show.statistics import Number, statistic
 from tests.support.messages import naming
 from tests.support.results import result_of
 
@@ -76,9 +78,9 @@ def test_a_document_that_is_not_a_result_is_refused(damage: dict[str, Any]) -> N
         statistic(document | {"population_interval": [0.1, math.inf]})
 
 
-def test_an_earlier_result_has_no_question_and_no_population() -> None:
+def test_a_result_without_a_manifest_has_no_question() -> None:
     document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
-    shown = statistic(document | {"asked": None, "population_interval": None})
+    shown = statistic(document | {"asked": None})
     assert (shown.title, shown.about, shown.scale) == (document["round_id"], "the mean answer", None)
     assert re.search(naming("0.20", "0.40", "1,000 people", "95 %"), shown.sentence(shown.numbers[0]))
 

@@ -16,11 +16,11 @@ from croupier.operator.reports import collect
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
-from croupier.show.cross_tables import add_sums, add_table, within_numbers
+from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views.published_results import ResultView
 from tests.support.console import served
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
@@ -30,7 +30,7 @@ VALUES = [0] * 20 + [1] * 20 + [2] * 80 + [3] * 100 + [4] * 50 + [5] * 30
 BAD = ["yes × bad", "no × bad"]
 
 
-async def asked(at: Table, question: Question = PAIRS) -> tuple[ResultView, Any, Any]:
+async def asked(at: Table, question: Question = PAIRS) -> tuple[JsonObject, Any, Any]:
     """Returns the result of a round of 300 people, and its verified document."""
     terms = await at.operator.open_round(
         RoundSettings(question, (4.0,), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
@@ -55,9 +55,9 @@ async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
     assert "sums" not in plain
     assert [each["categories"] for each in result["sums"]] == [BAD]
     page = report_of("Health", [ReportRound(json.loads(json.dumps(result)))])
-    (_, smokers), _ = within_numbers(result["table"])
-    for number in smokers:
-        assert 0 <= number.interval[0] <= number.projected <= number.interval[1] <= 1
+    for share in result["table"]["within_rows"][0]:
+        low, high = share["confidence_interval"]
+        assert 0 <= low <= share["projected"] <= high <= 1
     for text in ("smokes and mood together", "mood among those who answered “yes”", "yes × bad or no × bad"):
         assert text in page
     assert "Smokes and mood depend on each other" in page
