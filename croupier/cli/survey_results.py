@@ -25,7 +25,6 @@ from croupier.show.certificate_tables import certificate_table
 from croupier.show.distribution import with_quantiles
 from croupier.show.published import publication_json
 from croupier.show.results import result_blocks
-from croupier.show.study_results import study_blocks, study_csv
 from croupier.show.survey_description import LEFT_OUT_TEXTS, survey_wordings_json, wording_json
 from croupier.show.text import note_lines
 
@@ -177,6 +176,7 @@ def _results_blocks(document: JsonObject) -> list[Block | str]:
 
 def _show_waves(directory: Path, name: str, waves: WaveOptions, as_json: bool) -> None:
     from croupier.show.plots import check_plot_file, plot_study
+    from croupier.show.study_results import study_blocks
     from croupier.study.wave_results import study_state, study_view
 
     if waves.against not in ("previous", "first"):
@@ -199,6 +199,8 @@ def _write_rows(file: Path, document: JsonObject) -> None:
     """Writes the tidy table; raises ValueError for a file with another ending, ImportError without polars."""
     ending = file.suffix.lower()
     if ending == ".csv":
+        from croupier.show.study_results import study_csv
+
         file.write_text(study_csv(document["rows"]), encoding="utf-8")
     elif ending == ".json":
         file.write_text(json.dumps(document["rows"]) + "\n", encoding="utf-8")
