@@ -169,7 +169,7 @@ def test_an_attack_is_there_and_stays_below_the_certificate(example: Example) ->
 def test_the_command_line_has_an_option_for_every_writable_parameter(example: Example) -> None:
     if example.mechanism.form is not Form.VECTOR:
         parameters = {field.name for field in fields(example.mechanism)}
-        options = {name for argument in app["round"]["open"].assemble_argument_collection() for name in argument.names}
+        options = {name for argument in app["survey"]["open"].assemble_argument_collection() for name in argument.names}
         assert {f"--{name.replace('_', '-')}" for name in parameters} <= options
         assert all(map(example.mechanism.describe, parameters))
         assert example.mechanism.parse_value(example.text) == example.values[-1]

@@ -24,8 +24,6 @@ from croupier.accountant.mechanisms.registry import as_randomizer, stated_random
 from croupier.accountant.rounds.round_certificate import after_sequential
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
-from croupier.protocol.identity import canonical
-from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
@@ -106,8 +104,7 @@ def test_what_people_run_is_read_back_from_the_assumptions(randomizer: Randomize
 
 def test_what_rounds_assume_is_explained_too() -> None:
     task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
-    kit = make_kit(question=Question("model", Hemisphere(task)))
-    terms = parse_terms(canonical(kit.manifest))
+    terms = make_kit(question=Question("model", Hemisphere(task))).terms
     first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=terms.delta)
     first.tiers.add(local_epsilon=1.0, count=40)
     message, _ = after_sequential(terms, first, 30)

@@ -19,6 +19,7 @@ CLIENTS = "clients"
 _COMMON = (
     StoreStep.PREPARE_ROUND,
     StoreStep.READ_KEYS_TO_CHECK_TERMS,
+    StoreStep.READ_APPROVALS,
     StoreStep.KEEP_SIGNED_MANIFEST,
     StoreStep.FIND_ROUND_TO_OPEN,
     StoreStep.OPEN_ROUND,
