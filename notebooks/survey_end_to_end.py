@@ -40,8 +40,8 @@ def run(*words: str) -> dict:
 
 # %%
 run("up", "--hops", "1")
-opened = run("round", "open", "smokes", "--grid", "0.5,1,2", "--epsilon-max", "2", "--min-batch-size", "50")
-opened["round_id"]
+opened = run("survey", "open", "smokes", "--grid", "0.5,1,2", "--epsilon-max", "2", "--min-batch-size", "50")
+opened["survey_id"]
 
 # %% [markdown]
 # ## What people read before they answer
@@ -52,7 +52,7 @@ opened["round_id"]
 client = croupier.connect(deployment, directory=place / "ada")
 asked = client.round()
 print(asked.question, asked.state, "budgets", asked.budgets)
-assert asked.id == opened["round_id"]
+assert asked.id == opened["survey_id"]
 
 # %% [markdown]
 # ## One person answers from an application
@@ -98,7 +98,7 @@ len(receipts)
 # all.
 
 # %%
-run("round", "close", opened["round_id"])
+run("survey", "close", opened["survey_id"])
 result = asked.result(wait_s=60)
 result
 
