@@ -103,6 +103,13 @@ def _is_file(asked: str) -> bool:
     return asked.endswith(FILE)
 
 
+def _is_question(asked: str) -> bool:
+    """Returns whether options describe a single question; ValueError where the ending of a file's name is forgotten."""
+    if Path(f"{asked}{FILE}").exists():
+        raise ValueError(f"{asked}{FILE} is a file here; name it whole, or give another name to a single question")
+    return not _is_file(asked)
+
+
 def survey_new(
     file: Annotated[Path, Argument(help="The new file; you can change it before you open the survey.")] = Path(
         "survey.toml"
@@ -203,7 +210,7 @@ def survey_check(
     planning: PlanOptions = PlanOptions(),
     as_json: Json = False,
 ) -> None:
-    if not _is_file(asked):
+    if _is_question(asked):
         _check_question(options, directory, as_json)
         return
     file, expected = read_survey_file(Path(asked)), options.forecasting.expected
@@ -304,7 +311,7 @@ def survey_open(
     options: QuestionByOptions = QuestionByOptions(),
     as_json: Json = False,
 ) -> None:
-    if not _is_file(asked):
+    if _is_question(asked):
         _open_question(options.settings(asked), options.forecasting, directory, as_json)
         return
     file = read_survey_file(Path(asked))

@@ -474,3 +474,12 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         assert re.search(naming("How satisfied are you?", "counted: 3"), " ".join(plain.stdout.split()))
         assert "All questions together" in plain.stdout
         assert json.loads(json.dumps(results)) == results
+
+
+def test_a_files_name_without_its_ending_opens_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would have opened a question of yes or no with the name of the survey."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "how-we-work.toml").write_text(SURVEY)
+    for command in ("open", "check"):
+        said = croupier("survey", command, "how-we-work", "--dir", str(tmp_path), expect=2).stderr
+        assert re.search(naming("how-we-work.toml", "is a file here"), said)
