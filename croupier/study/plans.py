@@ -27,7 +27,7 @@ from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import sum_as_decimals
 from croupier.accountant.release import conditions_of_round
 from croupier.accountant.rounds.round_guarantee import fakes_of_round
-from croupier.operator.survey_file import SurveyFile
+from croupier.operator.survey_file import CalendarFile, SurveyFile
 from croupier.operator.survey_plans import survey_from, with_budgets
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.permanent import PermanentSeries
@@ -152,9 +152,9 @@ def plan_study(
     if error is not None and epsilon_total is not None and waves is not None:
         raise ValueError("error, epsilon_total and waves are all given; leave one of them out, and it is answered")
     if file.calendar is None or file.epsilon_total is None:
-        raise ValueError(f"survey {file.name!r} has no [calendar]: it is asked once, see 'croupier survey forecast'")
+        raise ValueError(f"survey {file.name!r} has no [calendar]: it is asked once, see 'croupier survey check'")
     limit = epsilon_total or file.epsilon_total
-    planner = _Planner(file, deployment, people, limit)
+    planner = _Planner(file, file.calendar, deployment, people, limit)
     number, solved = waves or file.calendar.waves, tuple[str, ...]()
     if error is None and epsilon_total is None:
         budgets = planner.budgets
@@ -174,14 +174,11 @@ def plan_study(
     return StudyPlan(people, number, limit, file.delta_total, solved, tiers)
 
 
-def waves_of(file: SurveyFile) -> int:
-    """Returns the number of waves of a survey's file."""
-    return file.calendar.waves if file.calendar else 1
-
-
 class _Planner:
-    def __init__(self, file: SurveyFile, deployment: Deployment | None, people: int, limit: float) -> None:
-        self._file = with_budgets(file, deployment)
+    def __init__(
+        self, file: SurveyFile, calendar: CalendarFile, deployment: Deployment | None, people: int, limit: float
+    ) -> None:
+        self._file, self._calendar = with_budgets(file, deployment), calendar
         self._people, self._limit, self._delta = people, limit, file.delta_total
         self._terms = survey_from(self._file, deployment).questions
         self._parts = self._shares()
@@ -230,7 +227,7 @@ class _Planner:
                 PlannedQuestion(
                     terms.question.name,
                     local_epsilon,
-                    self._certify(place, local_epsilon, quick, (waves or waves_of(self._file)) if kept else 1),
+                    self._certify(place, local_epsilon, quick, (waves or self._calendar.waves) if kept else 1),
                     self._margins(terms, local_epsilon),
                 )
             )
@@ -280,7 +277,7 @@ class _Planner:
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
         questions = self.questions(budget, waves=waves)
-        days = _DAYS[self._file.calendar.every] if self._file.calendar else 0
+        days = _DAYS[self._calendar.every]
         year = min(waves, 365 // days) if days else 1
         totals = tuple(
             PlannedTotal(
