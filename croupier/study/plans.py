@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from statistics import NormalDist
 
 from croupier.accountant.accuracy import Margins, margins
@@ -182,7 +182,8 @@ class _Planner:
         self._people, self._limit, self._delta = people, limit, file.delta_total
         self._terms = survey_from(self._file, deployment).questions
         self._parts = self._shares()
-        self._certify = lru_cache(maxsize=4096)(self._certified)
+        self._certify = cache(self._certified)
+        self._totals: dict[tuple[int, ...], Guarantee | None] = {}
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -248,10 +249,14 @@ class _Planner:
 
     def total(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns the cost of a number of waves by the shuffle, composed by a filter; None without a bound."""
-        certificates = [
-            question.certificate for question in questions for _ in range(1 if self._file.permanent else waves)
-        ]
-        return _bound(partial(compose, certificates, delta=self._delta))
+        certificates = [question.certificate for question in questions]  # kept by `_certify`, so that an id names one
+        times = 1 if self._file.permanent else waves
+        key = times, *map(id, certificates)
+        if key not in self._totals:
+            self._totals[key] = _bound(
+                partial(compose, [each for each in certificates for _ in range(times)], delta=self._delta)
+            )
+        return self._totals[key]
 
     def _one_honest(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns the cost of a number of waves by hop noise alone; None if a question has no hop noise."""
@@ -296,6 +301,8 @@ class _Planner:
 
         The certificates of a permanent study depend on the number: hop noise hides a report less in more waves.
         """
+        if most is not None and self._within(budget, most):
+            return most
         most = 4096 if most is None else most
         low, high = 0, 1
         while high <= most and self._within(budget, high):
