@@ -44,7 +44,10 @@ async def fetch_survey(client: Asker[R], name: RoundId | str = NO_ROUND) -> list
     except Refusal as refusal:
         if not name or refusal.code is not Code.UNKNOWN_ROUND:
             raise
-        asked = await client.round(f"{name}-1")
+        try:
+            asked = await client.round(f"{name}-1")
+        except Refusal as of_first:
+            raise refusal if of_first.code is Code.UNKNOWN_ROUND else of_first from of_first
     others = asked.terms.survey.round_ids(asked.terms.wave.number if asked.terms.wave else 0)
     rounds = [asked if other == asked.id else await client.round(other) for other in others]
     try:

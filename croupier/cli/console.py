@@ -338,10 +338,14 @@ def show(as_json: bool, document: Any, *blocks: Block | RenderableType) -> None:
         sys.stdout.write(json.dumps(document) + "\n")
         sys.stdout.flush()  # who reads it through a pipe may wait for it while a page is still served
         return
+    from rich.text import Text
+
     from croupier.show.terminal import drawn
 
     console = terminal(markup=False)
-    for block in blocks:
-        drawing = drawn(block)
+    drawings = [drawn(block) for block in blocks]
+    if drawings and isinstance(drawings[-1], Text):
+        drawings[-1].rstrip()  # of the line behind a section
+    for drawing in drawings:
         # Text that is wrapped already stays as it is: a command in it can be copied.
         console.print(drawing, soft_wrap=bool(getattr(drawing, "no_wrap", False)))

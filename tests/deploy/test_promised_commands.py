@@ -163,7 +163,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert "assume" in " ".join(said.stdout.split())
         (listed,) = (await ask("status"))["rounds"]
         assert (listed["stage"], listed["num_reports"], listed["terms"]["question"]) == ("PUBLISHED", 25, "bit")
-        assert f"{terms}\n  PUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n" in (await say("status")).stdout
+        assert f"{terms}\nPUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n" in (await say("status")).stdout
 
         async def twice() -> AsyncIterator[None]:
             yield
