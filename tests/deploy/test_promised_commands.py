@@ -174,7 +174,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         said = await say("status", "--watch", "--json")
         (line,) = said.stdout.splitlines()  # nothing had changed when it looked again
         assert json.loads(line)["rounds"] == [listed]
-        assert f"{terms}\n  PUBLISHED" in (await say("status", "--watch")).stdout
+        assert f"{terms}\nPUBLISHED" in (await say("status", "--watch")).stdout
         assert "its collector" in (await say("survey", "results", terms)).stdout
         opened = await ask("survey", "results", terms, "--collector-key", own)
         assert not opened["sealed"]
