@@ -120,12 +120,12 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
         await study.start(name)
     write_deployment(participant, study.version("A"))
     first = study.version("A")
-    await until("B", "croupier round open")
+    await until("B", "croupier survey open")
     # The person on call at A has the key of A's service alone: sees everything, and changes nothing.
-    for line in ("croupier status", "croupier round list"):
+    for line in ("croupier status",):
         assert "smokes" in await study.play("A", f"{line} --dir study --json")
     with pytest.raises(AssertionError, match=naming("operator's")):
-        await study.play("A", "croupier round open other --dir study")
+        await study.play("A", "croupier survey open other --dir study")
     terms, publication = await study.answered(participant)
     assert publication.num_reports == 2
 
@@ -169,8 +169,8 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
     await study.everybody_has(6, "ABD")
     await until("B", "croupier proposal send")
     with pytest.raises(AssertionError, match=naming("0 have", 2)):
-        await study.play("B", "croupier round open unapproved --min-batch-size 2 --dir study")
-    listed = await study.play("A", "croupier round list --dir study --json")
+        await study.play("B", "croupier survey open unapproved --min-batch-size 2 --dir study")
+    listed = await study.play("A", "croupier status --dir study --json")
     assert "sleep" in listed
     assert "unapproved" not in listed
     assert todo == []
