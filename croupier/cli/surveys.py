@@ -74,7 +74,6 @@ FILE = ".toml"
 """What the name of a survey's file ends in; anything else names an open survey, or a question that options describe."""
 Asked = Annotated[str, Argument(help="The survey's file, which ends in .toml; or a short name for a single question.")]
 Name = Annotated[str, Argument(help="The survey, or one of its rounds, as printed by 'survey open'.")]
-Expected = Annotated[int, Parameter(help="Forecast the survey for this many people, too; 0: for its minimum only.")]
 
 
 @Parameter(name="*")
@@ -457,7 +456,7 @@ def _described(file: SurveyFile, directory: Path, deployment: Deployment | None)
 
 
 def _show_open(name: str, directory: Path, gateway: str, as_json: bool) -> None:
-    async def look() -> JsonObject | JsonObject:
+    async def look() -> JsonObject:
         async with client_of(directory, gateway) as client:
             rounds = await fetch_survey(client, name)
             only = rounds[0] if len(rounds) == 1 else next((each for each in rounds if each.id == name), None)
