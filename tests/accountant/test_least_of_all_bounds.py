@@ -63,6 +63,7 @@ def test_beside_a_worst_case_both_other_bounds_are_tried() -> None:
     assert codes(certificate.method) == [Method.WORST_CASE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tiers", "dishonest", "attack", "least"),
     [([(1.0, 10_000)], 0, 0.0312, 0.0314), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],

@@ -119,7 +119,7 @@ def shuffled_sums(mechanism: Any, values: Floats, source: np.random.Generator) -
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.kind)
-@pytest.mark.parametrize("centre", [0.005, 0.5, 0.99])
+@pytest.mark.parametrize("centre", [0.005, pytest.param(0.5, marks=pytest.mark.slow), 0.99])
 def test_intervals_cover_over_ten_thousand_rounds(mechanism: ScalarMechanism, centre: float) -> None:
     """200 users with three budgets: the truth of these users, and that of the population they are drawn from."""
     n, source = sum(count for _, count in TIERS), np.random.default_rng(31)

@@ -96,6 +96,7 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
     assert len(draws) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,7 @@ def silo_mechanism(dimension: int, records: int, clipping_norm: float = 2.0) -> 
     return GaussianVector(task, records, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_reports_of_silos_have_the_published_noise(dimension: int) -> None:
     """Each bound fails by chance with a probability below 1e-6."""

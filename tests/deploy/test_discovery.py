@@ -120,6 +120,7 @@ def test_a_count_with_fakes_is_that_of_the_reports_and_the_noise() -> None:
             assert Discovery(settings, 4.0).learn([share, 0.0, 0.0], 100, fakes).kept == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "hop_noise"), [(False, None), (True, None), (False, 0.5)])
 def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool, hop_noise: float | None) -> None:
     """100 discoveries, drawn from their law; 4,000 people, of whom 1,500 hold "ab" and 30 hold "ba"."""

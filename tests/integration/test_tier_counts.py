@@ -33,7 +33,13 @@ NOISED = replace(settings(), budget_privacy=1.0)
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("crash", [StoreStep.DRAW_TIER_COUNTS, StoreStep.ENTER_CERTIFICATE, StoreStep.FINISH_GRANT])
+@pytest.mark.parametrize(
+    "crash",
+    [
+        StoreStep.DRAW_TIER_COUNTS,
+        *(pytest.param(step, marks=pytest.mark.slow) for step in (StoreStep.ENTER_CERTIFICATE, StoreStep.FINISH_GRANT)),
+    ],
+)
 async def test_an_accountant_that_crashes_publishes_counts_of_the_first_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: StoreStep
 ) -> None:

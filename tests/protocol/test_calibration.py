@@ -31,6 +31,7 @@ def exact_delta(sigma: float, epsilon: float, steps: int) -> float:
     return math.fsum(np.maximum(weights - math.exp(epsilon) * shifted, 0.0).tolist()) / math.fsum(weights.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 def test_calibrated_noise_keeps_its_budget_for_every_pair_of_values(epsilon: float, delta: float, steps: int) -> None:

@@ -313,6 +313,7 @@ def test_unknown_tiers_and_noise_without_a_delta_are_refused() -> None:
         lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "randomizer"),
     [

@@ -112,6 +112,7 @@ def test_scores_have_no_common_factor() -> None:
     assert score.tolist() == [0, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budgets", "delta", "least"),
     [  # where an interval proves 0.0301, 0.0318 and 0.1252

@@ -80,6 +80,7 @@ def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) 
                 assert bound >= moment * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @drawn(6)
 def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:

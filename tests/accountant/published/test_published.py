@@ -182,6 +182,7 @@ def test_certified_rows_are_never_below_the_certificate(randomizer: Randomizer, 
             assert row.epsilon >= ours * (1 - 2e-3), row.name
 
 
+@pytest.mark.slow
 def test_certified_rows_hold_at_tiny_n() -> None:
     for k, local in ((2, 1.0), (4, 2.0)):
         randomizer = BinaryRandomizedResponse() if k == 2 else KaryRandomizedResponse(k)
