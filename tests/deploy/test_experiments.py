@@ -71,6 +71,7 @@ def test_every_experiment_is_expected() -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.slow
 def test_the_verdict_of_every_claim(ran: Path, name: str) -> None:
     experiment = document(ran, name)
     assert [finding["verdict"] for finding in experiment["findings"]] == VERDICTS[name]
@@ -98,6 +99,7 @@ def test_the_published_verdicts_come_out_again(tmp_path: Path, name: str) -> Non
     assert [finding["verdict"] for finding in document(tmp_path, name)["findings"]] == PUBLISHED[name]
 
 
+@pytest.mark.slow
 def test_no_certificate_is_below_an_attack(ran: Path) -> None:
     """Whatever is measured: where a row has both for a mechanism, the certificate is the larger."""
     pairs = [
@@ -111,6 +113,7 @@ def test_no_certificate_is_below_an_attack(ran: Path) -> None:
     assert all(certified >= attack * (1 - 1e-9) for certified, attack in pairs)
 
 
+@pytest.mark.slow
 def test_sentences_round_certificates_up_and_attacks_down(ran: Path) -> None:
     """Reproduction: "1.31e-06 is CERTIFIED" stood above a table that said 1.32e-06."""
     experiment = document(ran, "krr-table1")
@@ -121,6 +124,7 @@ def test_sentences_round_certificates_up_and_attacks_down(ran: Path) -> None:
     assert re.search(naming(round_down(attack, 3)), said)
 
 
+@pytest.mark.slow
 def test_points_below_an_attack_are_marked_and_grades_stand_in_the_plot(ran: Path) -> None:
     panels = document(ran, "gspa-fig2")["panels"]
     below = {line["label"] for panel in panels for line in panel["lines"] if line["below"]}
@@ -130,6 +134,7 @@ def test_points_below_an_attack_are_marked_and_grades_stand_in_the_plot(ran: Pat
         assert label in drawn
 
 
+@pytest.mark.slow
 def test_every_key_of_a_line_or_column_is_measured(ran: Path) -> None:
     """A key that no row has would drop a line from a plot without a word."""
     not_in_quick = {"deployed", "rmse:onebit", "rmse:laplace", "attack:laplace", "ratio:laplace"}
@@ -143,6 +148,7 @@ def test_every_key_of_a_line_or_column_is_measured(ran: Path) -> None:
         assert not [key for key in missing if key not in not_in_quick and not key.startswith("certified:")], figure.name
 
 
+@pytest.mark.slow
 def test_the_papers_training_is_of_the_data_that_are_there(ran: Path, tmp_path: Path) -> None:
     rows = {row["distribution"]: row for row in document(ran, "gspa-fig4")["rows"]}
     assert {row["data"] for row in rows.values()} == {"digits"}
@@ -156,6 +162,7 @@ def test_the_papers_training_is_of_the_data_that_are_there(ran: Path, tmp_path: 
     assert {(point["data"], point["clients"], point["trained_epochs"]) for point in paper} == {("MNIST", 100, 50)}
 
 
+@pytest.mark.slow
 def test_claims_about_mnist_are_judged_on_mnist(ran: Path) -> None:
     (figure,) = chosen(["gspa-fig4"])
     reached = {"no noise": 0.92, "all 0.5": 0.90, "U(0.5, 1)": 0.91, "U(0.01, 2)": 0.68}
@@ -178,6 +185,7 @@ def test_claims_about_mnist_are_judged_on_mnist(ran: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
     """A second run computes nothing; another seed does."""
     calls: list[tuple[float, float]] = []
@@ -191,6 +199,7 @@ def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
     assert calls == [(done, 4) for done in range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Path) -> None:
     listed = answer("experiment", "list")["figures"]
