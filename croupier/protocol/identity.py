@@ -23,7 +23,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
-from croupier.protocol.errors import RetiredIdentityError, SignatureError
+from croupier.protocol.errors import Code, Refusal, RetiredIdentityError, SignatureError
 from croupier.protocol.names import Digest, PrivateKey, PublicKey
 from croupier.protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
@@ -59,6 +59,24 @@ def _context(kind: str) -> bytes:
 def canonical(message: Message) -> bytes:
     """Returns the bytes of a document that is about to be signed."""
     return message.SerializeToString(deterministic=True)
+
+
+def read_canonical(message_type: type[M], payload: bytes) -> M:
+    """Returns the document that canonical bytes are; the inverse of `canonical`.
+
+    Raises:
+        Refusal: BAD_MANIFEST if the bytes are not such a message, are another encoding of one, or have fields that
+            this software does not know.
+    """
+    name = message_type.DESCRIPTOR.name.lower()
+    try:
+        message = message_type.FromString(payload)
+    except DecodeError as error:
+        raise Refusal(Code.BAD_MANIFEST, f"the bytes are not a {name}") from error
+    message.DiscardUnknownFields()
+    if canonical(message) != payload:
+        raise Refusal(Code.BAD_MANIFEST, f"the encoding of the {name} is not canonical, or has fields unknown here")
+    return message
 
 
 def document_hash(kind: Kind, payload: bytes) -> Digest:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.identity import Kind, canonical, document_hash, verify_signed
+from croupier.protocol.identity import Kind, document_hash, read_canonical, verify_signed
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.schedules import Wave
 from croupier.protocol.surveys import QuestionTerms, Survey, read_survey
@@ -128,14 +128,8 @@ def parse_terms(document: pb.SignedRound | bytes) -> RoundTerms:
 
 def with_survey(payload: bytes, survey: Survey) -> RoundTerms:
     """Returns the terms that a canonical manifest and its survey state; raises as `parse_terms`."""
-    try:
-        manifest = pb.Manifest.FromString(payload)
-    except DecodeError as error:
-        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a manifest") from error
-    manifest.DiscardUnknownFields()  # terms that this software cannot read
-    if canonical(manifest) != payload:
-        raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
-    if not manifest.survey_hash == survey.hash:
+    manifest = read_canonical(pb.Manifest, payload)
+    if manifest.survey_hash != survey.hash:
         raise Refusal(
             Code.BAD_MANIFEST,
             f"the manifest is of survey {manifest.survey_hash.hex()[:16]}…, not of {survey.hash.hex()[:16]}…",

@@ -18,13 +18,11 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from google.protobuf.message import DecodeError
-
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import RoundFakes
-from croupier.protocol.identity import canonical
+from croupier.protocol.identity import canonical, read_canonical
 from croupier.protocol.mechanisms import KINDS_WITH_FAKES
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import Digest, RoundId
@@ -315,13 +313,7 @@ def read_survey(payload: bytes) -> Survey:
     Raises:
         Refusal: BAD_MANIFEST with the field, its value and what it must be.
     """
-    try:
-        message = pb.Survey.FromString(payload)
-    except DecodeError as error:
-        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a survey") from error
-    message.DiscardUnknownFields()  # terms that this software cannot read
-    if canonical(message) != payload:
-        raise Refusal(Code.BAD_MANIFEST, "the encoding is not canonical, or has fields that are unknown here")
+    message = read_canonical(pb.Survey, payload)
     try:
         left_out: LeftOut | None = next((name for name, value in LEFT_OUT.items() if value == message.left_out), None)
         if left_out is None:
