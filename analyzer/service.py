@@ -20,6 +20,7 @@ from croupier.analyzer.estimates import Fakes, Noised
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
+from croupier.analyzer.prefix_tree import next_state
 from croupier.net.tls import Context
 from croupier.protocol.batches import drop_counts
 from croupier.protocol.codes import Note
@@ -267,3 +268,5 @@ def _answer(
         noised=Noised.of(certificate),
     )
     estimated.publish(publication)
+    if (state := next_state(publication, terms, certificate)) is not None:
+        publication.rule_state.CopyFrom(state)

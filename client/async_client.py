@@ -519,6 +519,22 @@ class AsyncClientRound(VerifiedRound):
             published = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, wait_s)
         return RoundResult.read(*published)
 
+    async def goes_on(self) -> bool:
+        """Returns whether the rule of the question has led to a further wave, or may still do so.
+
+        Raises:
+            SignatureError: a signature is missing or wrong.
+            UnreachableError: the analyzer does not answer.
+        """
+        with _typed_errors():
+            try:
+                publication, _ = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, 0.0)
+            except Refusal as refusal:
+                if refusal.code not in (Code.NOT_READY, Code.UNKNOWN_ROUND):
+                    raise
+                return self.state != "DISPOSED"
+        return publication.HasField("rule_state")
+
 
 @contextmanager
 def _typed_errors() -> Iterator[None]:

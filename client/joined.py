@@ -85,6 +85,7 @@ class JoinedStudy(_Document):
         invitation: the link of an invitation, a secret; empty if another key admits.
         first_wave: the first wave after the person joined.
         waves: the record of each wave that is over for this device, by number.
+        ended: whether the rule of the question has led to no further wave.
         drawn: in a permanent study, the answers that were drawn for questions left out.
     """
 
@@ -95,6 +96,7 @@ class JoinedStudy(_Document):
     invitation: str = Field(default="", repr=False)
     first_wave: int = 1
     waves: dict[int, WaveRecord] = {}
+    ended: bool = False
     drawn: dict[str, float] = Field(default={}, repr=False)
 
     @property
@@ -130,6 +132,11 @@ class JoinedStudy(_Document):
         while number in self.waves:
             number += 1
         return number
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further wave is announced."""
+        return self.ended or self.next_wave > scheduled(self.version).last_wave
 
     def write(self, directory: Path) -> None:
         """Writes the file in place of an older one, in a single step; it is durable then."""

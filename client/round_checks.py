@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.protocol.identity import Kind, document_hash, read_signed
 from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest
 from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -62,48 +61,6 @@ async def fetch_round(
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")
     return terms, answer.state
-
-
-def read_publication(
-    document: pb.Signed, deployment: Deployment, round_id: RoundId = NO_ROUND
-) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns a published result and its certificate after checking both signatures and that they belong together.
-
-    Retired identities are accepted in a round of their time, according to the manifest in the document.
-
-    Args:
-        document: signed by the analyzer.
-        deployment: which pins the keys.
-        round_id: the round of the result; "" for any.
-
-    Raises:
-        SignatureError: a signature of the analyzer, of the accountant or on the manifest is missing or wrong, or the
-            manifest is another one.
-        Refusal: BAD_BATCH if result or certificate is of another round.
-    """
-    analyzer, accountant = deployment.analyzer.name, deployment.accountant.name
-    pinned = deployment.pinned(_time_of(document, deployment))
-    publication = read_signed(Kind.PUBLICATION, pb.Publication, document, pinned, [analyzer])
-    certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, publication.certificate, pinned, [accountant])
-    if (certificate.round_id, certificate.manifest_hash) != (publication.round_id, publication.manifest_hash):
-        raise Refusal(Code.BAD_BATCH, "result and certificate are about different rounds")
-    if round_id and publication.round_id != round_id:
-        raise Refusal(Code.BAD_BATCH, f"asked for the result of {round_id!r}, got that of {publication.round_id!r}")
-    return publication, certificate
-
-
-def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
-    """Returns the time of a result's round, by the manifest in it; None where a service does not state one.
-
-    The terms themselves are not checked: they may be of an earlier privacy limit.
-    """
-    try:
-        claimed = pb.Publication.FromString(document.payload)
-    except DecodeError as error:
-        raise SignatureError("what is signed as publication cannot be read as one") from error
-    if claimed.manifest_hash != document_hash(Kind.MANIFEST, claimed.round.manifest.payload):
-        raise SignatureError("the result is about another manifest than the one that is in it")
-    return verify_manifest(claimed.round, deployment)
 
 
 async def fetch_signed_result(

@@ -54,6 +54,7 @@ class _StudyRound(Protocol):
     def terms(self) -> RoundTerms: ...
     @property
     def state(self) -> str: ...
+    async def goes_on(self) -> bool: ...
     async def submit(
         self, value: Value, max_local_epsilon: float, *, person: str, key: bytes, invitation: str
     ) -> Receipt: ...
@@ -252,7 +253,7 @@ async def follow(client: _StudyClient, study_id: str, follower: Follower) -> Asy
             pass
         else:
             joined = read_joined(client.directory, study_id, follower.person)
-            if joined is None or joined.next_wave > scheduled(joined.version).last_wave:
+            if joined is None or joined.is_over:
                 return
             wait_s = _until_next(joined, follower.now())
         until = follower.now() + wait_s
@@ -261,8 +262,10 @@ async def follow(client: _StudyClient, study_id: str, follower: Follower) -> Asy
 
 
 def _until_next(joined: JoinedStudy, now: float) -> float:
-    opens = scheduled(joined.version).wave(joined.next_wave).opens_unix_s
-    return min(_POLL_S, max(_SOON_S, opens - now))
+    schedule = scheduled(joined.version)
+    if schedule.follows_results and joined.next_wave > 1:
+        return _SOON_S
+    return min(_POLL_S, max(_SOON_S, schedule.wave(joined.next_wave).opens_unix_s - now))
 
 
 async def answer_open_waves(
@@ -289,6 +292,12 @@ async def answer_open_waves(
             over = refusal.code in _OVER
             if refusal.code not in (*_NOT_THERE, *_OVER):
                 raise
+            if not over and known.follows_results and 1 < number <= known.last_wave:
+                before = await client.round(_round_of(study_id, number - 1))
+                if not await before.goes_on():
+                    joined.ended = True
+                    joined.write(client.directory)
+                return
             if not over and (number > known.last_wave or follower.now() < known.wave(number).closes_unix_s):
                 return  # it may still open
             if number > MOST_WAVES:

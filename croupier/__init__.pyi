@@ -1,6 +1,5 @@
 from croupier.accountant import *
 from croupier.client.limits import Limits as Limits
-from croupier.deploy.local.discovering import DiscoveryResult as DiscoveryResult
 from croupier.deploy.local.discovering import discover as discover
 from croupier.deploy.local.simulation import SimulatedQuestion as SimulatedQuestion
 from croupier.deploy.local.simulation import Simulation as Simulation
@@ -20,10 +19,11 @@ from croupier.protocol.errors import Refusal as Refusal
 from croupier.protocol.errors import SignatureError as SignatureError
 from croupier.protocol.errors import TicketError as TicketError
 from croupier.protocol.errors import UnreachableError as UnreachableError
+from croupier.protocol.rules import Prefixes as Prefixes
 from croupier.protocol.statements import Statement as Statement
 from croupier.show.explanation import Explanation as Explanation
 from croupier.show.explanation import explain as explain
-from croupier.study.discovery import DiscoverySettings as DiscoverySettings
+from croupier.study.discovery import DiscoveryResult as DiscoveryResult
 
 from .client.async_client import AsyncClient as AsyncClient
 from .client.async_client import AsyncClientRound as AsyncClientRound

@@ -52,7 +52,7 @@ def test_files_of_tests_that_pages_name_exist() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-NUMERIC = "accounting", "demonstration", "discovery", "report"
+NUMERIC = "accounting", "demonstration", "report"
 """The modules of commands that compute: no other one loads a numeric library before its command runs."""
 
 

@@ -58,11 +58,6 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
         ),
     },
     ASK: {
-        "discover": Command(
-            "discovery:discover_texts",
-            "Find frequent texts that no one has listed: one letter a wave, each wave a certified round.",
-            "--csv words.csv --value-column word --alphabet abcdefghijklmnopqrstuvwxyz --simulate",
-        ),
         "report": Command(
             "report:report",
             "Write a report on results: charts, sentences with both intervals, what it cost, and how to check it.",

@@ -188,8 +188,14 @@ def joined(*, directory: Directory = HERE, as_json: Json = False) -> None:
     lines, documents = [], []
     for membership in memberships:
         name, schedule, number = membership.version.survey_id, scheduled(membership.version), membership.next_wave
-        opens = schedule.wave(number).opens if number <= schedule.last_wave else None
-        next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC" if opens else "no further wave is announced"
+        opens, next_wave = None, "no further wave is announced"
+        if membership.ended:
+            number = schedule.last_wave + 1
+        if schedule.follows_results and 1 < number <= schedule.last_wave:
+            next_wave = f"wave {number} opens once wave {number - 1} has its result"
+        elif number <= schedule.last_wave:
+            opens = schedule.wave(number).opens
+            next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC"
         whose = f" ({membership.person})" if membership.person else ""
         consent = membership.consents[-1]
         lines.append(

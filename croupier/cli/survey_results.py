@@ -177,22 +177,23 @@ def _results_blocks(document: JsonObject) -> list[Block | str]:
 def _show_waves(directory: Path, name: str, waves: WaveOptions, as_json: bool) -> None:
     from croupier.show.plots import check_plot_file, plot_study
     from croupier.show.study_results import study_blocks
+    from croupier.study.discovery import discovered
     from croupier.study.wave_results import study_state, study_view
 
     if waves.against not in ("previous", "first"):
         raise ValueError(f"against is {waves.against!r}; it must be previous or first")
     if waves.chart is not None:
         check_plot_file(waves.chart)
-    document = study_view(study_state(directory, name), waves.against)  # type: ignore[arg-type]
+    state = study_state(directory, name)
+    document = study_view(state, waves.against)  # type: ignore[arg-type]
+    found = discovered(state)
+    if found is not None:
+        document["discovery"] = found.document()
     if waves.out is not None:
         _write_rows(waves.out, document)
     if waves.chart is not None:
         plot_study(document["rows"], document["questions"], waves.chart)
-    show(
-        as_json,
-        document,
-        *study_blocks(document),
-    )
+    show(as_json, document, *(found.blocks() if found else []), *study_blocks(document))
 
 
 def _write_rows(file: Path, document: JsonObject) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from cryptography import x509
 
 from croupier.client.async_client import AsyncClient
-from croupier.client.round_checks import fetch_signed_result, read_publication
+from croupier.client.round_checks import fetch_signed_result
 from croupier.console.progress import Counts, counts_of, with_progress
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.clients import client_of, terms_of
@@ -27,6 +27,7 @@ from croupier.operator.operator import Operator, is_operators
 from croupier.operator.overview import TermsCache, overview
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.names import NO_ROUND, JsonObject, RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 

@@ -195,7 +195,7 @@ def _asked(directory: Path, name: str) -> _InvitationScope:
     )
     coming = (wave.number for wave in schedule.waves() if wave.closes_unix_s > time.time())
     opens = survey.round_id(0, opened[-1] if opened else next(coming, schedule.last_wave))
-    deadline = schedule.wave(schedule.last_wave).closes_unix_s
+    deadline = 0 if schedule.follows_results else schedule.wave(schedule.last_wave).closes_unix_s
     return _InvitationScope(file, survey.invitation_hash, deadline, title, opens, rounds)
 
 

@@ -22,6 +22,7 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.schedules import Wave
 from croupier.protocol.surveys import Survey, read_survey
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
 Tell = Callable[[str], None]
@@ -104,6 +105,23 @@ def round_file(directory: Path, survey: Survey, place: int, wave: int = 0) -> Pa
     return survey_folder(directory, survey.survey_id) / f"{survey.round_id(place, wave)}.signed"
 
 
+def result_file(directory: Path, survey: Survey, place: int, wave: int = 0) -> Path:
+    """Returns the file of the signed result of a round."""
+    return survey_folder(directory, survey.survey_id) / "results" / f"{survey.round_id(place, wave)}.signed"
+
+
+def signed_result_of(directory: Path, survey: Survey, place: int, wave: int) -> pb.Signed | None:
+    """Returns the signed result of a round of a wave, verified when it was kept; None if there is none."""
+    file = result_file(directory, survey, place, wave)
+    return pb.Signed.FromString(bytes.fromhex(file.read_text())) if file.exists() else None
+
+
+def rule_goes_on(directory: Path, survey: Survey, wave: int) -> bool:
+    """Whether the result of a wave has led to a next wave, in a survey whose waves follow results."""
+    results = [signed_result_of(directory, survey, place, wave) for place in range(len(survey.questions))]
+    return all(each and pb.Publication.FromString(each.payload).HasField("rule_state") for each in results)
+
+
 def kept_rounds(directory: Path, survey: Survey, wave: int = 0) -> list[RoundTerms]:
     """Returns the terms of all rounds of a wave that was opened from this directory, in order.
 
@@ -145,7 +163,11 @@ async def open_rounds(
         operator.require_approval(survey)
     opened: list[RoundTerms] = []
     try:
-        documents = [await operator.sign_and_keep(file, survey, place, wave) for place, file in enumerate(files)]
+        documents = []
+        for place, file in enumerate(files):
+            has_state = survey.questions[place].rule is not None and number > 1
+            before = signed_result_of(directory, survey, place, number - 1) if has_state else None
+            documents.append(await operator.sign_and_keep(file, survey, place, wave, before))
         for document in documents:
             opened.append(await operator.open_signed(document))  # noqa: PERF401 (opened rounds count if one fails)
     except (CroupierError, grpc.aio.AioRpcError) as error:

@@ -186,11 +186,15 @@ class Operator:
         """Uses the signatures of a proposal for all later actions."""
         self.approvals.add(proposal)
 
-    async def sign_round(self, survey: Survey, place: int = 0, wave: Wave | None = None) -> pb.SignedRound:
+    async def sign_round(
+        self, survey: Survey, place: int = 0, wave: Wave | None = None, before: pb.Signed | None = None
+    ) -> pb.SignedRound:
         """Collects keys for a question in a wave, and returns the round with the signature of every service.
 
         Nothing is open then. The same call again, also after a failure, gives the same manifest until the round is open
         somewhere.
+
+        before: the signed result of the wave before, where the question goes on by its rule.
 
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`.
@@ -204,14 +208,20 @@ class Operator:
             if isinstance(answer, BaseException):
                 raise answer
         keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
-        payload = manifest_of(survey, place, wave, keys, chain)
+        state = None if before is None else pb.Publication.FromString(before.payload).rule_state
+        payload = manifest_of(survey, place, wave, keys, chain, state)
         with_survey(payload, survey)
-        signing = (self._have_signed(name, payload, survey, approved) for name in chain)
+        signing = (self._have_signed(name, payload, survey, approved, before) for name in chain)
         signatures = await asyncio.gather(*signing)
         return pb.SignedRound(manifest=pb.Signed(payload=payload, signatures=signatures), survey=survey.payload)
 
     async def sign_and_keep(
-        self, file: Path, survey: Survey, place: int = 0, wave: Wave | None = None
+        self,
+        file: Path,
+        survey: Survey,
+        place: int = 0,
+        wave: Wave | None = None,
+        before: pb.Signed | None = None,
     ) -> pb.SignedRound:
         """Signs a round, and keeps it in a file; returns the file's.
 
@@ -223,7 +233,7 @@ class Operator:
         """
         if (kept := kept_round(file)) is not None:
             return kept
-        signed = await self.sign_round(survey, place, wave)
+        signed = await self.sign_round(survey, place, wave, before)
         replace_secret(file, signed.SerializeToString().hex())
         return signed
 
@@ -246,12 +256,15 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
-    async def _have_signed(self, name: str, payload: bytes, survey: Survey, approved: ActionApproval) -> pb.Signature:
+    async def _have_signed(
+        self, name: str, payload: bytes, survey: Survey, approved: ActionApproval, before: pb.Signed | None
+    ) -> pb.Signature:
         request = rpc.SignRequest(
             manifest=payload,
             survey=survey.payload,
             approvals=approved.signatures,
             approvals_expire_unix_s=approved.expires_unix_s,
+            before=before,
         )
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature

@@ -13,13 +13,14 @@ from pathlib import Path
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from croupier.client.round_checks import fetch_round, fetch_signed_result, read_publication
+from croupier.client.round_checks import fetch_round, fetch_signed_result
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.names import RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.v1 import messages_pb2 as pb
 
 _CLOSES_WITHIN_S = 5.0

@@ -16,6 +16,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.identity import canonical
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
+from croupier.protocol.rules import Prefixes
 from croupier.protocol.schedules import Schedule, Wave
 from croupier.protocol.surveys import (
     LEFT_OUT,
@@ -42,6 +43,7 @@ class RoundSettings:
 
     Attributes:
         question: of the round.
+        rule: how the question goes on by results; None where it stays the same.
         budget_grid: the local epsilons that clients may use, ascending.
         delta: the central delta of the certificate.
         epsilon_max: the round is refused if the certified central epsilon of any client is above it.
@@ -78,6 +80,7 @@ class RoundSettings:
     hop_noise_delta: float | None = None
     budget_privacy: float | None = None
     budget_privacy_delta: float | None = None
+    rule: Prefixes | None = None
 
     @property
     def counted_by(self) -> TierCounts:
@@ -140,6 +143,7 @@ def survey_of(
                     )
                     for epsilon in settings.budget_grid
                 ],
+                prefixes=None if settings.rule is None else settings.rule.message(),
             )
             for settings in questions
         ],
@@ -166,9 +170,17 @@ def survey_of(
 
 
 def manifest_of(
-    survey: Survey, place: int, wave: Wave | None, keys: Mapping[str, pb.RoundKeys], chain: Sequence[str]
+    survey: Survey,
+    place: int,
+    wave: Wave | None,
+    keys: Mapping[str, pb.RoundKeys],
+    chain: Sequence[str],
+    state: pb.RuleState | None = None,
 ) -> bytes:
-    """Returns the canonical manifest of a round: a question of a survey in a wave, with the keys of all services."""
+    """Returns the canonical manifest of a round: a question of a survey in a wave, with the keys of all services.
+
+    state: of the question's rule after the wave before; None in the first wave, and without a rule.
+    """
     *hops, accountant, analyzer = chain
     manifest = pb.Manifest(
         survey_hash=survey.hash,
@@ -176,6 +188,7 @@ def manifest_of(
         hops=[keys[name] for name in hops],
         accountant=keys[accountant],
         analyzer=keys[analyzer],
+        rule_state=state,
     )
     if wave is not None:
         manifest.wave, manifest.opens_unix_s, manifest.closes_unix_s = (

@@ -32,6 +32,7 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import Digest
 from croupier.protocol.questions import Question
+from croupier.protocol.rules import Prefixes
 from croupier.protocol.schedules import MOST_WAVES, Calendar, Period, Results, Schedule
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording, check_survey_id
 from croupier.protocol.toml_file import read_toml
@@ -92,6 +93,12 @@ class SurveyQuestion(_QuestionTexts):
         categories: many answers, or the name of a file that has one a line (docs/day-to-day.md).
         cross: two other questions with choices, which are asked as one; the result has their cross table.
         randomizer: another mechanism than the usual one for such an answer, such as "laplace" (docs/mechanisms.md).
+        alphabet: the letters of texts that are on no list: frequent ones are found, one letter a wave
+            (docs/discover.md). The next four are for such a question.
+        longest: the number of letters up to which texts are told from longer ones.
+        fewest: a text that fewer people hold is listed with probability at most `false_listed`.
+        false_listed: the probability that any such text is listed.
+        missed: the probability that a frequent text is missed.
         share: how much of each budget of the survey the question gets, beside the shares of the other questions.
         budgets: budgets of this question alone. Then all questions have as many of their own, and the survey has none.
     """
@@ -104,8 +111,20 @@ class SurveyQuestion(_QuestionTexts):
     several: bool = False
     cross: tuple[str, str] | None = None
     randomizer: str = ""
+    alphabet: str = ""
+    longest: int = 10
+    fewest: int = 1
+    false_listed: float = 0.05
+    missed: float = 0.05
     share: _Positive = 1.0
     budgets: tuple[_Positive, ...] = ()
+
+    @property
+    def rule(self) -> Prefixes | None:
+        """How the question goes on by results; None where it stays the same. Raises ValueError as `Prefixes`."""
+        if not self.alphabet:
+            return None
+        return Prefixes(self.alphabet, self.longest, self.fewest, self.false_listed, self.missed)
 
     def mechanism(self) -> Mechanism:
         """Returns the mechanism that answers the question. Raises ValueError for settings that exclude each other."""
@@ -120,6 +139,9 @@ class SurveyQuestion(_QuestionTexts):
         return mechanism_from(kind, asdict(usual) | named)
 
     def _usual_mechanism(self) -> Mechanism:
+        if self.rule is not None:
+            names = self.rule.categories([""])
+            return KaryResponse(len(names), names)
         if self.several and not (self.categories or self.choices):
             raise ValueError(f"question {self.name!r} has several = true, but no choices; several is for choices")
         if self.low is not None and self.high is not None:
@@ -163,9 +185,10 @@ class CalendarFile(_Strict):
 
     Attributes:
         first: the earliest opening of the first wave, a local time of `timezone`.
-        every: "once", "day" or "week".
+        every: "once", "day" or "week"; "result" for a question with an alphabet: each wave opens once the wave before
+            has its result.
         on: the weekday of a weekly study: waves open on the first such day at or after `first`; None: that of `first`.
-        waves: the number of waves.
+        waves: the number of waves; with every "result" it follows from the question.
         timezone: a name of the IANA time zone database.
         open_for: the time for which a wave takes answers, in seconds; in the file a text such as "5 days".
     """
@@ -181,8 +204,8 @@ class CalendarFile(_Strict):
     def _check(self) -> Self:
         if self.on is not None and self.every != "week":
             raise ValueError(f"on is {self.on} with every {self.every}; it is for every week")
-        if self.every == "once" and self.waves != 1:
-            raise ValueError(f"waves is {self.waves} with every once; it must be 1")
+        if self.every in ("once", "result") and self.waves != 1:
+            raise ValueError(f"waves is {self.waves} with every {self.every}; leave it out")
         self.calendar().opens(0)
         return self
 
@@ -312,12 +335,18 @@ class SurveyFile(_Strict):
             change,
             self.calendar.calendar(),
             first_wave,
-            first_wave + self.calendar.waves - 1,
+            first_wave + self.waves - 1,
             self.epsilon_total,
             self.delta_total,
             self.permanent,
             self.results,
         )
+
+    @property
+    def waves(self) -> int:
+        """The number of waves, at most: of the calendar, or of a question that goes on by results; 1 without either."""
+        rule = self.questions[0].rule
+        return rule.waves if rule else self.calendar.waves if self.calendar else 1
 
     def wordings(self) -> tuple[SurveyWording, ...]:
         """Returns the texts of the survey, one for each language."""

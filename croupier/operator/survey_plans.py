@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import grpc.aio
@@ -23,6 +23,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined, read_messages
@@ -52,8 +53,8 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None, collector_publ
         return file.model_copy(update={"budgets": tuple(budgets)})
 
     def is_safe(budgets: Sequence[float]) -> bool:
-        survey = survey_from(offering(budgets), deployment, collector_public_key=collector_public_key)
-        return all(always_granted(terms, file.min_batch_size) for terms in survey.questions)
+        asked = _in_every_wave(settings_of(offering(budgets), collector_public_key))
+        return all(always_granted(check_settings(each, deployment), file.min_batch_size) for each in asked)
 
     budgets = default_grid(is_safe)
     if budgets is None:
@@ -61,7 +62,8 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None, collector_publ
             f"no budgets are without risk: with {file.min_batch_size:,} people, the minimum, a question could be "
             "refused whatever budgets they use. Choose a larger epsilon_max or a larger min_batch_size"
         )
-    return offering(budgets)
+    # Thresholds are for one budget: a question that goes on by results offers the largest.
+    return offering(budgets[-1:] if file.questions[0].rule else budgets)
 
 
 def settings_of(file: SurveyFile, collector_public_key: bytes = b"") -> list[RoundSettings]:
@@ -77,10 +79,20 @@ def settings_of(file: SurveyFile, collector_public_key: bytes = b"") -> list[Rou
             short_batch_policy="dispose" if file.calendar else "hold",
             close_deadline_unix_s=file.deadline,
             collector_public_key=PublicKey(collector_public_key),
+            rule=asked.rule,
             **file.model_dump(include=alike),
         )
-        for question, grid in zip(file.asked(), file.grids(), strict=True)
+        for asked, question, grid in zip(file.sent, file.asked(), file.grids(), strict=True)
     ]
+
+
+def _in_every_wave(questions: Sequence[RoundSettings]) -> Iterator[RoundSettings]:
+    """Yields the settings of questions, and of one that goes on by results those with the dearest categories."""
+    for settings in questions:
+        if settings.rule is None:
+            yield settings
+        for size in settings.rule.sizes if settings.rule else ():
+            yield replace(settings, rule=None, question=replace(settings.question, mechanism=KaryResponse(size)))
 
 
 def survey_from(
@@ -130,7 +142,7 @@ def plan_survey(file: SurveyFile, deployment: Deployment | None, collector_publi
     Raises:
         ValueError: the terms cannot be, with the question's name.
     """
-    for settings in settings_of(file, collector_public_key):
+    for settings in _in_every_wave(settings_of(file, collector_public_key)):
         name = settings.question.name
         try:
             fitted = fit(settings, deployment)

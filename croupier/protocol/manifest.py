@@ -14,8 +14,10 @@ from google.protobuf.message import DecodeError
 
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import RoundFakes
 from croupier.protocol.identity import Kind, document_hash, read_canonical, verify_signed
 from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.questions import Question
 from croupier.protocol.schedules import Wave
 from croupier.protocol.surveys import QuestionTerms, Survey, read_survey
 from croupier.protocol.tickets import TICKET_KEY_BYTES
@@ -58,6 +60,7 @@ class RoundTerms(QuestionTerms):
     """A manifest with its survey that has passed every check that can be made without keys; see `parse_terms`.
 
     Attributes:
+        question: what is asked; by a rule, in this wave.
         payload: the canonical bytes that services sign.
         hash: the SHA-256 that names this manifest, 32 bytes; see `document_hash`.
         wave: in which the question is asked; None where its survey is asked once.
@@ -138,11 +141,14 @@ def with_survey(payload: bytes, survey: Survey) -> RoundTerms:
         if manifest.question >= len(survey.questions):
             raise ValueError(f"question is {manifest.question}; the survey has {len(survey.questions)}, from 0")
         asked = survey.questions[manifest.question]
+        wave, question = _wave(manifest, survey), _question(manifest, asked)
+        stated = {field.name: getattr(asked, field.name) for field in fields(asked)}
+        stated |= {"question": question, "fakes": RoundFakes.of(survey.message, question.mechanism)}
         terms = RoundTerms(
-            **{field.name: getattr(asked, field.name) for field in fields(asked)},
+            **stated,
             payload=payload,
             hash=document_hash(Kind.MANIFEST, payload),
-            wave=_wave(manifest, survey),
+            wave=wave,
             created_unix_s=_time_of(manifest),
             hops=tuple(manifest.hops),
             accountant=manifest.accountant,
@@ -152,6 +158,16 @@ def with_survey(payload: bytes, survey: Survey) -> RoundTerms:
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
     return terms
+
+
+def _question(manifest: pb.Manifest, asked: QuestionTerms) -> Question:
+    """Returns the question of a round: that of the survey, or the one to which its rule has led."""
+    state = manifest.rule_state if manifest.HasField("rule_state") else None
+    if asked.rule is not None:
+        return asked.rule.question(asked.question, asked.rule.kept(state, manifest.wave))
+    if state is not None:
+        raise ValueError(f"rule_state is stated; question {asked.question.name!r} has no rule")
+    return asked.question
 
 
 def _wave(manifest: pb.Manifest, survey: Survey) -> Wave | None:

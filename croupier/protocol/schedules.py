@@ -19,7 +19,7 @@ from croupier.protocol.names import Digest
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 
-Period = Literal["once", "day", "week"]
+Period = Literal["once", "day", "week", "result"]
 Results = Literal["public", "participants", "operator"]
 MOST_WAVES = 4096
 """More than eleven years of days."""
@@ -27,6 +27,7 @@ _PERIODS: dict[Period, pb.Period.ValueType] = {
     "once": pb.PERIOD_ONCE,
     "day": pb.PERIOD_DAY,
     "week": pb.PERIOD_WEEK,
+    "result": pb.PERIOD_RESULT,
 }
 _RESULTS: dict[Results, pb.Results.ValueType] = {
     "public": pb.RESULTS_PUBLIC,
@@ -39,7 +40,8 @@ RESULTS_TEXTS: dict[Results, str] = {
     "operator": "The results are sealed to the operator.",
 }
 """Who reads the results, in a sentence; certificates are public in each case."""
-_DAYS: dict[Period, int] = {"once": 0, "day": 1, "week": 7}
+DAYS: dict[Period, int] = {"day": 1, "week": 7}
+"""The number of days between two waves, of the periods that have one."""
 _BETWEEN_S = 2 * 3600
 """Seconds between the closing of a wave and the opening of the next one, at least: a day on which the clocks are set
 forward has 23 hours, and the results of a wave are there before the next one opens."""
@@ -54,8 +56,9 @@ class Calendar:
 
     Attributes:
         first: when the first wave of the version opens: a local time of `timezone`, in whole minutes, without a zone.
-        every: "once", "day" or "week": further waves open at the same local time. A local time that a change of the
-            clocks skips is read as if the clocks had not changed yet, and one that occurs twice is the first of both.
+        every: "once"; "day" or "week": further waves open at the same local time; "result": each further wave opens
+            once the wave before has its result. A local time that a change of the clocks skips is read as if the clocks
+            had not changed yet, and one that occurs twice is the first of both.
         timezone: a name of the IANA time zone database, such as "Europe/Berlin".
         open_for_s: how long a wave takes answers, in seconds: at least 60, and 2 h less than the period at most.
 
@@ -75,7 +78,7 @@ class Calendar:
             raise ValueError(f"every is {self.every!r}; it must be one of {', '.join(_PERIODS)}")
         if not re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", self.timezone):
             raise ValueError(f"timezone is {self.timezone!r}; it must be a name such as Europe/Berlin")
-        most = _MOST_OPEN_S if self.every == "once" else _DAYS[self.every] * 86_400 - _BETWEEN_S
+        most = DAYS[self.every] * 86_400 - _BETWEEN_S if self.every in DAYS else _MOST_OPEN_S
         if not 60 <= self.open_for_s <= most:
             raise ValueError(f"open_for is {self.open_for_s:,} s; it must be in 60..{most:,} s with every {self.every}")
 
@@ -83,15 +86,18 @@ class Calendar:
         """Returns when the wave with this place in the version, from 0, opens: Unix seconds.
 
         Raises:
-            ValueError: the time zone database of this machine does not have the time zone.
+            ValueError: the time zone database of this machine does not have the time zone, or the wave follows a
+                result.
         """
+        if place and self.every == "result":
+            raise ValueError(f"wave {place + 1} opens once wave {place} has its result; no calendar tells when")
         try:
             zone = ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise ValueError(
                 f"timezone is {self.timezone!r}; the time zone database of this machine does not have it"
             ) from error
-        local = self.first + timedelta(days=_DAYS[self.every] * place)
+        local = self.first + timedelta(days=DAYS.get(self.every, 0) * place)
         return int(local.replace(tzinfo=zone).timestamp())
 
 
@@ -201,19 +207,28 @@ class Schedule:
             results=_RESULTS[self.results],
         )
 
-    def wave(self, number: int) -> Wave:
-        """Returns a wave of this version with its times by the calendar.
+    @property
+    def follows_results(self) -> bool:
+        """Whether each wave opens once the wave before has its result, and not by the calendar."""
+        return self.calendar.every == "result"
+
+    def wave(self, number: int, opens_unix_s: int | None = None) -> Wave:
+        """Returns a wave of this version with its times.
+
+        opens_unix_s: of a wave that follows a result; by default the calendar tells.
 
         Raises:
-            ValueError: the version has no wave with this number, or this machine does not know the time zone.
+            ValueError: the version has no wave with this number, this machine does not know the time zone, or no
+                calendar tells the time.
         """
         self.check_wave(number)
-        opens = self.calendar.opens(number - self.first_wave)
+        opens = self.calendar.opens(number - self.first_wave) if opens_unix_s is None else opens_unix_s
         return Wave(number, opens, opens + self.calendar.open_for_s)
 
     def waves(self) -> Iterator[Wave]:
-        """Yields all waves of this version, in order; raises as `wave`."""
-        return (self.wave(number) for number in range(self.first_wave, self.last_wave + 1))
+        """Yields all waves of this version whose time the calendar tells, in order; raises as `wave`."""
+        last = self.first_wave if self.follows_results else self.last_wave
+        return (self.wave(number) for number in range(self.first_wave, last + 1))
 
     def stated_wave(self, number: int, opens_unix_s: int, closes_unix_s: int) -> Wave:
         """Returns a wave as a manifest states it, Unix seconds.

@@ -28,6 +28,7 @@ from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
+from croupier.protocol.rules import Prefixes
 from croupier.protocol.schedules import Promises, Schedule
 from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -219,6 +220,8 @@ class QuestionTerms:
         counted_by: how the clients with each budget are counted. With one budget in the grid there is nothing to hide,
             and the count is exact.
         fakes: the fake reports of the hops; None where hops add none.
+        rule: how the question goes on by the results of earlier waves, `question` being that of the first wave; None
+            where it stays the same.
         permanent: the series of waves in which a client sends the same report; None where it draws a report for this
             round.
     """
@@ -231,6 +234,7 @@ class QuestionTerms:
     epsilon_max_of: Mapping[float, float]
     counted_by: TierCounts
     fakes: RoundFakes | None
+    rule: Prefixes | None
     permanent: PermanentSeries | None
 
     @property
@@ -449,8 +453,37 @@ def _question_terms(survey: Survey, place: int) -> QuestionTerms:
         },
         counted_by=counts_of(message) if len(stated.budget_grid) > 1 else EXACT,
         fakes=RoundFakes.of(message, question.mechanism),
+        rule=_rule(survey, stated, question),
         permanent=_series(survey, place, question),
     )
+
+
+def _rule(survey: Survey, stated: pb.SurveyQuestion, question: Question) -> Prefixes | None:
+    """Returns the rule of a question, after checking that the survey's waves follow results if it has one."""
+    rule, schedule = Prefixes.of(stated), survey.schedule
+    follows = schedule is not None and schedule.calendar.every == "result"
+    if rule is None:
+        if follows:
+            raise ValueError(
+                f"question {question.name!r} has no rule; waves follow results only by the rule of a question"
+            )
+        return None
+    if schedule is None or not follows or schedule.last_wave != rule.waves or schedule.version != 1:
+        raise ValueError(
+            f"question {question.name!r} has a rule; its survey must have {rule.waves} waves that follow results"
+        )
+    if len(survey.message.questions) > 1 or len(stated.budget_grid) > 1 or schedule.permanent:
+        raise ValueError(
+            f"question {question.name!r} has a rule; it must be the only one of its survey, with one budget, and not "
+            "permanent"
+        )
+    if schedule.results != "public":
+        raise ValueError(
+            f"the results are for: {schedule.results}; with a rule they are public, because the next wave states them"
+        )
+    if question != rule.question(question):
+        raise ValueError(f"question {question.name!r} has other categories than those of the first wave by its rule")
+    return rule
 
 
 def _series(survey: Survey, place: int, question: Question) -> PermanentSeries | None:

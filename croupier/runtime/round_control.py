@@ -14,6 +14,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, canonical
 from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest, with_survey
 from croupier.protocol.names import RoundId
+from croupier.protocol.publications import check_follows
 from croupier.protocol.surveys import read_survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -165,12 +166,15 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also if it breaks the rules of this service or
-                the promises of an earlier version of the survey, or the ledger was lost), NOT_READY (the analyzer does
-                not answer whether it was), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT
-                (another manifest of the round, or another survey of this name in this wave, has been signed).
+                the promises of an earlier version of the survey, asks another question than its rule has led to, or
+                the ledger was lost), BAD_BATCH (the result of the wave before is that of another round), NOT_READY (the
+                analyzer does not answer whether it was), NOT_APPROVED (too few organisations have signed the proposal),
+                CONFLICT (another manifest of the round, or another survey of this name in this wave, has been signed).
+            SignatureError: the result of the wave before is missing, or not signed as it must be.
         """
         self._peers.require_caller(context, [OPERATOR])
         terms = await self._check_terms(with_survey(request.manifest, read_survey(request.survey)))
+        check_follows(terms, request.before, self._peers.deployment)
         known = await self._store.run(StoreStep.READ_APPROVALS, lambda tx: tx.approvals_of(terms.survey.hash))
         approved = pb.ProposalApproved.FromString(known or b"")
         if len(approved.organisations) < self._peers.deployment.approvals:

@@ -37,6 +37,7 @@ def study_json(survey: Survey) -> JsonObject:
         "total_delta": study.total_delta,
         "permanent": study.permanent,
         "results": study.results,
+        "last_wave": study.last_wave,
         "waves": [
             {
                 "number": wave.number,
@@ -53,8 +54,14 @@ def study_sections(document: JsonObject) -> list[Section]:
     """Returns a version of a study for people who are asked to follow it, from `study_json`."""
     waves = document["waves"]
     weekday = f" on {datetime.fromisoformat(document['first']):%A}" if document["every"] == "week" else ""
-    often = f"It asks {_EVERY[document['every']]}{weekday} at {document['first'][-5:]} ({document['timezone']}), "
-    often += f"{counted(len(waves), 'wave')}, each open for {_duration(document['open_for_s'])}."
+    open_for = f"each open for {_duration(document['open_for_s'])}"
+    if document["every"] == "result":
+        often = f"It asks in at most {document['last_wave']} waves, {open_for}. The first opens on "
+        often += f"{document['first'][:10]} at {document['first'][-5:]} ({document['timezone']}), each other one once "
+        often += "the wave before has its result, which decides on its question by the rule that is stated."
+    else:
+        often = f"It asks {_EVERY[document['every']]}{weekday} at {document['first'][-5:]} ({document['timezone']}), "
+        often += f"{counted(len(waves), 'wave')}, {open_for}."
     listed = [
         f"wave {wave['number']}: {utc(wave['opens_unix_s'])} to {utc(wave['closes_unix_s'])}"
         for wave in (waves if len(waves) <= _MOST_LISTED else [*waves[:3], waves[-1]])

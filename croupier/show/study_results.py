@@ -279,7 +279,7 @@ def study_blocks(document: JsonObject) -> list[Block]:
         why = f"opened {late / 60:.0f} minutes late" if late >= _LATE_S and not wave["why"] else wave["why"]
         times = utc(wave["opens_unix_s"]), utc(wave["closes_unix_s"])
         waves.row(str(wave["number"]), str(wave["version"]), *times, wave["state"], why)
-    blocks: list[Block] = [results_table(document["rows"])]
+    blocks: list[Block] = [results_table(document["rows"])] if document["rows"] else []
     blocks += [differences_table(document["differences"])] if document["differences"] else []
     return [*blocks, waves, *map(Sentence, _together_lines(document))]
 

@@ -1,4 +1,4 @@
-"""The journal of a study or a discovery: the actions that its process was about to take, and those that it has taken.
+"""The journal of a survey's waves: the actions that its process was about to take, and those that it has taken.
 
 One JSON object a line.
 
@@ -69,6 +69,12 @@ class WaveRecord:
     def was_begun(self) -> bool:
         """Whether a round of the wave may have been opened."""
         return any(entry.step == "open" for entry in self.entries)
+
+    @property
+    def opens_unix_s(self) -> int | None:
+        """When the wave was first due, Unix seconds, where it follows the result of the wave before."""
+        opening = self.last("open")
+        return None if opening is None else opening.about.get("opens_unix_s")
 
     def last(self, step: WaveStep) -> Entry | None:
         """Returns the newest line with this step."""

@@ -30,11 +30,12 @@ from croupier.accountant.rounds.round_guarantee import fakes_of_round
 from croupier.operator.survey_file import CalendarFile, SurveyFile
 from croupier.operator.survey_plans import survey_from, with_budgets
 from croupier.protocol.deployment import Deployment
+from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.schedules import DAYS
 from croupier.protocol.surveys import QuestionTerms
 
-_DAYS = {"once": 0, "day": 1, "week": 7}
 _Z = NormalDist().inv_cdf(0.975)
 _STEPS = 14
 """Halvings of the range of the logarithm of a budget: to about a tenth of a per cent."""
@@ -155,7 +156,7 @@ def plan_study(
         raise ValueError(f"survey {file.name!r} has no [calendar]: it is asked once, see 'croupier survey check'")
     limit = epsilon_total or file.epsilon_total
     planner = _Planner(file, file.calendar, deployment, people, limit)
-    number, solved = waves or file.calendar.waves, tuple[str, ...]()
+    number, solved = waves or file.waves, tuple[str, ...]()
     if error is None and epsilon_total is None:
         budgets = planner.budgets
     elif error is not None:
@@ -205,15 +206,20 @@ class _Planner:
         terms = self._terms[question]
         uncounted = terms.counted_by.most_uncounted * len(terms.budget_grid)
         counted = max(1, self._people - uncounted) + terms.counted_by.victims
-        return certify(
-            Budgets.from_tiers([(local_epsilon, counted, terms.local_delta)]),
-            randomizer_of(terms.question.mechanism),
-            delta=terms.delta,
-            attack=False,
-            rounds=PermanentSeries(waves) if self._file.permanent else 1,
-            seconds=5.0,
-            **conditions_of_round(terms, bounds="blanket" if quick else "all"),
-        )
+        sizes = terms.rule.sizes if terms.rule else ()
+        certificates = [
+            certify(
+                Budgets.from_tiers([(local_epsilon, counted, terms.local_delta)]),
+                randomizer_of(mechanism),
+                delta=terms.delta,
+                attack=False,
+                rounds=PermanentSeries(waves) if self._file.permanent else 1,
+                seconds=5.0,
+                **conditions_of_round(terms, bounds="blanket" if quick else "all"),
+            )
+            for mechanism in (map(KaryResponse, sizes) if sizes else [terms.question.mechanism])
+        ]
+        return max(certificates, key=lambda certificate: certificate.epsilon)
 
     def questions(self, budget: float, *, quick: bool = False, waves: int = 0) -> list[PlannedQuestion]:
         """Returns every question if everybody uses a budget.
@@ -228,7 +234,7 @@ class _Planner:
                 PlannedQuestion(
                     terms.question.name,
                     local_epsilon,
-                    self._certify(place, local_epsilon, quick, (waves or self._calendar.waves) if kept else 1),
+                    self._certify(place, local_epsilon, quick, (waves or self._file.waves) if kept else 1),
                     self._margins(terms, local_epsilon),
                 )
             )
@@ -282,8 +288,7 @@ class _Planner:
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
         questions = self.questions(budget, waves=waves)
-        days = _DAYS[self._calendar.every]
-        year = min(waves, 365 // days) if days else 1
+        year = min(waves, 365 // DAYS[self._calendar.every]) if self._calendar.every in DAYS else waves
         totals = tuple(
             PlannedTotal(
                 period,

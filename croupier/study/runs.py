@@ -16,12 +16,14 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.client.round_checks import fetch_signed_result, read_publication
+from croupier.client.round_checks import fetch_signed_result
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
 from croupier.operator.opened_surveys import (
     close_rounds,
     open_rounds,
+    result_file,
+    rule_goes_on,
     survey_folder,
     version_of_wave,
     withdraw_rounds,
@@ -33,6 +35,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
 from croupier.protocol.manifest import state_name
 from croupier.protocol.names import JsonObject, RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.surveys import Survey, scheduled
@@ -56,11 +59,6 @@ _OVER = ("DISPOSED",)
 
 class StudyStoppedError(RuntimeError):
     """A limit does not bear the next wave; the text has the numbers."""
-
-
-def result_file(directory: Path, study_id: str, round_id: RoundId) -> Path:
-    """Returns the file of the signed result of a round of a study."""
-    return survey_folder(directory, study_id) / "results" / f"{round_id}.signed"
 
 
 @dataclass(frozen=True)
@@ -136,10 +134,18 @@ class StudyRun:
             if record is not None and record.has_ended:
                 continue
             version = version_of_wave(self._versions, number)
-            due = await self._advance(_Due(scheduled(version).wave(number), version, record))
+            schedule = scheduled(version)
+            if schedule.follows_results and number > 1:
+                if not rule_goes_on(self._directory, version, number - 1):
+                    return None
+                opens = None if record is None or record.step == "stopped" else record.opens_unix_s
+                wave = schedule.wave(number, int(self._clock.now()) if opens is None else opens)
+            else:
+                wave = schedule.wave(number)
+            due = await self._advance(_Due(wave, version, record))
             if due is not None:
                 next_due.append(due)
-            if record is None and due is not None and due > self._clock.now():
+            if due is not None and (schedule.follows_results or (record is None and due > self._clock.now())):
                 break  # later waves open later
         return min(next_due, default=None)
 
@@ -179,7 +185,13 @@ class StudyRun:
             if survey.hash != due.survey.hash:
                 return  # the next step sees the version that was made
             if due.record is None or due.record.step != "open":
-                self._write("open", due, version=scheduled(survey).version, survey_id=survey.wave_name(due.wave.number))
+                self._write(
+                    "open",
+                    due,
+                    version=scheduled(survey).version,
+                    survey_id=survey.wave_name(due.wave.number),
+                    opens_unix_s=due.wave.opens_unix_s,
+                )
         try:
             async with Operator(self._directory, self._transport) as operator:
                 _check_place(survey, operator.deployment)
@@ -222,8 +234,8 @@ class StudyRun:
     async def _publish(self, due: _Due) -> float | None:
         """Stores the results of a wave, and records them all at once; returns when to look again."""
         async with Operator(self._directory, self._transport) as operator:
-            rounds = due.survey.round_ids(due.wave.number)
-            outcomes = [await self._outcome(operator, round_id) for round_id in rounds]
+            places = range(len(due.survey.questions))
+            outcomes = [await self._outcome(operator, due, place) for place in places]
         waiting = [outcome for outcome in outcomes if outcome["outcome"] == "waiting"]
         if waiting and self._clock.now() < due.wave.closes_unix_s + PATIENCE_S:
             return self._clock.now() + _LOOK_AGAIN_S
@@ -234,9 +246,10 @@ class StudyRun:
         self._tell(f"wave {due.wave.number} is over: {granted} of {len(outcomes)} questions have a result")
         return None
 
-    async def _outcome(self, operator: Operator, round_id: RoundId) -> JsonObject:
+    async def _outcome(self, operator: Operator, due: _Due, place: int) -> JsonObject:
         """Returns the outcome of a round, and stores its result: granted, refused, too few people, or waiting."""
-        kept = result_file(self._directory, self._study_id, round_id)
+        round_id = due.survey.round_id(place, due.wave.number)
+        kept = result_file(self._directory, due.survey, place, due.wave.number)
         if not kept.exists():
             async with operator.client_channel(operator.deployment.analyzer.name) as channel:
                 try:

@@ -63,13 +63,15 @@ def change_study(directory: Path, file: SurveyFile, change: str, now: float) -> 
         now: Unix seconds.
 
     Raises:
-        ValueError: nothing is changed, the first wave of the new calendar is in the past, the terms are invalid, or the
-            version breaks the promises of the first one.
+        ValueError: the survey goes on by a rule, nothing is changed, the first wave of the new calendar is in the past,
+            the terms are invalid, or the version breaks the promises of the first one.
     """
     deployment = read_deployment(directory)
     with alone(survey_folder(directory, file.name)):
         versions = begun_versions(directory, file.name)
         last = scheduled(versions[-1])
+        if last.follows_results:
+            raise ValueError(f"survey {file.name!r} goes on by the rule of its question, which no version changes")
         begun = wave_records(read_journal(journal_file(directory, file.name)))
         numbers = range(1, last.last_wave + 1)
         due = [n for n in numbers if scheduled(version_of_wave(versions, n)).wave(n).opens_unix_s <= now]

@@ -12,14 +12,14 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.spending import Entry, total_of_rounds
-from croupier.client.round_checks import read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import replace_secret
-from croupier.operator.opened_surveys import title_of, version_of_wave
+from croupier.operator.opened_surveys import result_file, rule_goes_on, title_of, version_of_wave
 from croupier.operator.published_result import open_published
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import JsonObject, RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import Statement
 from croupier.protocol.surveys import Survey, scheduled
@@ -27,7 +27,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from croupier.show.study_results import differences_between, rows_of_result, rows_without_result
 from croupier.study.journal import WaveRecord, read_journal, wave_records
-from croupier.study.runs import result_file
 from croupier.study.versions import begun_versions, collector_key_file, journal_file
 
 
@@ -76,6 +75,11 @@ class StudyState:
     costs: Mapping[RoundId, tuple[Entry, ...]]
     together: Guarantee | None
 
+    @property
+    def by_results(self) -> bool:
+        """Whether the question goes on by its rule."""
+        return scheduled(self.versions[-1]).follows_results
+
 
 def study_state(directory: Path, study_id: str) -> StudyState:
     """Returns a study with the stored results of every wave; sealed results are opened.
@@ -92,12 +96,17 @@ def study_state(directory: Path, study_id: str) -> StudyState:
     assumed: dict[Statement[Assumption], None] = {}
     for number in range(1, scheduled(versions[-1]).last_wave + 1):
         survey = version_of_wave(versions, number)
-        wave = scheduled(survey).wave(number)
+        record, opens = records.get(number), None
+        if scheduled(survey).follows_results and number > 1:
+            if record is None or not rule_goes_on(directory, survey, number - 1):
+                break
+            opens = record.opens_unix_s
+        wave = scheduled(survey).wave(number, opens)
         results: dict[str, tuple[pb.Publication, pb.Certificate] | None] = {}
         for place, terms in enumerate(survey.questions):
             name, round_id = terms.question.name, survey.round_id(place, number)
             results[name] = None
-            kept = result_file(directory, study_id, round_id)
+            kept = result_file(directory, survey, place, number)
             if kept.exists():
                 document = pb.Signed.FromString(bytes.fromhex(kept.read_text()))
                 publication, certificate = read_publication(document, deployment, round_id)
@@ -107,12 +116,15 @@ def study_state(directory: Path, study_id: str) -> StudyState:
                 if certificate.granted:
                     costs[round_id] = _kept_cost(kept.with_suffix(".cost"), publication, certificate)
                     assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
-        waves.append(PlayedWave(wave, survey, records.get(number), results))
+        waves.append(PlayedWave(wave, survey, record, results))
     last, together = scheduled(versions[-1]), None
     if costs:
         together = total_of_rounds([*costs.values()], last.total_delta, False)
     if together is not None:
         together = replace(together, assumptions=(*assumed, *together.assumptions))
+        if last.follows_results:
+            # The number of waves and their categories follow from answers: only the limit was fixed beforehand.
+            together = replace(together, epsilon=last.total_epsilon, delta=last.total_delta)
     return StudyState(tuple(versions), tuple(waves), costs, together)
 
 
@@ -152,7 +164,8 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
     for played in state.waves:
         opens = played.wave.opens_unix_s
         outcomes = {outcome["round_id"]: outcome["outcome"] for outcome in _outcomes(played)}
-        for place, (question, result) in enumerate(played.results.items()):
+        asked = [] if state.by_results else played.results.items()  # far too many categories; see `study.discovery`
+        for place, (question, result) in enumerate(asked):
             if result is not None:
                 rows += rows_of_result(played.wave.number, opens, question, publication_json(*result))
             else:

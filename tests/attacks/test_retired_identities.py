@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.client.round_checks import accept_manifest, read_publication
+from croupier.client.round_checks import accept_manifest
 from croupier.operator.operator import Operator
 from croupier.operator.rotation import activate, mark_compromised, rotate
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, Deployment
@@ -18,6 +18,7 @@ from croupier.protocol.errors import Code, Refusal, RetiredIdentityError, Signat
 from croupier.protocol.identity import Identity, Kind, canonical
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs

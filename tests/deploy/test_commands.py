@@ -63,7 +63,6 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "report",
         "demo",
         "docs",
-        "discover",
         "bench",
         "train",
         "experiment",

@@ -8,7 +8,6 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 
 from croupier.accountant.guarantees import Grade
 from croupier.client.submission import Participant
-from croupier.net.retrying import retrying
 from croupier.operator.keys import free_addresses
 from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.survey_plans import survey_from
@@ -39,7 +37,7 @@ from tests.support.command_line import croupier
 from tests.support.console import served
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.studies import Played, open_wave, study_file
+from tests.support.studies import KilledError, Played, dying, open_wave, study_file
 
 FIRST = {"first": "2023-11-15T08:00:00", "every": "day", "on": None, "timezone": "UTC", "open_for": "10 hours"}
 """The clock of a test begins on 14 November 2023 at 22:13:20."""
@@ -164,59 +162,6 @@ async def test_two_processes_do_not_run_one_study(tmp_path: Path) -> None:
         played = begun(at)
         with played.process(), pytest.raises(RuntimeError, match="another process"), played.process():
             pass
-
-
-class KilledError(BaseException):
-    """Ends a process where it is, as far as that can be had in memory."""
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | None], None]:
-    """Returns what has the process die at a moment from now on: before, within or after a line, or around a call."""
-    left: list[int | None] = [None]
-    inside: list[bool] = [False]  # the operator enrols people in this process, too
-
-    def moment() -> bool:
-        if left[0] is None or not inside[0]:
-            return False
-        left[0] -= 1
-        return left[0] < 0
-
-    honest_write, honest_call, honest_step = StudyJournal.write, retrying, StudyRun.step
-
-    async def step(self: StudyRun) -> float | None:
-        inside[0] = True
-        try:
-            return await honest_step(self)
-        finally:
-            inside[0] = False
-
-    def write(self: StudyJournal, at: float, step: Any, wave: int, **about: object) -> None:
-        if moment():
-            raise KilledError
-        if moment():
-            with journal.open("ab") as file:
-                file.write(b'{"at": 1.0, "st')
-            raise KilledError
-        honest_write(self, at, step, wave, **about)
-        if moment():
-            raise KilledError
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        if moment():
-            raise KilledError
-        answer = await honest_call(*args, **kwargs)
-        if moment():
-            raise KilledError
-        return answer
-
-    monkeypatch.setattr(StudyRun, "step", step)
-    monkeypatch.setattr(StudyJournal, "write", write)
-    monkeypatch.setattr("croupier.operator.operator.retrying", call)
-
-    def die_after(moments: int | None) -> None:
-        left[0] = moments
-
-    return die_after
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import grpc.aio
 
-from croupier.client.round_checks import read_publication
 from croupier.client.submission import new_client_key
 from croupier.net.retrying import retrying
 from croupier.operator.operator import Operator
@@ -20,6 +19,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

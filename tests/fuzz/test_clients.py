@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from croupier.client.outbox import Outbox
-from croupier.client.round_checks import fetch_round, read_publication
+from croupier.client.round_checks import fetch_round
 from croupier.client.round_result import RoundResult
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, SealedSubmission, new_client_key, send
@@ -33,6 +33,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind, canonical
 from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
+from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb

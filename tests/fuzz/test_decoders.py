@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from croupier.analyzer.estimators import decoder
 from croupier.analyzer.vectors import decode_gaussian_vector
-from croupier.client.round_checks import accept_manifest, read_publication
+from croupier.client.round_checks import accept_manifest
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.population import PopulationFile, guess_question, read_population
@@ -40,6 +40,7 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
+from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import read_survey
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.client.round_checks import fetch_terms, read_publication
+from croupier.client.round_checks import fetch_terms
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.codes import RefusalReason
@@ -26,6 +26,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
+from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import read_survey
 from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest

@@ -11,6 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from croupier.net.retrying import retrying
 from croupier.operator.opened_surveys import keep_survey, kept_rounds, open_rounds, version_of_wave
 from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.manifest import RoundTerms
@@ -136,3 +139,56 @@ def kit_of_wave(
         wave.closes_unix_s,
     )
     return kit
+
+
+class KilledError(BaseException):
+    """Ends a process where it is, as far as that can be had in memory."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | None], None]:
+    """Returns what has the process die at a moment from now on: before, within or after a line, or around a call."""
+    left: list[int | None] = [None]
+    inside: list[bool] = [False]  # the operator enrols people in this process, too
+
+    def moment() -> bool:
+        if left[0] is None or not inside[0]:
+            return False
+        left[0] -= 1
+        return left[0] < 0
+
+    honest_write, honest_call, honest_step = StudyJournal.write, retrying, StudyRun.step
+
+    async def step(self: StudyRun) -> float | None:
+        inside[0] = True
+        try:
+            return await honest_step(self)
+        finally:
+            inside[0] = False
+
+    def write(self: StudyJournal, at: float, step: Any, wave: int, **about: object) -> None:
+        if moment():
+            raise KilledError
+        if moment():
+            with journal.open("ab") as file:
+                file.write(b'{"at": 1.0, "st')
+            raise KilledError
+        honest_write(self, at, step, wave, **about)
+        if moment():
+            raise KilledError
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if moment():
+            raise KilledError
+        answer = await honest_call(*args, **kwargs)
+        if moment():
+            raise KilledError
+        return answer
+
+    monkeypatch.setattr(StudyRun, "step", step)
+    monkeypatch.setattr(StudyJournal, "write", write)
+    monkeypatch.setattr("croupier.operator.operator.retrying", call)
+
+    def die_after(moments: int | None) -> None:
+        left[0] = moments
+
+    return die_after

@@ -68,6 +68,8 @@ let newest: Survey | undefined;
 export function readSurvey(bytes: Uint8Array): Survey {
   if (newest && equal(newest.bytes, bytes)) return newest;
   const message = decodeCanonical("survey", SurveySchema, bytes);
+  const ruled = message.questions.find(({rule}) => rule.case);
+  if (ruled) throw new NeedsProgram(String(ruled.rule.case));
   checkTerms(message);
   const survey: Survey = {bytes: copy(bytes), hash: surveyHash(bytes), message, questions: [], totals: []};
   const {questions, hopNoise} = message;

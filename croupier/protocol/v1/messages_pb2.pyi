@@ -70,6 +70,8 @@ class _PeriodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Period.ValueTy
     PERIOD_ONCE: _Period.ValueType  # 1
     PERIOD_DAY: _Period.ValueType  # 2
     PERIOD_WEEK: _Period.ValueType  # 3
+    PERIOD_RESULT: _Period.ValueType  # 4
+    """Each wave opens once the wave before has its result."""
 
 class Period(_Period, metaclass=_PeriodEnumTypeWrapper):
     """How often a survey is asked."""
@@ -78,6 +80,8 @@ PERIOD_UNSPECIFIED: Period.ValueType  # 0
 PERIOD_ONCE: Period.ValueType  # 1
 PERIOD_DAY: Period.ValueType  # 2
 PERIOD_WEEK: Period.ValueType  # 3
+PERIOD_RESULT: Period.ValueType  # 4
+"""Each wave opens once the wave before has its result."""
 Global___Period: _TypeAlias = Period  # noqa: Y015
 
 class _Results:
@@ -995,25 +999,98 @@ class SurveyQuestion(_message.Message):
 
     QUESTION_FIELD_NUMBER: _builtins.int
     BUDGET_GRID_FIELD_NUMBER: _builtins.int
+    PREFIXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def question(self) -> Global___Question: ...
     @_builtins.property
     def budget_grid(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalBudget]:
         """1 .. 4096, ascending, distinct; as many in every question of the survey. A person chooses one place in all of them."""
 
+    @_builtins.property
+    def prefixes(self) -> Global___Prefixes: ...
     def __init__(
         self,
         *,
         question: Global___Question | None = ...,
         budget_grid: _abc.Iterable[Global___LocalBudget] | None = ...,
+        prefixes: Global___Prefixes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prefixes", b"prefixes", "question", b"question", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_grid", b"budget_grid", "question", b"question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_grid", b"budget_grid", "prefixes", b"prefixes", "question", b"question", "rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["prefixes"]  # noqa: Y015
+    _WhichOneofArgType_rule: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_rule) -> _WhichOneofReturnType_rule | None: ...
+
+Global___SurveyQuestion: _TypeAlias = SurveyQuestion  # noqa: Y015
+
+@_typing.final
+class Prefixes(_message.Message):
+    """Frequent texts on no list: the categories of a wave are the beginnings that the wave before has kept, each followed by
+    every letter. Only for the only question of a survey, krr with one budget, whose waves follow results (PERIOD_RESULT)
+    and whose results are public. The survey states the question of the first wave.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALPHABET_FIELD_NUMBER: _builtins.int
+    LONGEST_FIELD_NUMBER: _builtins.int
+    FEWEST_FIELD_NUMBER: _builtins.int
+    FALSE_LISTED_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    alphabet: _builtins.str
+    """2 .. 1000 different letters."""
+    longest: _builtins.int
+    """1 .. 64: texts of this many letters at most are told from longer ones. There are one wave more."""
+    fewest: _builtins.int
+    """At least 1: a text that fewer people hold is listed with probability at most false_listed."""
+    false_listed: _builtins.float
+    """Of all such texts together, 1e-9 .. 0.5."""
+    missed: _builtins.float
+    """The probability that a frequent text is missed, 1e-9 .. 0.5."""
+    def __init__(
+        self,
+        *,
+        alphabet: _builtins.str = ...,
+        longest: _builtins.int = ...,
+        fewest: _builtins.int = ...,
+        false_listed: _builtins.float = ...,
+        missed: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alphabet", b"alphabet", "false_listed", b"false_listed", "fewest", b"fewest", "longest", b"longest", "missed", b"missed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SurveyQuestion: _TypeAlias = SurveyQuestion  # noqa: Y015
+Global___Prefixes: _TypeAlias = Prefixes  # noqa: Y015
+
+@_typing.final
+class RuleState(_message.Message):
+    """The state of a question's rule after a wave. The analyzer publishes it with the wave's result, and the next wave's
+    manifest states it: services sign that manifest only if both are equal.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Prefixes: the beginnings that are kept, in order; at least one."""
+
+    def __init__(
+        self,
+        *,
+        kept: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuleState: _TypeAlias = RuleState  # noqa: Y015
 
 @_typing.final
 class Calendar(_message.Message):
@@ -1405,6 +1482,7 @@ class Manifest(_message.Message):
     HOPS_FIELD_NUMBER: _builtins.int
     ACCOUNTANT_FIELD_NUMBER: _builtins.int
     ANALYZER_FIELD_NUMBER: _builtins.int
+    RULE_STATE_FIELD_NUMBER: _builtins.int
     survey_hash: _builtins.bytes
     """S, the hash of the Survey."""
     wave: _builtins.int
@@ -1428,6 +1506,10 @@ class Manifest(_message.Message):
     def analyzer(self) -> Global___RoundKeys:
         """Round keys of the analyzer."""
 
+    @_builtins.property
+    def rule_state(self) -> Global___RuleState:
+        """By the rule of the question, from the second wave on: Publication.rule_state of the wave before."""
+
     def __init__(
         self,
         *,
@@ -1439,10 +1521,11 @@ class Manifest(_message.Message):
         hops: _abc.Iterable[Global___RoundKeys] | None = ...,
         accountant: Global___RoundKeys | None = ...,
         analyzer: Global___RoundKeys | None = ...,
+        rule_state: Global___RuleState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "rule_state", b"rule_state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "closes_unix_s", b"closes_unix_s", "hops", b"hops", "opens_unix_s", b"opens_unix_s", "question", b"question", "survey_hash", b"survey_hash", "wave", b"wave"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "closes_unix_s", b"closes_unix_s", "hops", b"hops", "opens_unix_s", b"opens_unix_s", "question", b"question", "rule_state", b"rule_state", "survey_hash", b"survey_hash", "wave", b"wave"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3178,6 +3261,7 @@ class Publication(_message.Message):
     HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    RULE_STATE_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     """M."""
@@ -3226,6 +3310,10 @@ class Publication(_message.Message):
     def shares(self) -> Global___CategoryShares:
         """Instead of `values`, where a histogram has more than 4096 categories."""
 
+    @_builtins.property
+    def rule_state(self) -> Global___RuleState:
+        """By the rule of the question, for the next wave; absent without a rule, and where there is no further wave."""
+
     def __init__(
         self,
         *,
@@ -3246,10 +3334,11 @@ class Publication(_message.Message):
         hop_influence: _builtins.float = ...,
         distribution: Global___Distribution | None = ...,
         shares: Global___CategoryShares | None = ...,
+        rule_state: Global___RuleState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "round", b"round", "shares", b"shares"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "round", b"round", "rule_state", b"rule_state", "shares", b"shares"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round", b"round", "round_id", b"round_id", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest_hash", b"manifest_hash", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round", b"round", "round_id", b"round_id", "rule_state", b"rule_state", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

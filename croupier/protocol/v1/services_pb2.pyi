@@ -76,6 +76,7 @@ class SignRequest(_message.Message):
     SURVEY_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
     APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     manifest: _builtins.bytes
     """Canonical Manifest."""
     survey: _builtins.bytes
@@ -86,6 +87,10 @@ class SignRequest(_message.Message):
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Signature]:
         """Of the Proposal to open this survey, by services of as many organisations as the deployment demands."""
 
+    @_builtins.property
+    def before(self) -> _messages_pb2.Signed:
+        """Where the manifest states the state of a rule: the signed Publication of the question's wave before."""
+
     def __init__(
         self,
         *,
@@ -93,10 +98,11 @@ class SignRequest(_message.Message):
         survey: _builtins.bytes = ...,
         approvals: _abc.Iterable[_messages_pb2.Signature] | None = ...,
         approvals_expire_unix_s: _builtins.int = ...,
+        before: _messages_pb2.Signed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "manifest", b"manifest", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "before", b"before", "manifest", b"manifest", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
