@@ -226,8 +226,8 @@ def bench_report(
     import shutil
 
     from croupier.show.documents import write_json, write_part
-    from croupier.show.plots import plot_comparison
     from research.bench.comparison import KEPT, WORSE, add_run, compare, comparison_lines, figures_of, page_parts
+    from research.plots import plot_comparison
 
     figures = figures_of(out)
     if not figures:

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.deploy.local.throughput import SUITE, plain_sizes, processor_s
 from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
 from croupier.protocol.names import Digest, RoundId
@@ -25,6 +24,7 @@ from croupier.runtime.cluster import Cluster
 from croupier.runtime.lane_opener import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
 from croupier.runtime.tasks import LaneWork, open_layer, records_of
 from croupier.runtime.workers import WorkerPool
+from research.bench.local_cluster import LocalCluster, local_cluster
 
 EMPTY_JOBS = 1000
 """Jobs without work, whose mean time is the cost of handing one over: fewer leave the noise of the start in it."""

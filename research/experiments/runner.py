@@ -19,8 +19,8 @@ from typing import Any
 from croupier.protocol.names import JsonObject
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.show.documents import write_json
-from croupier.show.plots import plot_experiment
 from research.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
+from research.plots import plot_experiment
 
 _SOURCES = Sources(
     (

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.operator.keys import make_cluster_keys
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.cluster import Cluster
 from research.bench.cluster import envelopes_of, open_on
+from research.bench.local_cluster import LocalCluster, local_cluster
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, refused

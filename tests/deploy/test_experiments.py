@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.plots import plot_experiment
 from research.experiments.catalogue import FIGURES, chosen
 from research.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from research.experiments.measures.histograms import BOXES, read_checkins
 from research.experiments.runner import run_figures
+from research.plots import plot_experiment
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming
 
