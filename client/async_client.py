@@ -55,7 +55,7 @@ from croupier.net.http_channel import HttpChannel
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
-from croupier.protocol.invitations import Invitation, key_of_rounds
+from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import NO_KEY, PrivateKey, RoundId
 from croupier.show.promises import Promises, promises_of
@@ -424,13 +424,11 @@ class AsyncClientRound(VerifiedRound):
         return Receipt(done.round_id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
 
     def invited_key(self, link: str) -> PrivateKey:
-        """Returns the key that an invitation to rounds or to the survey of this round gives.
+        """Returns the key that an invitation to the survey of this round gives.
 
         Raises:
             ValueError: the link is not an invitation.
         """
-        if key := key_of_rounds(link):
-            return key
         return Invitation.read(link).key(self.terms.survey.invitation_hash)
 
     async def answer(

@@ -2,9 +2,9 @@
 
     python examples/batch_job.py deployment.toml people.csv
 
-people.csv has the columns name, answer, max_local_epsilon and link; `croupier invite rounds` adds the last. The person
-who runs the job sees the answers. It prints what became of every person; those whose answer is in are skipped when it
-runs again.
+people.csv has the columns name, answer, max_local_epsilon and link; `croupier invite` adds the last. The person who
+runs the job sees the answers. It prints what became of every person; those whose answer is in are skipped when it runs
+again.
 """
 
 import asyncio

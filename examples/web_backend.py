@@ -3,7 +3,7 @@
     python examples/web_backend.py deployment.toml visitors.csv
     curl -d '{"visitor": "ada", "answer": 1}' http://127.0.0.1:8080/
 
-visitors.csv has the columns name and link; `croupier invite rounds` makes it from a file of names. The backend sees
+visitors.csv has the columns name and link; `croupier invite` makes it from a file of names. The backend sees
 the answers for a moment, as any backend does; no server behind it does. Where it must not see them either, the client
 belongs into the visitors' own app (docs/another-language.md). In a real backend a session says who the visitor is, not
 the request.

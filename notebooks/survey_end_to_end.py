@@ -61,8 +61,9 @@ assert asked.id == opened["survey_id"]
 # is sealed three times. The receipt says what it cost.
 
 # %%
-run("invite", "rounds", str(place / "links.csv"), "--count", "61", "--gateway", "https://gateway.example")
-with (place / "links.csv").open() as file:
+links = ("--no-qr", "--out", str(place / "links"))
+run("invite", asked.id, "--count", "61", "--gateway", "https://gateway.example", *links)
+with (place / "links" / "links.csv").open() as file:
     link, *others = (row["link"] for row in csv.DictReader(file))
 receipt = asked.submit(1, max_local_epsilon=1.0, invitation=link)
 receipt

@@ -156,12 +156,6 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "Register the invitations once more, after hop 1 or the accountant has lost its store.",
             "how-we-work --dir clinic",
         ),
-        "invite rounds": Command(
-            "participants:invite_rounds",
-            "Make links for rounds that are not of a survey: each holds a key that is enrolled, and admits to every "
-            "round.",
-            "links.csv --people people.csv --gateway https://gateway.example",
-        ),
     },
     MATHEMATICS: {
         "certify": Command(

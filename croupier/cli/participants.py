@@ -26,9 +26,8 @@ from croupier.operator.invitations import (
     revoke_invitations,
     who_has_not_answered,
 )
-from croupier.operator.invitations import invite as make
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import JsonObject, RoundId
+from croupier.protocol.names import JsonObject
 from croupier.show.text import counted
 
 Id = Annotated[str, Argument("SURVEY", help="A survey that is open, or a study that was begun.")]
@@ -165,21 +164,6 @@ def _show_made(as_json: bool, made: int, folder: Path, qr_codes: bool) -> None:
 def _unix(when: datetime | None) -> int:
     """Returns Unix seconds of a time as the option gives it, in UTC; 0 for none."""
     return 0 if when is None else int(when.replace(tzinfo=when.tzinfo or UTC).timestamp())
-
-
-def invite_rounds(
-    file: Annotated[Path, Argument(help="A new file for the links: the columns of the people, and the link.")],
-    /,
-    *,
-    directory: Directory = HERE,
-    people: PeopleFile = None,
-    count: Annotated[int, Parameter(help="Instead of --people: how many links, numbered.")] = 0,
-    gateway: GatewayOfLinks = "",
-    round_id: Annotated[str, Parameter("--round", help="The round to open; default: the newest open one.")] = "",
-    as_json: Json = False,
-) -> None:
-    made = asyncio.run(make(directory, _people(people, count), file, gateway, RoundId(round_id)))
-    show(as_json, {"invitations": made}, f"{counted(made, 'invitation')} in {file}; each link admits anyone who has it")
 
 
 def participant_page(

@@ -23,18 +23,17 @@ from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.console.guard import Guard, Listening, from_own_page
+from croupier.console.guard import Guard, Listening
 from croupier.console.source import FinishedRound, Source
 from croupier.deploy.gateway.app import GATEWAY_PATHS
 from croupier.deploy.gateway.app import make_app as make_gateway_app
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
-from croupier.operator.invitations import new_invitations
 from croupier.operator.ledger import budgets_told, spent
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.mechanisms import form_of
@@ -64,7 +63,6 @@ from croupier.study.wave_results import study_state, study_view
 _NOT_FOUND = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _ENDED = ("PUBLISHED", "REFUSED")
 _BEFORE = ("PREPARED", "OPEN")
-_INVITED_HERE = "invited at the console"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -94,7 +92,6 @@ def make_app(source: Source, where: Listening) -> ASGIApp:
         Route(f"{of_round}/result.json", pages.as_json),
         Route(f"{of_round}/result.csv", pages.as_csv),
         Route(f"{of_round}/result.signed", pages.as_signed),
-        Route(f"{of_round}/invitation", pages.invitation, methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
         Mount("/shown", StaticFiles(directory=STATIC)),
     ]
@@ -305,20 +302,6 @@ class _Pages:
         """The document as the analyzer has signed it."""
         finished = await self._source.finished(request.path_params["round_id"])
         return _download(request, "signed", "application/octet-stream", finished.signed)
-
-    # ------------------------------------------------------------- one's own answer
-
-    async def invitation(self, request: Request) -> Response:
-        """Enrols a new key for the person at this machine, and leads to the participants' page with it."""
-        source = self._source
-        if source.operator is None or not self._where.on_loopback:
-            raise HTTPException(403, "invitations are made on the operator's machine alone: run croupier console there")
-        if not from_own_page(request.headers):
-            raise HTTPException(403, "this was not asked for from this page")
-        fragments = await new_invitations(
-            source.directory, [_INVITED_HERE], request.path_params["round_id"], source.transport
-        )
-        return RedirectResponse(f"{PAGE_PATH}#{fragments[0]}", 303)
 
 
 def _told(error: Exception) -> tuple[int, str]:

@@ -107,9 +107,3 @@ def _knows(token: str, authorization: str) -> bool:
     except binascii.Error:
         return False
     return secrets.compare_digest(password, token.encode())
-
-
-def from_own_page(headers: Headers) -> bool:
-    """Returns whether a form was sent from a page of this very origin, and not from another site."""
-    origin = urlsplit(headers.get("origin", "")).netloc
-    return bool(origin) and origin == headers.get("host")

@@ -1,11 +1,11 @@
 """Invitations: links that admit participants through a gateway.
 
-A link to a survey, or to all waves of a study, holds a secret from which the person's key follows; it may expire, and
-can be replaced or revoked. A link to single rounds holds a key that admits to every round. Services get public halves
-only, so a gateway cannot answer for a participant. A person who has made or seen a link can, and the page says so.
+A link to a survey, with all its waves, holds a secret from which the person's key follows; it may expire, and can be
+replaced or revoked. Services get public halves only, so a gateway cannot answer for a participant. A person who has
+made or seen a link can, and the page says so.
 
-`operator/surveys/NAME/invitations.csv` lists the people whom a survey has invited: public key, label, times; that of a
-survey is `operator/surveys/NAME/invitations.csv`. No secret is kept.
+`operator/surveys/NAME/invitations.csv` lists the people whom a survey has invited: public key, label, times. No secret
+is kept.
 """
 
 from __future__ import annotations
@@ -17,17 +17,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
-import grpc.aio
-
-from croupier.client.submission import new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
 from croupier.operator.invitation_cards import LINK_COLUMNS, check_qr_codes, write_links
-from croupier.operator.keys import alone, replace_secret, write_secret
+from croupier.operator.keys import alone, replace_secret
 from croupier.operator.opened_surveys import (
     kept_rounds,
     kept_versions,
@@ -37,16 +33,14 @@ from croupier.operator.opened_surveys import (
     version_of_wave,
 )
 from croupier.operator.operator import Operator, registrations, revocations
-from croupier.operator.roster import Enrolment, check_label, enrol, enrolled
+from croupier.operator.roster import check_label
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.invitations import Invitation, new_secret, rounds_fragment
-from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
-from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.invitations import Invitation, new_secret
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.show.csv_file import csv_records, csv_text
 
-_Person = TypeVar("_Person", "Invitee", Enrolment)
 _MOST = 100_000
 """The most people in one list of invitations."""
 _COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
@@ -381,21 +375,16 @@ async def _check_unused(directory: Path, survey_id: str, labels: Collection[str]
 
 
 async def _answered(directory: Path, survey_id: str, invited: Sequence[Invitee], transport: Transport) -> list[Invitee]:
-    """Returns those of these people who have answered a question of the survey."""
+    """Returns those of these people who have answered a question of the survey: one call for each if anybody has."""
     round_ids = _asked(directory, survey_id).rounds
-    if not invited:
+    keys = [PublicKey(bytes.fromhex(person.key)) for person in invited]
+    if not keys:
         return []
     async with Operator(directory, transport) as operator:
-        return await _who_answered(operator, round_ids, invited)
-
-
-async def _who_answered(operator: Operator, round_ids: Sequence[str], people: Sequence[_Person]) -> list[_Person]:
-    """Returns those of these people who have answered at least one of the rounds: one call for each if anybody has."""
-    keys = [PublicKey(bytes.fromhex(person.key)) for person in people]
-    if not await operator.count_answered(round_ids, keys):
-        return []
-    pairs = zip(people, keys, strict=True)
-    return [person for person, key in pairs if await operator.count_answered(round_ids, [key])]
+        if not await operator.count_answered(round_ids, keys):
+            return []
+        pairs = zip(invited, keys, strict=True)
+        return [person for person, key in pairs if await operator.count_answered(round_ids, [key])]
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
@@ -466,83 +455,3 @@ def _address(gateway: str) -> str:
             "deployment.toml"
         )
     return gateway.rstrip("/")
-
-
-async def invite(
-    directory: Path,
-    people: People,
-    file: Path,
-    gateway: str = "",
-    round_id: RoundId = NO_ROUND,
-    transport: Transport = TLS,
-) -> int:
-    """Enrols a new key for each person, and writes the links into a new file; returns how many.
-
-    Args:
-        directory: of the deployment.
-        people: to invite; their labels stay in the operator's list.
-        file: a new file, which only its owner can read: the columns of `people`, and the link.
-        gateway: its address; by default the one in the deployment file.
-        round_id: the round that the link opens; by default the newest open one.
-        transport: to the services.
-
-    Raises:
-        ValueError: the file exists, there is no gateway, or somebody has a key already, or has answered an open round
-            with a revoked one.
-        Refusal, grpc.aio.AioRpcError: as `enrol`; then there are no links.
-    """
-    if await asyncio.to_thread(file.exists):
-        raise ValueError(f"{file} exists; choose another file")
-    address = _address(gateway or read_deployment(directory).gateway or "")
-    await _check_without_key(directory, people.labels, transport)
-    fragments = await new_invitations(directory, people.labels, round_id, transport)
-    links = [f"{address}{PAGE_PATH}#{fragment}" for fragment in fragments]
-    rows = [(*row, link) for row, link in zip(people.rows, links, strict=True)]
-    write_secret(file, csv_text([*people.columns, "link"], rows))
-    return len(fragments)
-
-
-async def _check_without_key(directory: Path, labels: Sequence[str], transport: Transport) -> None:
-    """Raises ValueError for a person who could answer a round a second time with another key."""
-    wanted = {*labels}
-    known = [entry for entry in await asyncio.to_thread(enrolled, directory) if entry.enrolled_at]
-    earlier = [entry for entry in known if entry.label in wanted]
-    if valid := [entry for entry in earlier if not entry.revoked_at]:
-        raise ValueError(
-            f"{valid[0].label!r} has the enrolled key {valid[0].key[:8]}…; with a second one the same person could "
-            "answer a round twice: 'croupier revoke' ends the first one"
-        )
-    if not earlier:
-        return
-    async with Operator(directory, transport) as operator:
-        status, *_ = await operator.status()
-        if isinstance(status, grpc.aio.AioRpcError):
-            raise status
-        open_rounds = [shown.round_id for shown in status.rounds if shown.state == pb.ROUND_STATE_OPEN]
-        if answered := await _who_answered(operator, open_rounds, earlier):
-            raise ValueError(
-                f"{answered[0].label!r} has answered an open round with a key that was revoked; with a new one the "
-                "same person could answer twice: wait until the round is closed"
-            )
-
-
-async def new_invitations(
-    directory: Path, labels: Sequence[str], round_id: RoundId = NO_ROUND, transport: Transport = TLS
-) -> list[str]:
-    """Enrols a new key for each person, and returns the part of their links after the #.
-
-    Args:
-        directory: of the deployment.
-        labels: of the people; they stay in the operator's list.
-        round_id: the round that the link opens; by default the newest open one.
-        transport: to the services.
-
-    Raises:
-        ValueError: there is nobody.
-        Refusal, grpc.aio.AioRpcError: as `enrol`; then nobody is invited.
-    """
-    deployment = read_deployment(directory)
-    keys = [new_client_key() for _ in labels]
-    people = [Enrolment(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
-    await enrol(directory, people, transport)
-    return [rounds_fragment(key, deployment.fingerprint, round_id) for key in keys]

@@ -1,9 +1,8 @@
 """Invitations: a link for each person, from which the key follows that signs the answers.
 
-Services get the public half of the key. The link of an invitation to a survey has a secret, and its key belongs to that
-survey: with another description another key follows, which no service knows. The link of an invitation to rounds has
-the key itself. Both are behind the # of the link, which browsers do not send to servers; anyone who has the link can
-answer with it.
+Services get the public half of the key. The link has a secret, and its key belongs to one survey: with another
+description another key follows, which no service knows. The secret is behind the # of the link, which browsers do not
+send to servers; anyone who has the link can answer with it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from croupier.protocol.names import NO_KEY, NO_ROUND, Digest, PrivateKey, RoundId
+from croupier.protocol.names import Digest, PrivateKey, RoundId
 
 _SECRET_BYTES = 16
 """128 bits: enough that nobody guesses one, and short enough for a QR code that a telephone reads from paper."""
@@ -86,27 +85,3 @@ def invitation_key(secret: bytes, survey_hash: Digest) -> PrivateKey:
     """Returns HKDF-SHA256 of a secret, 32 bytes, with the survey in its info."""
     info = b"croupier/v1/invitation\0" + survey_hash
     return PrivateKey(HKDF(SHA256(), length=32, salt=None, info=info).derive(secret))
-
-
-def rounds_fragment(key: PrivateKey, deployment: Digest, round_id: RoundId = NO_ROUND) -> str:
-    """Returns the part behind the # in the link of an invitation to rounds; without a round it opens the newest."""
-    said = {"key": _written(key), "deployment": _written(deployment)}
-    return urlencode(said | ({"round": round_id} if round_id else {}))
-
-
-def key_of_rounds(link: str) -> PrivateKey:
-    """Returns the private key in the link of an invitation to rounds; empty if the link has none.
-
-    Raises:
-        ValueError: the key is incomplete; the link is not repeated, as it is a secret.
-    """
-    written = dict(parse_qsl(link.strip().partition("#")[2])).get("key")
-    if written is None:
-        return NO_KEY
-    try:
-        key = _read(written)
-    except ValueError:
-        key = b""
-    if len(key) != 32:
-        raise ValueError("the key in the link of the invitation is incomplete; copy all of the link")
-    return PrivateKey(key)

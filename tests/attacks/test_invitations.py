@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,18 +15,13 @@ from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.gateway.app import make_app
 from croupier.operator.canaries import send_canaries
 from croupier.operator.invitations import (
-    People,
-    invite,
-    new_invitations,
     num_answered,
     reissue,
     revoke_invitations,
 )
-from croupier.operator.roster import enrolled, note_revoked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.invitations import Invitation, key_of_rounds
-from croupier.protocol.names import PrivateKey
+from croupier.protocol.invitations import Invitation
 from tests.support import settings
 from tests.support.gateways import reached_at
 from tests.support.messages import naming
@@ -68,53 +62,22 @@ async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path:
 
 
 async def test_a_survey_with_a_list_admits_its_list_only(at: Table, tmp_path: Path) -> None:
-    """No enrolled key and no link for rounds by themselves, once there is a list."""
+    """No enrolled key, once there is a list."""
     survey = await opened_survey(at)
     where, how = at.inside.directory, at.inside.transport
     key = new_client_key()
     await at.operator.enrol([public_key_of(key)])
-    (fragment,) = await new_invitations(where, ["Bob"], transport=how)
-    of_rounds = f"https://gateway.example/participate#{fragment}"
     async with at.operator.client(tmp_path / "client") as client:
         mood, *_ = await fetch_survey(client)
         await mood.submit("very", 1.0, person="before", key=key)
         (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
-        ways: dict[str, Any] = {"own key": {"key": key}, "rounds": {"invitation": of_rounds}}
-        for person, how_admitted in ways.items():
-            with pytest.raises(Refusal) as refused:
-                await mood.submit("very", 1.0, person=person, **how_admitted)
-            assert refused.value.code is Code.UNKNOWN_CLIENT
+        with pytest.raises(Refusal) as refused:
+            await mood.submit("very", 1.0, person="own key", key=key)
+        assert refused.value.code is Code.UNKNOWN_CLIENT
         await mood.submit("very", 1.0, person="Ada", invitation=link)
         plain = await at.operator.open_round(settings())
-        for person, how_admitted in ways.items():
-            await (await client.round(plain.round_id)).submit(1, 1.0, person=person, **how_admitted)
-        with pytest.raises(ValueError, match=naming("key", "incomplete")) as refused_link:
-            await (await client.round(plain.round_id)).submit(1, 1.0, person="cut", invitation=of_rounds[:-70])
-        assert "key=" not in str(refused_link.value)
+        await (await client.round(plain.round_id)).submit(1, 1.0, person="own key", key=key)
     assert await num_answered(where, survey.survey_id, how) == 1
-
-
-async def test_nobody_gets_a_second_link_to_the_same_rounds(at: Table, tmp_path: Path) -> None:
-    """Reproduction: each call made one more key for the same person, and every key admitted to every round."""
-    where, how = at.inside.directory, at.inside.transport
-    ada, gateway = People.labelled(["Ada"]), "https://gateway.example"
-
-    async def link(name: str) -> PrivateKey:
-        await invite(where, ada, tmp_path / name, gateway, transport=how)
-        return key_of_rounds((tmp_path / name).read_text().splitlines()[1])
-
-    key = await link("first.csv")
-    with pytest.raises(ValueError, match=naming("'Ada'", "revoke")):
-        await link("second.csv")
-    terms = await at.operator.open_round(settings())
-    async with at.operator.client(tmp_path / "client") as client:
-        await (await client.round(terms.round_id)).submit(1, 1.0, key=key)
-    await at.operator.revoke([public_key_of(key)])
-    note_revoked(where, [entry.key for entry in enrolled(where)])
-    with pytest.raises(ValueError, match=naming("'Ada'", "answered", "closed")):
-        await link("second.csv")
-    await at.operator.withdraw(terms.round_id)
-    assert await link("second.csv") != key
 
 
 async def test_a_canary_is_on_the_list_of_a_survey_that_has_one(at: Table, tmp_path: Path) -> None:

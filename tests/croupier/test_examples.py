@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 import croupier
-from croupier.client.submission import new_client_key
-from croupier.operator.invitations import People, invite
-from croupier.protocol.invitations import rounds_fragment
+from croupier.operator.invitations import People, invite_people
+from croupier.operator.opened_surveys import kept_rounds
+from croupier.operator.survey_plans import open_question
+from croupier.protocol.invitations import Invitation, new_secret
 from croupier.protocol.names import PublicKey
 from croupier.show.csv_file import csv_records
 from examples import batch_job, offline_device, web_backend
@@ -121,20 +122,25 @@ def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -> None:
     async with table(tmp_path, 1, over_tls=True) as here:
-        terms = await here.operator.open_round(settings())
-        await here.submit(terms, people(QUESTIONS[0], 20, seed=3))
         place, how = here.inside.directory, here.inside.transport
         deployment = place / "deployment.toml"
 
-        visitors = tmp_path / "visitors.csv"
-        await invite(place, People(("name",), (("ada",), ("grace",))), visitors, GATEWAY, transport=how)
-        stranger = rounds_fragment(new_client_key(), here.deployment.fingerprint)
-        visitors.write_text(f"{visitors.read_text()}mallory,{GATEWAY}#{stranger}\n")
+        survey = await open_question(here.operator, place, settings())
+        (terms,) = kept_rounds(place, survey)
+
+        async def invite(people: People, name: str) -> Path:
+            links: dict[str, Any] = {"gateway": GATEWAY, "qr_codes": False, "transport": how}
+            await invite_people(place, survey.survey_id, people, tmp_path / name, **links)
+            return tmp_path / name / "links.csv"
+
+        visitors = await invite(People(("name",), (("ada",), ("grace",))), "visitors")
+        await here.submit(terms, people(QUESTIONS[0], 20, seed=3))
+        stranger = Invitation(new_secret(), here.deployment.fingerprint, terms.round_id).fragment
+        visitors.write_text(f"{visitors.read_text()}mallory,{GATEWAY}#{stranger},\n")
         await asyncio.to_thread(serve_visitors, deployment, terms.round_id, visitors)
 
         batched = People(("name", "answer", "max_local_epsilon"), (("p0", "1", "0.7"), ("p1", "1", "0.7")))
-        await invite(place, batched, tmp_path / "people.csv", GATEWAY, transport=how)
-        rows = csv_records((tmp_path / "people.csv").read_text())
+        rows = csv_records((await invite(batched, "people")).read_text())
         async with croupier.AsyncClient(deployment, directory=tmp_path / "batch") as batch:
             for _ in range(2):
                 outcomes = await batch_job.answer_for_all(batch, [*rows, rows[0] | {"name": "p2", "answer": "maybe"}])
@@ -145,7 +151,8 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
             return croupier.connect(deployment, directory=tmp_path / "device", patience_s=0.2)
 
         with make() as client:
-            await here.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
+            own = PublicKey(bytes.fromhex(client.public_key))
+            await here.operator.invite([own], survey.invitation_hash, 0)
         await be_offline_then_online(here, make, terms.round_id, tmp_path / "said.json")
         await here.finish(terms)
         with make() as client:
@@ -165,7 +172,8 @@ async def test_the_first_program_of_the_documentation(tmp_path: Path) -> None:
         terms = await here.operator.open_round(settings())
         place = here.inside.directory
         with croupier.connect(place) as client:
-            await here.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
+            own = PublicKey(bytes.fromhex(client.public_key))
+            await here.operator.enrol([own])
         page = await asyncio.to_thread((ROOT / "docs" / "client-library.md").read_text, encoding="utf-8")
         (program, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         assert await asyncio.to_thread(run, "-c", program, place=place) == "counted, local ε 1, local δ 0\n"

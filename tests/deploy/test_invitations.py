@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from croupier.client.submission import new_client_key
 from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.invitation_cards import write_links
 from croupier.operator.invitations import (
     People,
-    invite,
     invite_people,
     invited_people,
     read_people,
@@ -22,7 +22,7 @@ from croupier.operator.invitations import (
     revoke_invitations,
     who_has_not_answered,
 )
-from croupier.operator.roster import enrolled, read_keys
+from croupier.operator.roster import Enrolment, enrol, enrolled, read_keys
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
@@ -101,10 +101,9 @@ async def test_no_file_of_links_or_people_holds_a_formula(tmp_path: Path) -> Non
         gateway = "https://gateway.example"
         settings = {"gateway": gateway, "qr_codes": False, "transport": how}
         await invite_people(where, survey.survey_id, people, tmp_path / "links", **settings)  # type: ignore[arg-type]
-        await invite(where, people, tmp_path / "links.csv", gateway, transport=how)
+        await enrol(where, [Enrolment(public_key_of(new_client_key()).hex(), label)], how)
         written = [
             tmp_path / "links" / "links.csv",
-            tmp_path / "links.csv",
             where / "operator" / "surveys" / survey.survey_id / "invitations.csv",
             where / "operator" / "enrolled.csv",
         ]

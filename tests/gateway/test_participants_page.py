@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import csv
 import hashlib
 import json
 import re
@@ -12,11 +11,9 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from croupier.client.submission import Participant
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.page import participants
@@ -24,18 +21,14 @@ from croupier.deploy.page.participants import page_hash, versions_document
 from croupier.deploy.version_files import VERSIONS
 from croupier.net.http_channel import HttpAnswer
 from croupier.net.transport import TLS
-from croupier.operator.invitations import People, invite
 from croupier.operator.keys import make_deployment
-from croupier.operator.roster import enrolled
 from croupier.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE
-from croupier.protocol.identity import Kind, document_hash, public_key_of
-from croupier.protocol.names import PrivateKey, RoundId
-from tests.support import settings
+from croupier.protocol.identity import Kind, document_hash
 from tests.support.command_line import answer
 from tests.support.gateways import Tampering, ask
 from tests.support.messages import naming
-from tests.support.rounds import QUESTIONS, Table, people, table
+from tests.support.rounds import Table, table
 
 pytestmark = pytest.mark.asyncio
 
@@ -133,40 +126,6 @@ async def test_the_gateway_follows_a_rotation(tmp_path: Path, writable: bool) ->
             ]
             assert await shown_versions(gateways[0]) == [version.statement for version in versions]
         assert (read_deployment(own) == versions[-1]) == writable
-
-
-async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
-    async with table(tmp_path, 1) as at:
-        where, transport = at.inside.directory, at.inside.transport
-        file = tmp_path / "links.csv"
-        address = "https://gateway.example/"
-        assert (
-            await invite(where, People.labelled(["Ada", "Max, M."]), file, address, RoundId("round 1"), transport) == 2
-        )
-        assert file.stat().st_mode & 0o077 == 0
-        rows = list(csv.DictReader(file.read_text().splitlines()))
-        assert [row["label"] for row in rows] == ["Ada", "Max, M."]
-        keys = []
-        for row in rows:
-            link = urlsplit(row["link"])
-            given = {name: value for name, (value,) in parse_qs(link.fragment).items()}
-            assert (link.netloc, link.path, link.query) == ("gateway.example", "/participate/", "")
-            assert given["round"] == "round 1"
-            keys.append(base64.urlsafe_b64decode(given["key"] + "="))
-            assert base64.urlsafe_b64decode(given["deployment"] + "=") == at.deployment.fingerprint
-        listed = {entry.key: entry.label for entry in enrolled(where)}
-        assert listed == {
-            public_key_of(PrivateKey(key)).hex(): row["label"] for key, row in zip(keys, rows, strict=True)
-        }
-        terms = await at.operator.open_round(settings(min_batch_size=3))
-        await at.submit(terms, [Participant(1, 1.0, PrivateKey(keys[0])), *people(QUESTIONS[0], 5, 1)])
-        with pytest.raises(ValueError, match=naming("links.csv exists")):
-            await invite(where, People.labelled(["Ada"]), file, address, RoundId(""), transport)
-        for given_gateway in ("", "http://gateway.example", "https://gateway.example/?a"):
-            with pytest.raises(ValueError, match=naming("https")):
-                await invite(
-                    where, People.labelled(["Ada"]), tmp_path / "other.csv", given_gateway, RoundId(""), transport
-                )
 
 
 async def test_the_page_is_kept_and_its_hash_printed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -99,7 +100,8 @@ import croupier
 assert croupier.__file__.startswith(sys.prefix)
 assert croupier.certify([1.0] * 10_000, "rr", delta=1e-6).grade == "CERTIFIED"
 with croupier.connect("d", directory="device") as client:
-    receipt = client.round().submit(1, max_local_epsilon=1.0, invitation=open("links.csv").read().split(",")[-1])
+    _, row = open("links/links.csv").read().splitlines()
+    receipt = client.round().submit(1, max_local_epsilon=1.0, invitation=row.split(",")[1])
     print(receipt.local_epsilon)
 (command,) = importlib.metadata.entry_points(group="console_scripts", name="croupier")
 assert command.load().__module__ == "croupier.cli"
@@ -201,8 +203,10 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
         assert re.search(naming(f"'croupier {group}'"), said)
     command("up", "--dir", "d", "--hops", "1")
     try:
-        command("survey", "open", "smokes", "--dir", "d", "--grid", "1", "--min-batch-size", "20")
-        command("invite", "rounds", "links.csv", "--count", "1", "--dir", "d", "--gateway", "https://gateway.example")
+        options = ("--grid", "1", "--min-batch-size", "20", "--json")
+        name = json.loads(command("survey", "open", "smokes", "--dir", "d", *options))["survey_id"]
+        links = ("--count", "1", "--gateway", "https://gateway.example", "--no-qr", "--out", "links")
+        command("invite", name, "--dir", "d", *links)
         done = run([python, "-c", USES_THE_LIBRARY], environment, traps)
         assert (done.stdout, done.returncode) == ("1.0\n", 0), done.stderr
     finally:

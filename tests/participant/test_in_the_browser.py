@@ -97,8 +97,8 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
     link = await here.invitation(terms)
     async with here.person() as context:
         page = await visit(context, link)
-        assert "key=" in link
-        assert "key=" not in page.url
+        assert "invitation=" in link
+        assert "invitation=" not in page.url
         await expect(page.get_by_text("Your work")).to_be_visible()
         await expect(page.get_by_role("radio", name="ε = 0.5")).to_be_checked()  # the most protection
         await page.get_by_text("Who sees what, and whom you trust for what").click()
@@ -202,7 +202,7 @@ async def test_all_that_apply_are_ticked(here: Place) -> None:
 async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
     terms = await opened(here, SLEEP, hop_noise=1.0, budget_privacy=1.0)
     async with here.person() as context:
-        page = await visit(context, await here.invitation())
+        page = await visit(context, await here.invitation(terms))
         await page.get_by_role("radio", name="ε = 2").check()
         await expect(page.get_by_text("If at least one of the servers that shuffle (2) is honest")).to_contain_text(
             "right at most 73.2% of the time, whatever all other servers and people do"
@@ -327,7 +327,7 @@ async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
         await limit.fill("0.7")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("radio", name="ε = 1")).to_be_disabled()
-        tab = await visit(context, f"{here.page_url}#round={other.round_id}")
+        tab = await visit(context, await here.invitation(other))
         await choose_and_send(page)
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
         await choose_and_send(tab)
@@ -376,7 +376,7 @@ async def test_without_an_invitation_a_key_can_be_enrolled(here: Place) -> None:
 @pytest.mark.slow
 async def test_what_the_page_cannot_answer_is_said(here: Place) -> None:
     async with here.person() as context:
-        page = await visit(context, f"{here.page_url}#key=AAAA")
+        page = await visit(context, f"{here.page_url}#invitation=AAAA")
         await expect(page.get_by_text("The link of your invitation is incomplete.")).to_be_visible()
         page = await visit(context, here.page_url)
         await expect(page.get_by_role("heading", name="No question is open")).to_be_visible()

@@ -17,9 +17,9 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
 from croupier.deploy.page.participants import PAGE_PATH
-from croupier.operator.invitations import People, invite
+from croupier.protocol.identity import public_key_of
+from croupier.protocol.invitations import Invitation, new_secret
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import NO_ROUND
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.gateways import Tampering
 from tests.support.rounds import Table, table
@@ -62,15 +62,13 @@ class Place:
         """The methods that clients have called since this list was cleared."""
         return [method for method, _ in self.seen]
 
-    async def invitation(self, terms: RoundTerms | None = None) -> str:
-        """Returns the link of one person."""
-        self.made += 1
-        file = self.directory / f"links-{self.made}.csv"
-        round_id = terms.round_id if terms else NO_ROUND
-        transport = self.at.inside.transport
-        people = People.labelled([f"person {self.made}"])
-        await invite(self.at.inside.directory, people, file, self.url, round_id, transport)
-        return file.read_text().splitlines()[1].partition(",")[2]
+    async def invitation(self, terms: RoundTerms) -> str:
+        """Returns the link of one person, to a survey that admits by invitation from then on."""
+        invitation = Invitation(new_secret(), self.at.deployment.fingerprint, terms.round_id)
+        invited = terms.survey.invitation_hash
+        await self.at.operator.invite([public_key_of(invitation.key(invited))], invited, 0)
+        self.at.listed.add(invited)
+        return f"{self.page_url}#{invitation.fragment}"
 
     @asynccontextmanager
     async def person(self, **how: Any) -> AsyncIterator[BrowserContext]:

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +28,7 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.pgr import ProjectiveResponse
-from croupier.protocol.names import PublicKey
+from croupier.protocol.names import Digest, PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -69,6 +69,7 @@ class Table:
     accountant: grpc.aio.Channel
     pool: WorkerPool
     outbox: Outbox
+    listed: set[Digest] = field(default_factory=set)
 
     @property
     def deployment(self) -> Deployment:
@@ -94,7 +95,8 @@ class Table:
 
     def has_list(self, survey: Survey) -> bool:
         """Returns whether people were invited to a survey."""
-        return (survey_folder(self.inside.directory, survey.survey_id) / "invitations.csv").exists()
+        file = survey_folder(self.inside.directory, survey.survey_id) / "invitations.csv"
+        return survey.invitation_hash in self.listed or file.exists()
 
     async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         await self.operator.close_round(terms.round_id)

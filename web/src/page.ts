@@ -22,9 +22,7 @@ const STEPS = ["randomize", "tickets", "seal", "send"] as const satisfies Step[]
 
 /** What the link of an invitation says, after the # of the address, which browsers do not send to servers. */
 interface Invitation {
-  /** A key that is enrolled for every survey without a list. */
-  key?: Bytes;
-  /** Of an invitation to a survey. */
+  /** From which the key follows. */
   secret?: Bytes;
   /** When it expires, Unix milliseconds; Infinity: never. */
   until: number;
@@ -38,11 +36,11 @@ interface Invitation {
 function readInvitation(fragment: string): Invitation {
   const given = new URLSearchParams(fragment.replace(/^#/, ""));
   const bytes = (name: string, count = 32) => fromBase64Url(given.get(name) ?? "", count);
-  const [key, deployment, secret] = [bytes("key"), bytes("deployment"), bytes("invitation", 16)];
-  const whole = {key, deployment, invitation: secret};
+  const [deployment, secret] = [bytes("deployment"), bytes("invitation", 16)];
+  const whole = {deployment, invitation: secret};
   const broken = Object.entries(whole).some(([name, read]) => given.has(name) && !read);
   const until = 1000 * Number(given.get("until")) || Infinity;
-  return {key, secret, until, deployment, round: given.get("round") ?? "", gateway: given.get("gateway") ?? "", broken};
+  return {secret, until, deployment, round: given.get("round") ?? "", gateway: given.get("gateway") ?? "", broken};
 }
 
 /** Returns the address of the gateway, or undefined: this page's own, or for a file the one that the invitation names. */
@@ -171,18 +169,17 @@ class Page {
   /** Stores which deployment this is, and whose invitation; then takes the invitation out of the address bar. */
   private async pin(): Promise<void> {
     const {outbox, deployment} = this.here!;
-    const key = this.invitation.key && {privateKey: this.invitation.key};
     const {secret, round} = this.invitation;
     const {fingerprint, version} = deployment;
     const {url} = this.here!.gateway;
     this.settings = await outbox.change(deployment.name, ({invitations = []}) => {
       const known = secret && invitations.find((one) => equal(one.secret, secret));
       const newest = secret && {invitations: [...invitations.filter((one) => one !== known), known ?? {secret, round}]};
-      return {fingerprint, version, gateway: url, ...key, ...newest};
+      return {fingerprint, version, gateway: url, ...newest};
     });
     if (!this.settings.privateKey) this.settings = await outbox.set(deployment.name, {privateKey: randomBytes(32)});
     forgetSecret();
-    this.invitation = {...this.invitation, key: undefined, secret: undefined};
+    this.invitation = {...this.invitation, secret: undefined};
     this.header();
     await this.goOnOrAsk();
   }
@@ -510,7 +507,6 @@ function isAgreed(versions: SignedVersion[], fingerprint: string, newest: Deploy
 /** Leaves the round in the address, and takes the secret out of it and out of the browser's history. */
 function forgetSecret(): void {
   const left = new URLSearchParams(location.hash.slice(1));
-  left.delete("key");
   left.delete("invitation");
   const fragment = left.toString();
   globalThis.history.replaceState(null, "", `${location.href.split("#")[0]}${fragment ? `#${fragment}` : ""}`);
@@ -523,7 +519,6 @@ export function startPage(): void {
   const page = new Page(main, readInvitation(location.hash));
   void page.start();
   addEventListener("hashchange", () => {
-    const {key, secret} = readInvitation(location.hash);
-    if (key || secret) location.reload(); // another invitation was opened in this tab
+    if (readInvitation(location.hash).secret) location.reload(); // another invitation was opened in this tab
   });
 }
