@@ -34,6 +34,8 @@ MACHINES = "machines"
 """The directory with a directory for each machine."""
 NEXT_FILE = "NEXT.md"
 _STORAGE_KEYS = "storage-keys"
+_USER = 10001
+"""The user of the containers."""
 _UNIT_FILE, _GATEWAY_UNIT_FILE = "croupier@.service", "croupier-gateway.service"
 
 
@@ -86,7 +88,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
         for place in places:
             home = machine / place.service
             write_deployment(home, deployment)
-            settings = settings_of(place, run_with, layout.limits)
+            settings = settings_of(place, run_with)
             (home / place.service / SETTINGS_FILE).write_text(settings, encoding="utf-8")
         has_gateway = layout.gateway is not None and layout.gateway.host == host
         if has_gateway:
@@ -218,11 +220,10 @@ def _install(services: Sequence[str]) -> list[str]:
 
 
 def _compose_steps(names: Sequence[str], layout: Layout) -> list[str]:
-    user = layout.limits.user_id
     has_keys = any(name != GATEWAY for name in names)
     return [
         "cd croupier-files",
-        f"chown -R {user}:{user} {' '.join(names)}{f' {_STORAGE_KEYS}' if has_keys else ''}",
+        f"chown -R {_USER}:{_USER} {' '.join(names)}{f' {_STORAGE_KEYS}' if has_keys else ''}",
         *([f"chmod 400 {_STORAGE_KEYS}/*"] if has_keys else []),
         f"docker compose up --detach   # needs the image {layout.image}: deploy/compose/Containerfile",
     ]

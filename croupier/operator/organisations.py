@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from croupier.deploy.page.participants import page_hash
-from croupier.deploy.render.layout import Place, Resources, together
+from croupier.deploy.render.layout import Place, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
 from croupier.operator.keys import write_keys, write_secret
@@ -70,7 +70,7 @@ def new_service(
     storage_key = _new_storage_key(own, storage_key_file)
     identity, certificate = write_keys(own, name, StorageKey(storage_key), hosts=place.hosts)
     where = storage_key_file.resolve() if storage_key_file else "storage.key"
-    settings = settings_of(place, "systemd", Resources()).splitlines()[1:]
+    settings = settings_of(place, "systemd").splitlines()[1:]
     (own / SETTINGS_FILE).write_text("\n".join([f'storage_key = "file:{where}"', *settings]) + "\n", encoding="utf-8")
     entry = ServiceEntry(
         name=name,

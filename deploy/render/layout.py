@@ -41,30 +41,6 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Resources(_Strict):
-    """What one service may take of its machine, and how long it may take to start and to stop.
-
-    Attributes:
-        workers: processes for the cryptography in a container, which sees all cores of its machine.
-        memory_mib: the most that a container may use; none of it is ever swapped to a disk.
-        tmp_mib: of a container's /tmp, in memory.
-        store_gib: asked for the store.
-        open_files: at once; a port takes 4000 connections.
-        start_s: until the service answers.
-        stop_s: for finishing commits.
-        user_id: of user and group in a container.
-    """
-
-    workers: Annotated[int, Field(ge=1)] = 4
-    memory_mib: Annotated[int, Field(ge=512)] = 4096
-    tmp_mib: Annotated[int, Field(ge=16)] = 64
-    store_gib: Annotated[int, Field(ge=1)] = 10
-    open_files: Annotated[int, Field(ge=8192)] = 65536
-    start_s: Annotated[int, Field(ge=10)] = 90
-    stop_s: Annotated[int, Field(ge=10)] = 60
-    user_id: Annotated[int, Field(ge=1)] = 10001
-
-
 class Place(_Strict):
     """One service on its host.
 
@@ -133,7 +109,6 @@ class Layout(_Strict):
     name: _Name
     places: tuple[Place, ...]
     gateway: GatewayPlace | None = None
-    limits: Resources = Resources()
     image: str = Field(default_factory=lambda: f"croupier:{version('croupier')}")
 
     @model_validator(mode="after")
