@@ -16,8 +16,7 @@ from croupier.cli.mechanism_options import HopNoiseOption
 from croupier.cli.web import serve_page
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS, parse_budget_groups
 from croupier.deploy.local.demo import run_demo
-from croupier.deploy.local.demo_plan import plan_demo
-from croupier.deploy.local.demo_questions import ask_about
+from croupier.deploy.local.demo_plan import ask_about, plan_demo
 from croupier.deploy.local.demo_study import Truth, play_study, study_file
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
@@ -122,7 +121,7 @@ def demo(
     )
     if file.assumed:
         note(file.assumed)
-    for planned in plan.rounds:
+    for planned in plan:
         note_left_out(planned.population.rejected)
     started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
     note(f"{started}, each in its own process, over TLS …")

@@ -7,26 +7,33 @@ and what they cost together is the most that the rounds of any group do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from croupier.deploy.local.demo_plan import DemoPlan, PlannedRound
-from croupier.deploy.local.demo_results import ComparedQuestion, demo_json
+from croupier.accountant.guarantees import Guarantee
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.deploy.local.demo_plan import PlannedRound
 from croupier.deploy.local.fleet import count_up_to
-from croupier.deploy.local.whole_round import Play, players
+from croupier.deploy.local.population import Rows
+from croupier.deploy.local.whole_round import Play, RoundOutcome, players
+from croupier.operator.ledger import spent_in
 from croupier.operator.operator import Operator
 from croupier.protocol.certificates import refusals_of
-from croupier.protocol.names import JsonObject
+from croupier.protocol.codes import Note
+from croupier.protocol.mechanisms.interval import IntervalMechanism
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.statements import joined
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
+from croupier.show.published import publication_json
 
 DemoProgress = Callable[[str, int, int], None]
 
 
 async def run_demo(
-    directory: Path, plan: DemoPlan, progress: DemoProgress = lambda name, done, total: None
+    directory: Path, plan: Sequence[PlannedRound], progress: DemoProgress = lambda name, done, total: None
 ) -> JsonObject:
     """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
 
@@ -40,14 +47,90 @@ async def run_demo(
     """
     with closing(WorkerPool()) as pool:
         async with Operator(directory) as operator, players(operator, directory, pool) as play:
-            answers = [await ask_planned(play, planned, progress) for planned in plan.rounds]
-    return demo_json(directory, answers, plan.delta)
+            answers = [(planned, await ask_planned(play, planned, progress)) for planned in plan]
+    return demo_json(directory, answers)
 
 
-async def ask_planned(play: Play, planned: PlannedRound, progress: DemoProgress) -> ComparedQuestion:
+async def ask_planned(play: Play, planned: PlannedRound, progress: DemoProgress) -> RoundOutcome:
     """Plays a round with the participants that were planned; raises RuntimeError where it is refused."""
     users = planned.population.participants
     outcome = await play(planned.settings, users, count_up_to(len(users), partial(progress, planned.name)))
     if not outcome.certificate.granted:
         raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
-    return ComparedQuestion(planned, outcome)
+    return outcome
+
+
+def published_at_random(publication: pb.Publication, certificate: pb.Certificate) -> JsonObject:
+    """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
+    document = publication_json(publication, certificate)
+    document["notes"] = [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
+    return document
+
+
+def demo_json(directory: Path, answers: Sequence[tuple[PlannedRound, RoundOutcome]]) -> JsonObject:
+    """Returns the JSON document of `croupier demo`: results with the truth, their use of resources, and the total cost.
+
+    "clamped" counts the values outside the range that count as its nearer end, "outside" those that were left out;
+    "left_out" counts all rows that were.
+
+    Args:
+        directory: of the deployment, which has the ledger.
+        answers: of all rounds.
+    """
+    users = sum(outcome.fleet.accepted for _, outcome in answers)
+    wall_s = sum(outcome.wall_s for _, outcome in answers)
+    return {
+        "questions": [_question_json(planned, outcome) for planned, outcome in answers],
+        "throughput_users_per_s": users / wall_s,
+        "together": _together(directory, answers),
+    }
+
+
+def _question_json(planned: PlannedRound, outcome: RoundOutcome) -> JsonObject:
+    truth, population = planned.truth(), planned.population
+    return {
+        "column": planned.asked.column,
+        "name": planned.name,
+        "quantity": "mean" if isinstance(planned.asked.question.mechanism, IntervalMechanism) else "share",
+        "group": planned.group.value if planned.group else None,
+        "truth": list(truth) if len(truth) > 1 else truth[0],
+        "clamped": len(population.clamped),
+        "outside": len(population.outside),
+        "left_out": len(population.rejected),
+        "data_notes": planned.data_notes(),
+        **published_at_random(outcome.publication, outcome.certificate),
+        "users_per_s": outcome.fleet.accepted / outcome.wall_s,
+        "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in outcome.stages()},
+    }
+
+
+def _together(directory: Path, answers: Sequence[tuple[PlannedRound, RoundOutcome]]) -> JsonObject:
+    """Returns what all rounds that one person may be in cost together, and what all rounds do, as the ledger has it.
+
+    Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
+    most. In every round each person is taken to be in the tier that costs most there.
+    """
+    of_group: dict[Rows | None, list[RoundId]] = {}
+    for planned, outcome in answers:
+        of_group.setdefault(planned.group, []).append(RoundId(outcome.publication.round_id))
+    ledger = [round_id for round_ids in of_group.values() for round_id in round_ids]
+    mine = len(ledger) // len(of_group)
+    fixed = partial(spent_in, directory, fixed_terms=True)  # all questions are asked before the first result
+    first, _ = answers[0]
+    delta = first.settings.delta
+    total, ledger_total = (sum_above([delta] * rounds) for rounds in (mine, len(ledger)))  # as the ledger adds them
+    return {
+        "group_by": first.group.column if first.group else None,
+        "rounds": mine,
+        "person": _cost([fixed(round_ids, total) for round_ids in of_group.values()], total),
+        "ledger_rounds": len(ledger),
+        "ledger": _cost([fixed(ledger, ledger_total)], ledger_total),
+    }
+
+
+def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> JsonObject:
+    """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
+    proved = [guarantee for guarantee in guarantees if guarantee is not None]
+    if len(proved) < len(guarantees):
+        return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": [], "notes": []}
+    return {**max(proved, key=lambda guarantee: guarantee.epsilon).to_json(), "delta": delta}

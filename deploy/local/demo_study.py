@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from croupier.client.submission import Participant
-from croupier.deploy.local.demo_questions import SURVEY
+from croupier.deploy.local.demo_plan import SURVEY
 from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.operator import Operator

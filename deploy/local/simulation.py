@@ -20,16 +20,13 @@ from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
-from croupier.deploy.local.demo_plan import PlannedRound, plan_demo
-from croupier.deploy.local.demo_questions import questions_on
-from croupier.deploy.local.demo_results import data_notes, truth_of
+from croupier.deploy.local.demo import published_at_random
+from croupier.deploy.local.demo_plan import PlannedRound, plan_demo, questions_on
 from croupier.deploy.local.sheets import Frame, open_table
-from croupier.protocol.codes import Note
 from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.published import publication_json
 from croupier.show.question import question_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.statistics import statistic
@@ -152,7 +149,7 @@ def simulate(
     questions = questions_on(table, texts, None, None, orders)
     plan = plan_demo(table, questions, parse_budget_groups(budgets), group_by=group_by, delta=delta, clamp=clamp)
     randomness = source or SystemRandom()
-    return Simulation(tuple(_asked(planned, delta, randomness) for planned in plan.rounds), table.assumed)
+    return Simulation(tuple(_asked(planned, delta, randomness) for planned in plan), table.assumed)
 
 
 def _asked(planned: PlannedRound, delta: float, source: RandomSource) -> SimulatedQuestion:
@@ -171,15 +168,13 @@ def _asked(planned: PlannedRound, delta: float, source: RandomSource) -> Simulat
     certificate.round_id, certificate.granted = round_id, True
     publication = pb.Publication(round_id=round_id, num_reports=len(reports))
     estimate(question, reports, tiers).publish(publication)
-    result = publication_json(publication, certificate)
-    # Budgets are drawn at random here, whatever the values are.
-    result["notes"] = [note for note in result["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
+    result = published_at_random(publication, certificate)
     result["asked"] = question_json(question)
-    result["data_notes"] = data_notes(question, planned.population)
+    result["data_notes"] = planned.data_notes()
     return SimulatedQuestion(
         planned.name,
         planned.group.value if planned.group else "",
-        truth_of(question, planned.population),
+        planned.truth(),
         planned.population.rejected,
         len(planned.population.clamped),
         len(planned.population.outside),

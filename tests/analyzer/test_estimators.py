@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from croupier.analyzer.estimates import Estimate
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.scalars import project_on_simplex
-from croupier.deploy.local.demo_questions import SURVEY, SURVEY_QUESTIONS
+from croupier.deploy.local.demo_plan import SURVEY, SURVEY_QUESTIONS
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note
 from croupier.protocol.histograms import values_of

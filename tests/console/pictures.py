@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.async_api import Browser, async_playwright
 
 from croupier.client.submission import Participant
-from croupier.deploy.local.demo_questions import SURVEY, SURVEY_QUESTIONS
+from croupier.deploy.local.demo_plan import SURVEY, SURVEY_QUESTIONS
 from croupier.operator.round_settings import RoundSettings
 from tests.support.console import served
 from tests.support.rounds import Table, table

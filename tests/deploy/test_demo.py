@@ -16,8 +16,7 @@ from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.columns import Rows
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo import ask_planned
-from croupier.deploy.local.demo_plan import PlannedRound, plan_demo
-from croupier.deploy.local.demo_questions import ask_about
+from croupier.deploy.local.demo_plan import PlannedRound, ask_about, plan_demo
 from croupier.deploy.local.users import FleetReport
 from croupier.deploy.local.whole_round import play_round
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -46,7 +45,7 @@ def planned(tmp_path: Path) -> PlannedRound:
     file.write_text("hours\n" + "\n".join(str(number % 9) for number in range(40)) + "\nmany\n")
     csv, questions = ask_about(file, ["hours:0:5"], None, None, None)
     groups = parse_budget_groups("0.5:54,1:37,2:9")
-    (planned_round,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True).rounds
+    (planned_round,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True)
     return planned_round
 
 
@@ -62,7 +61,7 @@ def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(CsvFile, "rows", noted)
     csv, questions = ask_about(file, ["mood"], None, None, None)
     plan = plan_demo(csv, questions, parse_budget_groups("1"), group_by="site", delta=1e-6, clamp=True)
-    assert [len(planned_round.population.participants) for planned_round in plan.rounds] == [10] * 4
+    assert [len(planned_round.population.participants) for planned_round in plan] == [10] * 4
     assert len(opened) == 2  # once for "mood", once for "site"
 
 
@@ -79,11 +78,10 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
             progress(1)
         return SimpleNamespace(certificate=pb.Certificate(granted=True))
 
-    answered = await ask_planned(play, part, lambda *what: moved.append(what))
+    await ask_planned(play, part, lambda *what: moved.append(what))
     ((settings, users),) = played
     assert settings is part.settings
     assert users is part.population.participants
-    assert answered.planned is part
     assert (moved[0], moved[-1], len(moved)) == (("hours", 1, 40), ("hours", 40, 40), 40)
 
 

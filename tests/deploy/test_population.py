@@ -11,9 +11,7 @@ import pytest
 
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
-from croupier.deploy.local.demo_plan import PlannedRound
-from croupier.deploy.local.demo_questions import DemoQuestion, ask_about
-from croupier.deploy.local.demo_results import ComparedQuestion
+from croupier.deploy.local.demo_plan import DemoQuestion, PlannedRound, ask_about
 from croupier.deploy.local.population import (
     PopulationFile,
     Rows,
@@ -29,11 +27,10 @@ GROUPS = parse_budget_groups("1")
 HOURS = Question("hours", OneBit(0.0, 5.0))
 
 
-def answered(file: Path, *, clamp: bool) -> ComparedQuestion:
+def answered(file: Path, *, clamp: bool) -> PlannedRound:
     population = read_population(PopulationFile(CsvFile(file), "hours", GROUPS, clamp=clamp), HOURS)
     nothing: Any = SimpleNamespace()
-    planned = PlannedRound("hours", DemoQuestion(HOURS, "hours"), None, population, nothing)
-    return ComparedQuestion(planned, nothing)
+    return PlannedRound("hours", DemoQuestion(HOURS, "hours"), None, population, nothing)
 
 
 def test_values_outside_the_range_are_counted_and_clamped_ones_not_true(tmp_path: Path) -> None:
@@ -42,14 +39,14 @@ def test_values_outside_the_range_are_counted_and_clamped_ones_not_true(tmp_path
     file.write_text("hours\n1\n3\n8\n-2\ninf\nmany\n")
     clamped, dropped = answered(file, clamp=True), answered(file, clamp=False)
     assert clamped.truth() == ((1 + 3 + 8 - 2) / 4,)
-    first, second = clamped.notes()
+    first, second = clamped.data_notes()
     assert re.search(naming(2, "4 values (50.0", "0 to 5", "2.2500", "not the truth"), first)
     assert re.search(naming(2, "6 rows", "line 6", "'inf'"), second)
     assert dropped.truth() == (2.0,)
-    first, second = dropped.notes()
+    first, second = dropped.data_notes()
     assert re.search(naming(2, "6 values (33.3", "0 to 5", "left out"), first)
     assert re.search(naming(2, "6 rows", "line 6", "'inf'"), second)
-    assert dropped.planned.population.outside == frozenset({"4", "5"})
+    assert dropped.population.outside == frozenset({"4", "5"})
 
 
 def test_another_file_holds_other_people_and_the_same_file_the_same(tmp_path: Path) -> None:

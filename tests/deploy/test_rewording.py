@@ -20,9 +20,7 @@ from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.round_certificate import after_sequential, certify_round
 from croupier.accountant.spending import Entry, Limit
 from croupier.client.round_checks import fetch_signed_result
-from croupier.deploy.local.demo_results import published_at_random
-from croupier.deploy.local.users import FleetReport
-from croupier.deploy.local.whole_round import RoundOutcome
+from croupier.deploy.local.demo import published_at_random
 from croupier.protocol import texts
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
@@ -227,8 +225,7 @@ def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatc
     publication.values.add(estimate=0.5)
 
     def decide() -> list[str]:
-        outcome = RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), FleetReport(), [], 0.0, 0.0)
-        return codes(published_at_random(outcome)["notes"])
+        return codes(published_at_random(publication, pb.Certificate(schema=1, round_id="q"))["notes"])
 
     before, after = both(monkeypatch, decide)
     assert before == after == [Note.TIERS_SCALED]

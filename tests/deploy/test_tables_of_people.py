@@ -15,7 +15,7 @@ import pytest
 from croupier.deploy.local import sheets
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.columns import Columns
-from croupier.deploy.local.demo_questions import ask_about
+from croupier.deploy.local.demo_plan import ask_about
 from croupier.deploy.local.population import PopulationFile, guess_question, read_population
 from croupier.deploy.local.scales import in_order
 from croupier.deploy.local.sheets import Frame, open_table

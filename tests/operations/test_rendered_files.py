@@ -117,7 +117,7 @@ def instructions() -> list[tuple[str, list[str]]]:
 def test_the_image_runs_without_root_and_names_the_ports_of_the_services() -> None:
     lines = instructions()
     last_stage = lines[[number for number, (name, _) in enumerate(lines) if name == "FROM"][-1] :]
-    assert ("USER", [f"{EXAMPLE.limits.user_id}:{EXAMPLE.limits.user_id}"]) in last_stage
+    assert ("USER", [services(COMPOSE / "compose.yaml")["shuffler-1"]["user"]]) in last_stage
     assert ("EXPOSE", ["7100", "7101"]) in last_stage
     assert re.search(r"HEALTHCHECK .*deploy\.node\.probe", (COMPOSE / "Containerfile").read_text(), re.DOTALL)
 

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.csv_columns import CsvFile
-from croupier.deploy.local.demo_questions import questions_on
+from croupier.deploy.local.demo_plan import questions_on
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.survey_file import read_survey_file
 from croupier.protocol.crossed import crossed

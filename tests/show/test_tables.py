@@ -16,10 +16,9 @@ from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.spending import BudgetsTold, Spent
-from croupier.deploy.local.demo_results import published_at_random
+from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.users import FleetReport
-from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.names import RoundId
@@ -255,7 +254,5 @@ def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
     notes = [Statement.of(Note.DEPENDENT_BUDGETS), Statement.of(Note.TIERS_SCALED, reports=3, budgets=4)]
     publication = pb.Publication(notes=messages_of(notes))
     publication.values.add(estimate=0.5)
-    document = published_at_random(
-        RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), FleetReport(), [], 0.0, 0.0)
-    )
+    document = published_at_random(publication, pb.Certificate(schema=1, round_id="q"))
     assert codes(document["notes"]) == [Note.TIERS_SCALED]
