@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from croupier.cli.console import HERE, NOT_CERTIFIED, Argument, Directory, Gateway, Json, fail, note, show
 from croupier.deploy.directory import client_transport
 from croupier.operator.opened_surveys import kept_versions
-from croupier.operator.published_result import kept_result, open_published, published_result
+from croupier.operator.published_result import PublishedResult, kept_result, open_published, published_results
 from croupier.protocol.certificates import refusals_of
-from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import joined
@@ -27,9 +27,6 @@ from croupier.show.published import publication_json
 from croupier.show.results import result_blocks
 from croupier.show.survey_description import LEFT_OUT_TEXTS, survey_wordings_json, wording_json
 from croupier.show.text import note_lines
-
-if TYPE_CHECKING:
-    from croupier.operator.survey_results import SurveyResults
 
 
 @Parameter(name="*", group="All waves of a calendar")
@@ -78,21 +75,13 @@ def survey_results(
     if versions and versions[-1].schedule is not None:
         _show_waves(directory, name, waves, as_json)
         return
-    transport = client_transport(gateway)
-    try:
-        if document is not None:
-            publication, certificate = kept_result(directory, RoundId(name), document)
-        else:
-            publication, certificate = asyncio.run(published_result(directory, RoundId(name), wait_s, transport, note))
-    except Refusal as refusal:
-        if refusal.code is not Code.UNKNOWN_ROUND:
-            raise
+    if document is not None:
+        results = [kept_result(directory, RoundId(name), document)]
     else:
-        _show_round(publication, certificate, collector_key, further, as_json)
+        results = asyncio.run(published_results(directory, name, wait_s, client_transport(gateway), note))
+    if len(results) == 1:
+        _show_round(results[0], collector_key, further, as_json)
         return
-    from croupier.operator.survey_results import survey_results as results_of
-
-    results = asyncio.run(results_of(directory, name, wait_s, transport, note))
     shown = _results_json(results)
     show(as_json, shown, *([] if as_json else _results_blocks(shown)))
     refused = [question["name"] for question in shown["questions"] if not question["result"]["certificate"]["granted"]]
@@ -101,14 +90,11 @@ def survey_results(
 
 
 def _show_round(
-    publication: pb.Publication,
-    certificate: pb.Certificate,
-    collector_key: Path | None,
-    further: FurtherEstimates,
-    as_json: bool,
+    published: PublishedResult, collector_key: Path | None, further: FurtherEstimates, as_json: bool
 ) -> None:
     from croupier.show.halving import halving_lines
 
+    publication, certificate, _ = published
     result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
     if not certificate.granted:
         if as_json:
@@ -138,22 +124,24 @@ def _add_of_categories(
         result["table"] = cross_table(model, asked["question"] if asked else "")
 
 
-def _results_json(results: SurveyResults) -> JsonObject:
-    together = results.together
+def _results_json(results: Sequence[PublishedResult]) -> JsonObject:
+    from croupier.operator.survey_results import together
+
+    survey, guarantee = results[0].terms.survey, together(results)
     return {
-        "survey_id": results.survey.survey_id,
-        "hash": results.survey.hash.hex(),
-        "left_out": results.survey.left_out,
-        "wordings": survey_wordings_json(results.survey),
+        "survey_id": survey.survey_id,
+        "hash": survey.hash.hex(),
+        "left_out": survey.left_out,
+        "wordings": survey_wordings_json(survey),
         "questions": [
             {
                 "name": question.terms.question.name,
                 "wordings": [wording_json(each) for each in question.terms.question.wordings],
                 "result": publication_json(question.publication, question.certificate),
             }
-            for question in results.questions
+            for question in results
         ],
-        "together": None if together is None else together.to_json(),
+        "together": None if guarantee is None else guarantee.to_json(),
     }
 
 

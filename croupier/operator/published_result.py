@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc.aio
 from google.protobuf.message import DecodeError
@@ -19,6 +20,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
+from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.publications import read_publication
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -44,8 +46,30 @@ def open_published(publication: pb.Publication, key_file: Path) -> pb.Publicatio
         raise ValueError(f"the result of round {publication.round_id!r} is not sealed to {key_file}") from error
 
 
-def kept_result(directory: Path, round_id: RoundId, file: Path) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns publication and certificate from a signed document that was kept, verified as if it had come just now.
+class PublishedResult(NamedTuple):
+    """The verified result of a round.
+
+    Attributes:
+        publication, certificate: its contents.
+        signed: the document as the analyzer has signed it.
+    """
+
+    publication: pb.Publication
+    certificate: pb.Certificate
+    signed: bytes
+
+    @property
+    def terms(self) -> RoundTerms:
+        """The terms of the round, verified with the publication."""
+        return parse_terms(self.publication.round)
+
+
+def _verified(document: pb.Signed, deployment: Deployment, round_id: RoundId) -> PublishedResult:
+    return PublishedResult(*read_publication(document, deployment, round_id), document.SerializeToString())
+
+
+def kept_result(directory: Path, round_id: RoundId, file: Path) -> PublishedResult:
+    """Returns the result in a signed document that was kept, verified as if it had come just now.
 
     Raises:
         ValueError: the file is no such document.
@@ -59,7 +83,43 @@ def kept_result(directory: Path, round_id: RoundId, file: Path) -> tuple[pb.Publ
         raise ValueError(
             f"{file} is not a signed document; download one from the round's page in the console"
         ) from error
-    return read_publication(document, deployment, round_id)
+    return _verified(document, deployment, round_id)
+
+
+async def published_results(
+    directory: Path,
+    name: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[PublishedResult]:
+    """Returns the result of the round of this name; if there is none, those of all rounds of the survey of this name.
+
+    Arguments and errors are those of `published_result`.
+
+    Raises:
+        ValueError: the rounds are not all rounds of one survey, whose terms were fixed before the first result.
+    """
+
+    async def result(round_id: str) -> PublishedResult:
+        return await published_result(directory, RoundId(round_id), patience_s, transport, tell)
+
+    try:
+        return [await result(name)]
+    except Refusal as refusal:
+        if refusal.code is not Code.UNKNOWN_ROUND:
+            raise
+        unknown = refusal
+    try:
+        first = await result(f"{name}-1")
+    except Refusal as refusal:
+        raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
+    survey = first.terms.survey
+    if survey.survey_id != name:
+        raise unknown
+    results = [first, *[await result(round_id) for round_id in survey.round_ids()[1:]]]
+    one_survey([each.terms for each in results])
+    return results
 
 
 async def published_result(
@@ -68,28 +128,8 @@ async def published_result(
     patience_s: float,
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
-) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; see `signed_result`."""
-    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
-    return publication, certificate
-
-
-def _verified(
-    document: pb.Signed, deployment: Deployment, round_id: RoundId
-) -> tuple[bytes, pb.Publication, pb.Certificate]:
-    return document.SerializeToString(), *read_publication(document, deployment, round_id)
-
-
-async def signed_result(
-    directory: Path,
-    round_id: RoundId,
-    patience_s: float,
-    transport: Transport = TLS,
-    tell: Callable[[str], None] = lambda _: None,
-) -> tuple[bytes, pb.Publication, pb.Certificate]:
-    """Returns the result of a round: the document signed by the analyzer, and its contents, verified.
-
-    It needs the public deployment file only.
+) -> PublishedResult:
+    """Returns the verified result of a round; it needs the public deployment file only.
 
     Args:
         directory: of the deployment.

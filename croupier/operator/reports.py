@@ -13,10 +13,8 @@ from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import Transport
-from croupier.operator.published_result import open_published, signed_result
-from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
-from croupier.protocol.names import JsonObject, RoundId
+from croupier.operator.published_result import PublishedResult, open_published, published_results
+from croupier.protocol.names import JsonObject
 from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.language import say, speaking
@@ -66,54 +64,6 @@ def _wording(survey: Survey, language: str) -> SurveyWording:
     )
 
 
-@dataclass(frozen=True)
-class _Deployment:
-    """Where results come from: as `signed_result` takes it, and the key that opens sealed ones."""
-
-    directory: Path
-    patience_s: float
-    transport: Transport
-    collector_key: Path | None
-    tell: Callable[[str], None]
-    sums: Sequence[Sequence[str]]
-
-    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, RoundTerms]:
-        """Returns a verified round and its terms."""
-        signed, publication, certificate = await signed_result(
-            self.directory, round_id, self.patience_s, self.transport, self.tell
-        )
-        terms = parse_terms(publication.round)
-        if publication.sealed_result and self.collector_key is not None:
-            publication = open_published(publication, self.collector_key)
-        result = publication_json(publication, certificate)
-        if result["estimate"] is not None:
-            add_table(result, publication, certificate)
-            add_sums(result, publication, certificate, self.sums)
-        return ReportRound(result, group, signed), terms
-
-    async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
-        """Returns the round of this name; or if there is none, all rounds of the survey of this name.
-
-        Raises:
-            ValueError: the rounds are not all rounds of one survey, whose terms were fixed before the first result.
-        """
-        try:
-            report_round, terms = await self.round(RoundId(name), group)
-            return [report_round], terms.survey if terms.survey.wordings and terms.survey.survey_id == name else None
-        except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_ROUND:
-                raise
-            unknown = refusal
-        try:
-            first, terms = await self.round(RoundId(f"{name}-1"), group)
-        except Refusal as refusal:
-            raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
-        if terms.survey.survey_id != name:
-            raise unknown
-        asked = [(first, terms), *[await self.round(round_id, group) for round_id in terms.survey.round_ids()[1:]]]
-        return [report_round for report_round, _ in asked], one_survey([own for _, own in asked])
-
-
 async def collect(
     asked: Sequence[str],
     directory: Path,
@@ -136,9 +86,8 @@ async def collect(
 
     Raises:
         ValueError: a file is not a result, there is no request, or no round has the answers of a sum.
-        Refusal, SignatureError: as `published_result`.
+        Refusal, SignatureError: as `published_results`.
     """
-    source = _Deployment(directory, patience_s, transport, collector_key, tell, sums)
     rounds: list[ReportRound] = []
     survey, is_demonstration = None, False
     from_files = False
@@ -147,7 +96,10 @@ async def collect(
             further, is_demonstration = _read(file, group)
             from_files = True
         else:
-            further, survey = await source.rounds(name, group)
+            published = await published_results(directory, name, patience_s, transport, tell)
+            first = published[0].terms.survey
+            survey = first if first.wordings and first.survey_id == name else None
+            further = [_shown(each, group, collector_key, sums) for each in published]
         rounds += further
     for categories in sums:
         if not any(set(categories) <= {*(report_round.result["labels"] or ())} for report_round in rounds):
@@ -159,6 +111,20 @@ async def collect(
         alone and (is_demonstration or survey is not None),
         survey if alone else None,
     )
+
+
+def _shown(
+    published: PublishedResult, group: str, collector_key: Path | None, sums: Sequence[Sequence[str]]
+) -> ReportRound:
+    """Returns a verified result with its cross table, if it has one, and the sums."""
+    publication, certificate, signed = published
+    if publication.sealed_result and collector_key is not None:
+        publication = open_published(publication, collector_key)
+    result = publication_json(publication, certificate)
+    if result["estimate"] is not None:
+        add_table(result, publication, certificate)
+        add_sums(result, publication, certificate, sums)
+    return ReportRound(result, group, signed)
 
 
 def _split(text: str) -> tuple[str, str, Path | None]:

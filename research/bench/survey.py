@@ -25,9 +25,10 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.invitations import People, invite_people, num_answered
 from croupier.operator.opened_surveys import close_rounds
+from croupier.operator.published_result import published_results
 from croupier.operator.survey_file import SurveyFile
 from croupier.operator.survey_plans import open_survey
-from croupier.operator.survey_results import survey_results
+from croupier.operator.survey_results import together
 
 _CHOICES = ("very", "quite", "a little", "hardly", "not at all")
 _TRUE_SHARES = (0.3, 0.4, 0.15, 0.1, 0.05)
@@ -131,21 +132,21 @@ async def _measure(
     answered = await num_answered(directory, "bench")
     begun = time.perf_counter()
     await close_rounds(directory, survey.round_ids())
-    results = await survey_results(directory, "bench", 600.0)
+    results = await published_results(directory, "bench", 600.0)
     closing_s = time.perf_counter() - begun
     truths = [[column.count(choice) / people for choice in _CHOICES] for column in zip(*answers, strict=True)]
-    values = [question.publication.values for question in results.questions]
+    values = [question.publication.values for question in results]
     return {
         "people": people,
         "questions": questions,
         "answered": answered,
-        "counted": [question.publication.num_reports for question in results.questions],
+        "counted": [question.publication.num_reports for question in results],
         "inviting_s": inviting_s,
         "answering_s": answering_s,
         "person_s": statistics.median(took),
         "person_99_s": statistics.quantiles(took, n=100)[98],
         "closing_s": closing_s,
-        "epsilon_together": results.together.epsilon if results.together else None,
+        "epsilon_together": guarantee.epsilon if (guarantee := together(results)) else None,
         "errors": [
             value.estimate - true
             for estimates, truth in zip(values, truths, strict=True)

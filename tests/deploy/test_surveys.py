@@ -23,6 +23,7 @@ from croupier.client.submission import Participant
 from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.opened_surveys import close_rounds, kept_rounds, kept_survey, withdraw_rounds
 from croupier.operator.operator import Operator
+from croupier.operator.published_result import published_results
 from croupier.operator.survey_file import SurveyFile, read_survey_file
 from croupier.operator.survey_plans import (
     forecast_closing,
@@ -31,7 +32,7 @@ from croupier.operator.survey_plans import (
     plan_survey,
     with_budgets,
 )
-from croupier.operator.survey_results import survey_results
+from croupier.operator.survey_results import together
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
@@ -353,8 +354,8 @@ async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Tab
         assert asked.terms.hash == terms.hash
     await at.submit(terms, [Participant(1, 1.0)] * 3)
     assert [*await close_rounds(where, survey.round_ids(), transport=how)] == ["work-2026"]
-    results = await survey_results(where, "work-2026", 60.0, how)
-    assert [question.publication.num_reports for question in results.questions] == [3]
+    results = await published_results(where, "work-2026", 60.0, how)
+    assert [question.publication.num_reports for question in results] == [3]
 
 
 @pytest.mark.asyncio
@@ -385,21 +386,21 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
     closed = await close_rounds(where, survey.round_ids(), transport=how)
     assert {(state_name(status.state), status.num_clients) for status in closed.values()} == {("CLOSED", 40)}
     assert closed.keys() == (await close_rounds(where, survey.round_ids(), transport=how)).keys()
-    results = await survey_results(where, "work-2026", 60.0, how)
-    assert results.survey.hash == survey.hash
-    granted = [question.certificate for question in results.questions]
-    together = results.together
-    assert together is not None
-    assert together.epsilon >= sum(certificate.epsilon for certificate in granted) * (1 - 1e-9)
-    assert together.delta == pytest.approx(3e-4)
-    assert Assumption.FIXED_TERMS in {assumption.code for assumption in together.assumptions}
+    results = await published_results(where, "work-2026", 60.0, how)
+    assert [question.terms.survey.hash for question in results] == [survey.hash] * 3
+    granted = [question.certificate for question in results]
+    guarantee = together(results)
+    assert guarantee is not None
+    assert guarantee.epsilon >= sum(certificate.epsilon for certificate in granted) * (1 - 1e-9)
+    assert guarantee.delta == pytest.approx(3e-4)
+    assert Assumption.FIXED_TERMS in {assumption.code for assumption in guarantee.assumptions}
     with pytest.raises(ValueError, match=naming("'other'")):
         kept_survey(where, "other")
     other = await at.operator.open_round(settings(min_batch_size=3), RoundId("plain-1"))
     await at.submit(other, people(other.question, 5, 2))
     await at.finish(other)
-    with pytest.raises(ValueError, match=naming("'plain-1'", "'plain'")):
-        await survey_results(where, "plain", 60.0, how)
+    with pytest.raises(Refusal, match=naming("'plain'")):
+        await published_results(where, "plain", 60.0, how)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from croupier.operator.forecasts import forecast_now, forecast_opening, is_granted
-from croupier.operator.published_result import signed_result
+from croupier.operator.published_result import published_result
 from croupier.operator.round_settings import RoundSettings, survey_of
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
@@ -66,7 +66,7 @@ async def test_an_operator_closes_a_round_at_risk_only_on_purpose(tmp_path: Path
         assert closing.forecast == await forecast_now(deployment.operator, terms.round_id)
         # Reproduction: "fewer than 20 have answered", where 20 had.
         with pytest.raises(Refusal, match=naming(Code.NOT_READY.message, "20", "budgets")) as early:
-            await signed_result(deployment.inside.directory, terms.round_id, 0.0, deployment.inside.transport)
+            await published_result(deployment.inside.directory, terms.round_id, 0.0, deployment.inside.transport)
         assert early.value.code is Code.NOT_READY
         # Nothing was destroyed: more people end the risk.
         await deployment.admit(terms, await deployment.seal(terms, 60))

@@ -91,7 +91,7 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
         async with public_channel(deployment.analyzer) as channel:
             await fetch_publication(channel, deployment, terms.round_id, 5.0)
             publication, certificate = await fetch_publication(channel, deployment, earlier.round_id, 5.0)
-        assert kept_result(directory, earlier.round_id, kept) == (publication, certificate)
+        assert kept_result(directory, earlier.round_id, kept)[:2] == (publication, certificate)
         assert len(certified_chain(certificate, fetched, deployment)) == 2
 
 

@@ -16,12 +16,13 @@ import yaml
 from kubernetes_validate import utils as kubernetes_schemas
 
 from croupier.cli.console import ExitCode
-from croupier.deploy.render.layout import Layout, Resources, called_by
+from croupier.deploy.render.layout import Layout, called_by
 from croupier.operator.init import initialise
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.runtime.service_directory import ServiceSettings
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
+COMPOSED = yaml.safe_load((CHART.parent / "compose" / "compose.yaml").read_text())["services"]["shuffler-1"]
 PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
 pytestmark = pytest.mark.xdist_group("chart")  # the library of Helm is loaded in one process
 Document = dict[str, Any]
@@ -98,10 +99,13 @@ def test_helm_finds_nothing_wrong_with_the_chart(text: str, deployment: Deployme
 def test_the_chart_has_the_version_and_the_limits_of_containers() -> None:
     with helm_python.Chart.load(CHART) as chart:
         assert {chart.metadata[name] for name in ("version", "appVersion")} == {version("croupier")}
-        values, limits = chart.values["resources"], Resources()
-    names = {"memoryMiB": "memory_mib", "tmpMiB": "tmp_mib", "storeGiB": "store_gib", "workers": "workers"}
-    names |= {"startSeconds": "start_s", "stopSeconds": "stop_s"}
-    assert {name: values[name] for name in names} == {name: getattr(limits, field) for name, field in names.items()}
+        values = chart.values["resources"]
+    assert (COMPOSED["mem_limit"], COMPOSED["stop_grace_period"]) == (
+        f"{values['memoryMiB']}m",
+        f"{values['stopSeconds']}s",
+    )
+    assert COMPOSED["healthcheck"]["start_period"] == f"{values['startSeconds']}s"
+    assert COMPOSED["tmpfs"][0].startswith(f"/tmp:size={values['tmpMiB']}m,")
 
 
 @pytest.mark.parametrize("kubernetes", ["1.29", kubernetes_schemas.latest_version()])
@@ -132,7 +136,7 @@ def test_pods_are_confined_and_probed_on_the_health_port(
     assert list(whole["StatefulSet"]) == list(deployment.chain)
     for name, document in {**whole["StatefulSet"], **whole["Deployment"]}.items():
         pod, container = pod_of(document)
-        user = Resources().user_id
+        user = int(COMPOSED["user"].partition(":")[0])
         assert pod["securityContext"] == {
             "runAsNonRoot": True,
             "runAsUser": user,
@@ -189,7 +193,7 @@ def test_a_pod_reads_the_deployment_file_and_settings_as_they_are(
         mount for mount in pod_of(whole["StatefulSet"]["analyzer"])[1]["volumeMounts"] if mount["name"] == "storage-key"
     ]
     assert settings.storage_key == f"file:{volume['mountPath']}/storage.key"
-    assert settings.workers == Resources().workers
+    assert settings.workers == 4
     # Files are mounted one by one: a pod sees a changed one after a restart only.
     before, after = (
         rendered({"deployment": content})["StatefulSet"]["analyzer"]["spec"]["template"]["metadata"]["annotations"]

@@ -18,7 +18,8 @@ from playwright.async_api import BrowserContext, Page, expect
 from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.invitations import revoke_invitations
 from croupier.operator.opened_surveys import close_rounds, withdraw_rounds
-from croupier.operator.survey_results import survey_results
+from croupier.operator.published_result import published_results
+from croupier.operator.survey_results import together
 from croupier.protocol.surveys import Survey
 from tests.support.command_line import answer, croupier
 from tests.support.gateways import PassOn
@@ -82,9 +83,9 @@ async def counted(here: Place, survey: Survey) -> list[int]:
     """Closes a survey, and returns how many people were counted at each question."""
     inside = here.at.inside
     await close_rounds(inside.directory, survey.round_ids(), transport=inside.transport)
-    results = await survey_results(inside.directory, survey.survey_id, 60.0, inside.transport)
-    assert results.together is not None
-    return [question.publication.num_reports for question in results.questions]
+    results = await published_results(inside.directory, survey.survey_id, 60.0, inside.transport)
+    assert together(results) is not None
+    return [question.publication.num_reports for question in results]
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
     (signed,) = (anchor["href"] for anchor in page.all_of("a") if anchor["download"] == f"{round_id}.signed")
     kept = tmp_path / "kept.signed"
     kept.write_bytes(base64.b64decode(str(signed).partition(",")[2]))
-    publication, _ = kept_result(place, round_id, kept)
+    publication = kept_result(place, round_id, kept).publication
     assert publication.values[0].estimate == result["estimate"]
 
     file = tmp_path / "result.json"
