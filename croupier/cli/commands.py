@@ -139,22 +139,10 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "Count the invitations, and how many have been used; what was answered nobody can say.",
             "how-we-work --remind",
         ),
-        "invite reissue": Command(
-            "participants:invite_reissue",
-            "Revoke the invitations of people who have not answered, and make new ones, for links that were lost or "
-            "seen.",
-            'how-we-work "Ada Lovelace"',
-            extra="invitations",
-        ),
         "invite revoke": Command(
             "participants:invite_revoke",
             "Revoke invitations for good; what was answered with them stays and is counted.",
             'how-we-work "Ada Lovelace"',
-        ),
-        "invite restore": Command(
-            "participants:invite_restore",
-            "Register the invitations once more, after hop 1 or the accountant has lost its store.",
-            "how-we-work --dir clinic",
         ),
     },
     MATHEMATICS: {
@@ -221,11 +209,6 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "joining:leave",
             "Leave a study: answer no more of its waves, and destroy what this device keeps for it.",
             "wellbeing --dir clinic",
-        ),
-        "joined": Command(
-            "joining:joined",
-            "List the studies that were joined from here: consent, waves, and when the next one opens.",
-            "--dir clinic",
         ),
     },
     OPERATE: {

@@ -1,4 +1,4 @@
-"""Commands of a person who takes part in studies: join, leave, joined."""
+"""Commands of a person who takes part in studies: join, leave."""
 
 from __future__ import annotations
 
@@ -55,9 +55,16 @@ def join(
     follow: Annotated[
         bool, Parameter(help="Answer every wave until the study ends, and not only what is open now.")
     ] = False,
+    listed: Annotated[
+        bool,
+        Parameter("--list", help="Instead: list the studies that were joined from here: consent, waves, the next one."),
+    ] = False,
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
+    if listed:
+        _list_joined(directory, as_json)
+        return
     link = text_of(invitation_file) if invitation_file else ""
 
     async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
@@ -179,7 +186,7 @@ def leave(study: Study, /, *, directory: Directory = HERE, as_json: Json = False
     )
 
 
-def joined(*, directory: Directory = HERE, as_json: Json = False) -> None:
+def _list_joined(directory: Path, as_json: bool) -> None:
     async def work() -> list[JoinedStudy]:
         async with client_of(directory) as client:
             return client.studies()

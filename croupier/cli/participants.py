@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +20,6 @@ from croupier.operator.invitations import (
     num_answered,
     read_people,
     register_again,
-    reissue,
     revoke_invitations,
     who_has_not_answered,
 )
@@ -32,84 +29,78 @@ from croupier.show.text import counted
 
 Id = Annotated[str, Argument("SURVEY", help="A survey that is open, or a study that was begun.")]
 Label = Annotated[str, Argument("LABEL", required=True, help="The labels of the people.")]
-OutFolder = Annotated[
-    Path | None, Parameter(help="A new folder for links.csv, cards.html and the QR codes; default: SURVEY-invitations.")
-]
-Expires = Annotated[datetime | None, Parameter(help="The last moment for a first answer, UTC; default: the deadline.")]
-GatewayOfLinks = Annotated[
-    str, Parameter("--gateway", help="The gateway's address; default: the one in deployment.toml.")
-]
-PeopleFile = Annotated[
-    Path | None,
-    Parameter(
-        help="Whom to invite: a CSV or Excel file with a header, a label in its first column; its columns are kept."
-    ),
-]
-QrCodes = Annotated[bool, Parameter("--qr", negative="--no-qr", help="Draw QR codes and cards.")]
 
 
 def invite_make(
     survey_id: Id,
     /,
     *,
-    people: PeopleFile = None,
+    people: Annotated[
+        Path | None,
+        Parameter(
+            help="Whom to invite: a CSV or Excel file with a header, a label in its first column; its columns are kept."
+        ),
+    ] = None,
     count: Annotated[int, Parameter(help="Instead of --people: how many invitations, numbered.")] = 0,
-    out: OutFolder = None,
-    expires: Expires = None,
-    gateway: GatewayOfLinks = "",
-    qr_codes: QrCodes = True,
+    reissue: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Instead of --people: the label of a person whose unused invitation is revoked, because its link was "
+            "lost or seen, and who gets a new one; may be repeated."
+        ),
+    ] = None,
+    restore: Annotated[
+        bool,
+        Parameter(
+            help="Instead: register the invitations once more, after hop 1 or the accountant has lost its store."
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        Parameter(
+            help="A new folder for links.csv, cards.html and the QR codes; default: SURVEY-invitations, of reissued "
+            "ones SURVEY-reissued."
+        ),
+    ] = None,
+    expires: Annotated[
+        datetime | None, Parameter(help="The last moment for a first answer, UTC; default: the deadline.")
+    ] = None,
+    gateway: Annotated[str, Parameter(help="The gateway's address; default: the one in deployment.toml.")] = "",
+    qr_codes: Annotated[bool, Parameter("--qr", negative="--no-qr", help="Draw QR codes and cards.")] = True,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    invited = _people(people, count)
-    folder = out or Path(f"{survey_id}-invitations")
-    made = invite_people(
-        directory, survey_id, invited, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes
+    if (people is not None) + (count != 0) + bool(reissue) + restore != 1:
+        raise ValueError("give --people, a file, or --count, a number of people; or --reissue, or --restore")
+    if restore:
+        good = asyncio.run(register_again(directory, survey_id))
+        show(as_json, {"good": good}, f"{counted(good, 'invitation')} registered")
+        return
+    invited = _people(people) if people else People.labelled(reissue or map(str, range(1, count + 1)))
+    folder = out or Path(f"{survey_id}-{'reissued' if reissue else 'invitations'}")
+    how: JsonObject = {"reissue": bool(reissue), "gateway": gateway, "until": _unix(expires), "qr_codes": qr_codes}
+    try:
+        made = asyncio.run(invite_people(directory, survey_id, invited, folder, **how))
+    except Refusal as refusal:
+        if refusal.code is Code.NOT_APPROVED and folder.exists():
+            note(f"the links are in {folder / 'links.csv'}; they are good once the proposal is approved and sent")
+        raise
+    cards = "; cards.html there is for printing" if qr_codes else ""
+    show(
+        as_json,
+        {"invitations": made, "folder": str(folder)},
+        f"{counted(made, 'invitation')} in {folder / 'links.csv'}; each link admits anyone who has it{cards}",
     )
-    with _said_where(folder):
-        _show_made(as_json, asyncio.run(made), folder, qr_codes)
 
 
-def _people(file: Path | None, count: int) -> People:
-    """Returns the people in a file, with a note on how it was read, or `count` people who are numbered."""
-    if (file is None) == (count == 0):
-        raise ValueError("give --people, a file, or --count, a number of people")
-    if file is None:
-        return People.labelled(str(number + 1) for number in range(count))
+def _people(file: Path) -> People:
+    """Returns the people in a file, with a note on how it was read."""
     people = read_people(lines_of(file))
     note(
         f"the first row of {file} is its header: the columns {', '.join(people.columns)} are kept; the first of "
         f"{len(people.rows):,} people is {people.labels[0]!r}"
     )
     return people
-
-
-def invite_reissue(
-    survey_id: Id,
-    /,
-    *labels: Label,
-    out: OutFolder = None,
-    expires: Expires = None,
-    gateway: GatewayOfLinks = "",
-    qr_codes: QrCodes = True,
-    directory: Directory = HERE,
-    as_json: Json = False,
-) -> None:
-    folder = out or Path(f"{survey_id}-reissued")
-    made = reissue(directory, survey_id, [*labels], folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes)
-    with _said_where(folder):
-        _show_made(as_json, asyncio.run(made), folder, qr_codes)
-
-
-@contextmanager
-def _said_where(folder: Path) -> Iterator[None]:
-    """Says where the links are that organisations have to approve of."""
-    try:
-        yield
-    except Refusal as refusal:
-        if refusal.code is Code.NOT_APPROVED and folder.exists():
-            note(f"the links are in {folder / 'links.csv'}; they are good once the proposal is approved and sent")
-        raise
 
 
 def invite_revoke(survey_id: Id, /, *labels: Label, directory: Directory = HERE, as_json: Json = False) -> None:
@@ -145,20 +136,6 @@ def invite_status(
         document["remind"] = asyncio.run(who_has_not_answered(directory, survey_id))
         lines += document["remind"]
     show(as_json, document, *lines)
-
-
-def invite_restore(survey_id: Id, /, *, directory: Directory = HERE, as_json: Json = False) -> None:
-    good = asyncio.run(register_again(directory, survey_id))
-    show(as_json, {"good": good}, f"{counted(good, 'invitation')} registered")
-
-
-def _show_made(as_json: bool, made: int, folder: Path, qr_codes: bool) -> None:
-    cards = "; cards.html there is for printing" if qr_codes else ""
-    show(
-        as_json,
-        {"invitations": made, "folder": str(folder)},
-        f"{counted(made, 'invitation')} in {folder / 'links.csv'}; each link admits anyone who has it{cards}",
-    )
 
 
 def _unix(when: datetime | None) -> int:

@@ -236,6 +236,7 @@ async def invite_people(
     people: People,
     folder: Path,
     *,
+    reissue: bool = False,
     gateway: str = "",
     until: int = 0,
     qr_codes: bool = True,
@@ -243,40 +244,32 @@ async def invite_people(
 ) -> int:
     """Makes an invitation for each person, registers its key, and writes the links; returns how many.
 
+    A person's earlier invitations are revoked, a good one with `reissue` alone.
+
     Args:
         directory: of the deployment.
         survey_id: a survey that was opened from there.
         people: to invite.
         folder: a new folder for links.csv, cards.html and the QR codes, which only its owner can read.
+        reissue: every person has an invitation, which the new one replaces.
         gateway: its address; by default the one in the deployment file.
         until: Unix seconds after which the invitations get no tickets; 0: the survey's deadline.
         qr_codes: whether to draw them.
         transport: to the services.
 
     Raises:
-        ValueError: somebody has a valid invitation, or has answered with one that was revoked or has expired; the
-            folder exists, there is no gateway, or `until` is past.
+        ValueError: somebody has a valid invitation, or with `reissue` none; or has answered with a former one, and
+            could answer twice; the folder exists, there is no gateway, or `until` is past.
         Refusal: NOT_APPROVED; the links are written, and valid once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
     labels = set(people.labels)
     earlier = [invitation for invitation in invited_people(directory, survey_id) if invitation.label in labels]
-    if good := [invitation.label for invitation in earlier if invitation.is_good]:
-        raise ValueError(f"{good[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
-    await _end_unused(directory, survey_id, earlier, folder, transport)
-    return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
-
-
-async def _make(
-    directory: Path,
-    survey_id: str,
-    people: People,
-    folder: Path,
-    gateway: str,
-    until: int,
-    qr_codes: bool,
-    transport: Transport,
-) -> int:
+    if reissue:  # where organisations approve, a call before this one may have revoked some
+        if unknown := labels - {invitation.label for invitation in earlier}:
+            raise ValueError(f"{sorted(unknown)[0]!r} has no invitation to {survey_id!r} that could be replaced")
+    elif good := [invitation.label for invitation in earlier if invitation.is_good]:
+        raise ValueError(f"{good[0]!r} has an invitation to {survey_id!r}; --reissue replaces one")
     if await asyncio.to_thread(folder.exists):
         raise ValueError(f"{folder} exists; choose another folder")
     check_qr_codes(qr_codes)
@@ -286,6 +279,7 @@ async def _make(
     until = until or asked.deadline
     if 0 < until <= time.time():
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
+    await _end_unused(directory, survey_id, earlier, transport)
     named = deployment.fingerprint
     made = [Invitation(new_secret(), named, asked.opens, until) for _ in people.rows]
     keys = [public_key_of(invitation.key(asked.bound_to)) for invitation in made]
@@ -322,42 +316,14 @@ def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invit
     return [invitation for invitation in listed if invitation.label in labels]
 
 
-async def reissue(
-    directory: Path,
-    survey_id: str,
-    labels: Sequence[str],
-    folder: Path,
-    *,
-    gateway: str = "",
-    until: int = 0,
-    qr_codes: bool = True,
-    transport: Transport = TLS,
-) -> int:
-    """Revokes the invitations of these labels, and makes new ones; arguments as for `invite_people`.
-
-    Raises:
-        ValueError: a label has no invitation, or has answered with it: with a second one it could answer twice.
-    """
-    # Where organisations approve, a call before this one may have revoked some.
-    old = [invitation for invitation in invited_people(directory, survey_id) if invitation.label in labels]
-    if unknown := set(labels) - {invitation.label for invitation in old}:
-        raise ValueError(f"{sorted(unknown)[0]!r} has no invitation to {survey_id!r} that could be replaced")
-    await _end_unused(directory, survey_id, old, folder, transport)
-    return await _make(directory, survey_id, People.labelled(labels), folder, gateway, until, qr_codes, transport)
-
-
-async def _end_unused(
-    directory: Path, survey_id: str, invited: Sequence[Invitee], folder: Path, transport: Transport
-) -> None:
+async def _end_unused(directory: Path, survey_id: str, invited: Sequence[Invitee], transport: Transport) -> None:
     """Revokes these invitations, after which their people can get new ones.
 
     Expired ones are revoked as well: by a service's clock they may still be good.
 
     Raises:
-        ValueError: somebody has answered with one, or the folder for the new ones exists.
+        ValueError: somebody has answered with one.
     """
-    if await asyncio.to_thread(folder.exists):
-        raise ValueError(f"{folder} exists; choose another folder")
     labels = {invitation.label for invitation in invited}
     await _check_unused(directory, survey_id, labels, transport)
     if valid := [invitation for invitation in invited if not invitation.revoked_at]:

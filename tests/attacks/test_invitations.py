@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,8 +16,9 @@ from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.gateway.app import make_app
 from croupier.operator.canaries import send_canaries
 from croupier.operator.invitations import (
+    People,
+    invite_people,
     num_answered,
-    reissue,
     revoke_invitations,
 )
 from croupier.protocol.errors import Code, Refusal
@@ -121,10 +123,11 @@ async def test_a_used_invitation_is_not_replaced(at: Table, tmp_path: Path) -> N
         asked = (await fetch_survey(client))[0]
         await asked.submit("very", 1.0, person="Ada", invitation=used)
         assert await num_answered(where, survey.survey_id, how) == 1
-        again = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
+        again: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
+        again |= {"folder": tmp_path / "again", "reissue": True}
         with pytest.raises(ValueError, match=naming("'Ada'")):
-            await reissue(where, survey.survey_id, ["Ada"], tmp_path / "again", **again)  # type: ignore[arg-type]
-        await reissue(where, survey.survey_id, ["Bob"], tmp_path / "again", **again)  # type: ignore[arg-type]
+            await invite_people(where, survey.survey_id, People.labelled(["Ada"]), **again)
+        await invite_people(where, survey.survey_id, People.labelled(["Bob"]), **again)
         with pytest.raises(Refusal) as refused:
             await asked.submit("very", 1.0, person="Bob", invitation=lost)
         assert refused.value.code is Code.UNKNOWN_CLIENT

@@ -19,7 +19,6 @@ from croupier.operator.invitations import (
     invited_people,
     num_answered,
     register_again,
-    reissue,
     revoke_invitations,
 )
 from croupier.operator.opened_surveys import kept_rounds, kept_survey
@@ -101,8 +100,9 @@ async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Pat
     await deciding.decided(revoke_invitations(home, file.name, ["Dan"], transport))
     assert [bool(person.revoked_at) for person in invited_people(home, file.name)] == [False, False, False, True]
     assert not enrolled(home)  # an invitation is in the survey's list alone
-    await deciding.decided(reissue(home, file.name, ["Eve"], tmp_path / "again", **how))  # Eve's is revoked
-    await deciding.decided(reissue(home, file.name, ["Eve"], tmp_path / "again", **how))  # and a new one is good
+    eve = People.labelled(["Eve"])
+    await deciding.decided(invite_people(home, file.name, eve, tmp_path / "again", reissue=True, **how))  # revoked
+    await deciding.decided(invite_people(home, file.name, eve, tmp_path / "again", reissue=True, **how))  # a new one
     assert [person.label for person in invited_people(home, file.name) if person.is_good] == ["Ada", "Bob", "Eve"]
     again = (tmp_path / "again" / "links.csv").read_text().splitlines()[1].split(",")[1]
     for number, link in enumerate((*links[:2], again)):

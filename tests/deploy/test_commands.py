@@ -54,7 +54,6 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "limits",
         "verify",
         "join",
-        "joined",
         "leave",
         "console",
         "gateway",

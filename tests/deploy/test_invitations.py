@@ -18,7 +18,6 @@ from croupier.operator.invitations import (
     invite_people,
     invited_people,
     read_people,
-    reissue,
     revoke_invitations,
     who_has_not_answered,
 )
@@ -139,7 +138,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         assert listed[0].key == public_key_of(read.key(survey.hash)).hex()
         kept = (where / "operator" / "surveys" / "work-2026" / "invitations.csv").read_text()
         assert ada.partition("invitation=")[2][:22] not in kept
-        with pytest.raises(ValueError, match=naming("'Bob'", "'work-2026'", "'croupier invite reissue'")):
+        with pytest.raises(ValueError, match=naming("'Bob'", "'work-2026'", "--reissue")):
             await links_of(at, survey, tmp_path / "more", "Dan", "Bob")
         with pytest.raises(ValueError, match=naming("links exists")):
             await links_of(at, survey, tmp_path / "links", "Dan")
@@ -154,7 +153,8 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         with pytest.raises(ValueError, match=naming("'Eve'", "'work-2026'")):
             await revoke_invitations(where, survey.survey_id, ["Eve"], how)
         gateway = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
-        await reissue(where, survey.survey_id, ["Bob"], tmp_path / "again", **gateway)  # type: ignore[arg-type]
+        bob = People.labelled(["Bob"])
+        await invite_people(where, survey.survey_id, bob, tmp_path / "again", reissue=True, **gateway)  # type: ignore[arg-type]
         listed = invited_people(where, survey.survey_id)
         assert [(invitation.label, bool(invitation.revoked_at)) for invitation in listed] == [
             ("Ada", False),
@@ -199,9 +199,9 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
             "answered": 0,
             "remind": ["Ada", "Bob"],
         }
-        await ask("invite", "reissue", "w", "Ada", "--out", tmp_path / "again", "--no-qr", *gateway)
+        await ask("invite", "w", "--reissue", "Ada", "--out", tmp_path / "again", "--no-qr", *gateway)
         assert await ask("invite", "revoke", "w", "Bob") == {"revoked": 1}
-        assert await ask("invite", "restore", "w") == {"good": 1}
+        assert await ask("invite", "w", "--restore") == {"good": 1}
         said = await asyncio.to_thread(croupier, "invite", "status", "w", "--dir", place)
         assert re.search(naming("3 invitations", 1, "2 revoked", 0), " ".join(said.stdout.split()))
         write_book(people, [("person", "e-mail"), ("Dan", "d@e.org"), ("Fay", "f@e.org")])

@@ -37,14 +37,14 @@ async def test_a_person_joins_answers_and_leaves(tmp_path: Path) -> None:
 
         def play() -> None:
             assert "not joined" in told("join", expect=2, typed="n\n")
-            assert answer("joined", *where)["studies"] == []
+            assert answer("join", "--list", *where)["studies"] == []
             assert "version 1" in told("join", "wellbeing", typed="y\n")
             assert "enrol" in told("join", "wellbeing", "--answers", str(answers), expect=3)
             key = public_key_of(read_private_key(place / "client" / "client.key")).hex()
             (tmp_path / "me.csv").write_text(f"{key},me\n")
             told("enrol", str(tmp_path / "me.csv"))
             assert "mood: answered, local ε 0.5" in told("join", "wellbeing", "--answers", str(answers))
-            (study,) = answer("joined", *where)["studies"]
+            (study,) = answer("join", "--list", *where)["studies"]
             assert [wave["state"] for wave in study["waves"]] == ["answered"]
             assert (study["next_wave"], study["consents"][0]["hash"]) == (2, version.hash.hex())
             assert answer("leave", "wellbeing", *where)["answered"] == 1
