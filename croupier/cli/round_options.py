@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.cli.mechanism_options import HopNoiseOptions
 from croupier.operator.round_settings import RoundSettings
-from croupier.operator.wordings import read_categories, wordings_of
+from croupier.operator.wordings import read_categories, read_wordings
 from croupier.protocol.collector import read_collector_key
 from croupier.protocol.envelope import SUITES
 from croupier.protocol.kinds import check_new, split_name
@@ -49,10 +49,23 @@ class WordingOptions:
     ] = None
 
     def wordings(self) -> tuple[Wording, ...]:
-        """Returns the wordings; see `wordings_of`."""
-        return wordings_of(
-            self.wording, self.question, self.title, self.help_text, self.choices, self.unit, self.language
-        )
+        """Returns the wordings; none if no option is given.
+
+        Raises:
+            ValueError: a field is out of range, or options are given beside a file or without a question.
+        """
+        names = ("question", "title", "help_text", "choices", "unit")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
+        if self.wording is not None:
+            if given:
+                raise ValueError(f"--wording and {given[0]} are both given; write everything into the file")
+            return read_wordings(self.wording)
+        if not given:
+            return ()
+        if not self.question:
+            raise ValueError(f"{given[0]} is given without --question; a wording needs the question itself")
+        captions = tuple(caption.strip() for caption in self.choices.split(";")) if self.choices else ()
+        return (Wording(self.language, self.question, self.title, self.help_text, captions, self.unit),)
 
 
 # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.

@@ -140,7 +140,7 @@ async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> 
     """
     async with Operator(directory, transport) as operator:
         proposal = actions_proposal(directory, read_actions(file), operator.deployment, file)
-        operator.add_approvals(proposal.file)
+        operator.approvals.add(proposal.file)
         for described in proposal.actions:
             if described.survey is not None:
                 await _open(operator, directory, described.survey)

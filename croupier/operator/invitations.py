@@ -392,7 +392,7 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
         )
     ]
     async with Operator(directory, transport) as operator:
-        operator.require_approval_of(revocations(revoked), registered)
+        operator.require_approval_of([*revocations(revoked), *registered])
         await operator.revoke(revoked)
         await operator.register(registered)
     return sum(invitation.is_good for invitation in listed)

@@ -21,9 +21,9 @@ from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import replace_secret
-from croupier.operator.proposals import ActionApproval, Actions, Approvals
+from croupier.operator.proposals import ActionApproval, Approvals
 from croupier.operator.round_settings import RoundSettings, check_settings, manifest_of, new_round_id
-from croupier.protocol.approvals import proposal_to_ask, proposal_to_register, proposal_to_revoke
+from croupier.protocol.approvals import proposal_to_admit, proposal_to_ask
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
@@ -38,6 +38,7 @@ from croupier.runtime.service_directory import load_secrets
 
 _PATIENCE_S = 20.0
 """Seconds after which a failing call to a service is not tried again."""
+_Admission = pb.RegisterClientsRequest | pb.RevokeClientsRequest
 _PER_CALL = 50_000
 """The client keys that one call registers: 50,000 keys of 32 bytes, 1.6 MB of the 4 MiB of a message."""
 
@@ -167,24 +168,21 @@ class Operator:
         """
         self.approvals.of([proposal_to_ask(survey)])
 
-    def require_approval_of(
-        self, revoked: Sequence[pb.RevokeClientsRequest], registered: Sequence[pb.RegisterClientsRequest]
-    ) -> None:
+    def require_approval_of(self, requests: Sequence[_Admission]) -> list[ActionApproval]:
         """Checks that enough organisations approve calls that belong together; else writes one proposal for all.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file.
         """
-        self.approvals.of(
-            [
-                *(proposal_to_revoke(self.deployment, request) for request in revoked),
-                *(proposal_to_register(self.deployment, request) for request in registered),
-            ]
-        )
+        return self.approvals.of([proposal_to_admit(self.deployment, request) for request in requests])
 
-    def add_approvals(self, proposal: Actions) -> None:
-        """Uses the signatures of a proposal for all later actions."""
-        self.approvals.add(proposal)
+    def _approved(self, requests: Sequence[_Admission]) -> list[ActionApproval]:
+        """Adds the approvals of calls to them, and returns these."""
+        approved = self.require_approval_of(requests)
+        for request, approval in zip(requests, approved, strict=True):
+            request.approvals.extend(approval.signatures)
+            request.approvals_expire_unix_s = approval.expires_unix_s
+        return approved
 
     async def sign_round(
         self, survey: Survey, place: int = 0, wave: Wave | None = None, before: pb.Signed | None = None
@@ -331,10 +329,7 @@ class Operator:
 
     async def carry_out_revocation(self, requests: Sequence[pb.RevokeClientsRequest]) -> dict[str, int]:
         """Carries out revocations that enough organisations approve of; see `revoke`."""
-        actions = [proposal_to_revoke(self.deployment, request) for request in requests]
-        for request, approved in zip(requests, self.approvals.of(actions), strict=True):
-            request.approvals.extend(approved.signatures)
-            request.approvals_expire_unix_s = approved.expires_unix_s
+        self._approved(requests)
         revoked: dict[str, int] = {}
         # Hop 1 last: a client that has tickets may still use them until then.
         for name, admitting in self._admitting().items():
@@ -348,10 +343,8 @@ class Operator:
 
     async def register(self, requests: Sequence[pb.RegisterClientsRequest]) -> list[str]:
         """Carries out registrations; returns the organisations that approve of all of them. Raises as `enrol` does."""
-        approved = self.approvals.of([proposal_to_register(self.deployment, request) for request in requests])
-        for request, approval in zip(requests, approved, strict=True):
-            request.approvals.extend(approval.signatures)
-            request.approvals_expire_unix_s = approval.expires_unix_s
+        approved = self._approved(requests)
+        for request in requests:
             # Hop 1 last: a client that it knows can get tickets.
             for admitting in self._admitting().values():
                 await retrying(partial(admitting.RegisterClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S)

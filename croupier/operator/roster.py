@@ -8,7 +8,8 @@ file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,41 +192,40 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolment], approved_by: Seque
         approved_by: the organisations that have approved it.
     """
     now, by, fresh = _now(), ", ".join(approved_by), 0
-    with alone(_file(directory)):
-        listed = {entry.key: entry for entry in enrolled(directory)}
+    with _changing(directory) as listed:
         for key in keys:
             known = listed.get(key.key, Enrolment(key.key))
             if not known.enrolled_at:
                 known, fresh = replace(known, enrolled_at=now, enrolled_by=by), fresh + 1
             listed[key.key] = replace(known, label=key.label or known.label)
-        _write(directory, listed.values())
     return fresh
 
 
 def _note_labels(directory: Path, keys: Iterable[Enrolment]) -> None:
     """Notes the labels of keys that are proposed, and enrolled once organisations have approved."""
-    with alone(_file(directory)):
-        listed = {entry.key: entry for entry in enrolled(directory)}
+    with _changing(directory) as listed:
         for key in keys:
             known = listed.get(key.key, key)
             listed[key.key] = replace(known, label=key.label or known.label)
-        _write(directory, listed.values())
 
 
 def note_revoked(directory: Path, keys: Iterable[str]) -> None:
     """Notes in the list that keys are revoked, including keys that it does not have yet."""
     now = _now()
-    with alone(_file(directory)):
-        listed = {entry.key: entry for entry in enrolled(directory)}
+    with _changing(directory) as listed:
         for key in keys:
             known = listed.get(key, Enrolment(key))
             listed[key] = replace(known, revoked_at=known.revoked_at or now)
-        _write(directory, listed.values())
 
 
 def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _write(directory: Path, listed: Iterable[Enrolment]) -> None:
-    replace_secret(_file(directory), csv_text(_COLUMNS, map(astuple, listed)))
+@contextmanager
+def _changing(directory: Path) -> Iterator[dict[str, Enrolment]]:
+    """Yields the list by key, and writes it at the end; no other process changes it meanwhile."""
+    with alone(_file(directory)):
+        listed = {entry.key: entry for entry in enrolled(directory)}
+        yield listed
+        replace_secret(_file(directory), csv_text(_COLUMNS, map(astuple, listed.values())))

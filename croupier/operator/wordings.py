@@ -1,4 +1,4 @@
-"""The wording of a question as an operator gives it: options for one language, or a file for several.
+"""The wording of a question in a file for several languages, and its categories in a file.
 
 The file (TOML) has one table `[[wording]]` for each language, with the fields of `protocol.wordings.Wording`; the first
 is shown to people who read none of the languages.
@@ -61,34 +61,3 @@ def read_categories(file: Path) -> tuple[str, ...]:
             raise ValueError(f"{file}: line {number}: {error}") from error
         labels[label] = number
     return tuple(labels)
-
-
-def wordings_of(
-    file: Path | None, question: str, title: str, help_text: str, choices: str, unit: str, language: str
-) -> tuple[Wording, ...]:
-    """Returns the wordings from the options of `croupier survey open`; none if no option is given.
-
-    Args:
-        file: see `read_wordings`.
-        question: as in `Wording`, like the others.
-        title: a heading.
-        help_text: help for the answer.
-        choices: captions, separated by semicolons.
-        unit: of a number.
-        language: of all of these.
-
-    Raises:
-        ValueError: a field is out of range, or options are given beside a file or without a question.
-    """
-    others = {"title": title, "help-text": help_text, "choices": choices, "unit": unit}
-    given = [f"--{name}" for name, text in {"question": question, **others}.items() if text]
-    if file is not None:
-        if given:
-            raise ValueError(f"--wording and {given[0]} are both given; write everything into the file")
-        return read_wordings(file)
-    if not given:
-        return ()
-    if not question:
-        raise ValueError(f"{given[0]} is given without --question; a wording needs the question itself")
-    captions = tuple(caption.strip() for caption in choices.split(";")) if choices else ()
-    return (Wording(language, question, title, help_text, captions, unit),)

@@ -25,19 +25,17 @@ def proposal_to_ask(survey: Survey) -> bytes:
     return _serialized(pb.Proposal(deployment=survey.deployment, open_survey=survey.payload))
 
 
-def proposal_to_register(deployment: Deployment, request: pb.RegisterClientsRequest) -> bytes:
-    """Returns the proposal to register these clients, whatever approvals the request has."""
-    proposal = pb.Proposal(deployment=deployment.name, register=request)
-    proposal.register.ClearField("approvals")
-    proposal.register.ClearField("approvals_expire_unix_s")
-    return _serialized(proposal)
-
-
-def proposal_to_revoke(deployment: Deployment, request: pb.RevokeClientsRequest) -> bytes:
-    """Returns the proposal to revoke these clients, whatever approvals the request has."""
-    proposal = pb.Proposal(deployment=deployment.name, revoke=request)
-    proposal.revoke.ClearField("approvals")
-    proposal.revoke.ClearField("approvals_expire_unix_s")
+def proposal_to_admit(deployment: Deployment, request: pb.RegisterClientsRequest | pb.RevokeClientsRequest) -> bytes:
+    """Returns the proposal to register or to revoke these clients, whatever approvals the request has."""
+    bare: pb.RegisterClientsRequest | pb.RevokeClientsRequest
+    if isinstance(request, pb.RegisterClientsRequest):
+        proposal = pb.Proposal(deployment=deployment.name, register=request)
+        bare = proposal.register
+    else:
+        proposal = pb.Proposal(deployment=deployment.name, revoke=request)
+        bare = proposal.revoke
+    bare.ClearField("approvals")
+    bare.ClearField("approvals_expire_unix_s")
     return _serialized(proposal)
 
 

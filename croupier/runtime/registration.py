@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.net.tls import Context
-from croupier.protocol.approvals import proposal_to_register, proposal_to_revoke
+from croupier.protocol.approvals import proposal_to_admit
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import Digest, PublicKey, RoundId
@@ -28,7 +28,7 @@ class Registration:
                 proposal), BAD_REQUEST (a key or hash of a wrong length, a key of small order), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
-        proposal = proposal_to_register(self._peers.deployment, request)
+        proposal = proposal_to_admit(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
         if request.survey_hash or request.valid_until_unix_s:
@@ -44,7 +44,7 @@ class Registration:
                 proposal), BAD_REQUEST (a key of a wrong length), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
-        proposal = proposal_to_revoke(self._peers.deployment, request)
+        proposal = proposal_to_admit(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
         return pb.RevokeClientsResponse(revoked=await self._admission.revoke(keys))

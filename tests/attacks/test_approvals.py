@@ -22,8 +22,7 @@ from croupier.operator.roster import Enrolment, enrol, enrolled
 from croupier.protocol.approvals import (
     MOST_VALID_S,
     approving_organisations,
-    proposal_to_register,
-    proposal_to_revoke,
+    proposal_to_admit,
     with_expiry,
 )
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
@@ -153,7 +152,7 @@ async def test_approvals_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 async def signed_revocation(operator: Operator, inside: InProcess, expires_unix_s: int) -> None:
     """Revokes a key with the approval of two organisations."""
     request = pb.RevokeClientsRequest(client_keys=[public_key_of(new_client_key())])
-    action = with_expiry(proposal_to_revoke(operator.deployment, request), expires_unix_s)
+    action = with_expiry(proposal_to_admit(operator.deployment, request), expires_unix_s)
     approvals = operator.approvals
     assert isinstance(approvals, SignsFor)
     approvals.signatures = tuple(signed_by(inside, name, action) for name in ("shuffler-1", "accountant"))
@@ -163,7 +162,7 @@ async def signed_revocation(operator: Operator, inside: InProcess, expires_unix_
 def test_a_proposal_that_has_expired_is_written_again(tmp_path: Path) -> None:
     deployment = make_deployment(tmp_path, "local", 1)
     request = pb.RegisterClientsRequest(client_keys=[public_key_of(new_client_key())])
-    content, now = proposal_to_register(deployment, request), 1e9
+    content, now = proposal_to_admit(deployment, request), 1e9
     first = Approvals(tmp_path, deployment, lambda: now).write([content])
     assert read_actions(first).expires_unix_s == now + VALID_S
     assert Approvals(tmp_path, deployment, lambda: now + 60).write([content]) == first  # the same, as it was
@@ -331,7 +330,7 @@ def test_what_was_shown_is_signed_and_not_what_lies_in_the_file_by_then(
     keys = [public_key_of(new_client_key()) for _ in range(2)]
     shown, other = (
         Approvals(tmp_path, deployment).write(
-            [proposal_to_register(deployment, pb.RegisterClientsRequest(client_keys=[key]))]
+            [proposal_to_admit(deployment, pb.RegisterClientsRequest(client_keys=[key]))]
         )
         for key in keys
     )

@@ -13,7 +13,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.version_files import write_deployment
 from croupier.operator.keys import make_deployment, signed_here
 from croupier.operator.proposals import Approvals
-from croupier.protocol.approvals import proposal_to_register
+from croupier.protocol.approvals import proposal_to_admit
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -45,7 +45,7 @@ def version(home: Path, gateway: str) -> Path:
 def registration(home: Path, _: str) -> Path:
     deployment = read_deployment(home)
     request = pb.RegisterClientsRequest(client_keys=[public_key_of(new_client_key())])
-    return Approvals(home, deployment).write([proposal_to_register(deployment, request)])
+    return Approvals(home, deployment).write([proposal_to_admit(deployment, request)])
 
 
 @pytest.mark.parametrize("proposed", [version, registration])

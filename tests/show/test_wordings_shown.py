@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from croupier.cli.round_options import ParameterOptions, QuestionOptions
-from croupier.operator.wordings import read_wordings, wordings_of
+from croupier.cli.round_options import ParameterOptions, QuestionOptions, WordingOptions
+from croupier.operator.wordings import read_wordings
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
@@ -35,8 +35,7 @@ choices = ["sehr", "gar nicht"]
 
 
 def given(**options: Any) -> tuple[Wording, ...]:
-    defaults = {"question": "", "title": "", "help_text": "", "choices": "", "unit": "", "language": "en"}
-    return wordings_of(options.pop("file", None), **(defaults | options))
+    return WordingOptions(**options).wordings()
 
 
 def opened(randomizer: str, wordings: tuple[Wording, ...], **parameters: Any) -> Question:
@@ -58,10 +57,10 @@ def test_choices_are_the_categories_unless_the_answer_is_a_bit() -> None:
 
 def test_several_languages_come_from_a_file(tmp_path: Path) -> None:
     (file := tmp_path / "wording.toml").write_text(FILE)
-    english, german = given(file=file)
+    english, german = given(wording=file)
     assert (english.language, german.title, german.choices) == ("en", "Zufriedenheit", ("sehr", "gar nicht"))
     with pytest.raises(ValueError, match=naming("--wording and --question")):
-        given(file=file, question="How?")
+        given(wording=file, question="How?")
     with pytest.raises(ValueError, match=naming("--choices", "--question")):
         given(choices="a;b")
     for text, said in (
