@@ -16,6 +16,7 @@ from croupier.deploy.render.compose import GATEWAY
 from croupier.deploy.render.layout import Layout
 from croupier.operator.doctor import CheckResult, examine
 from croupier.operator.init import MACHINES, NEXT_FILE, initialise
+from croupier.operator.organisations import shared
 from croupier.protocol.names import HostName
 from croupier.show.terminal import wrapped
 
@@ -43,8 +44,8 @@ def init(
     as_json: Json = False,
 ) -> None:
     layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
-    initialise(directory, layout, run_with.value)
-    for warning in layout.shared():
+    deployment = initialise(directory, layout, run_with.value)
+    for warning in shared(deployment):
         note(f"croupier: {warning}")
     machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}
     if layout.gateway:

@@ -24,6 +24,7 @@ from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import write_deployment
 from croupier.operator.keys import signed_by, write_keys, write_secret
+from croupier.operator.organisations import shared
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
 from croupier.protocol.identity import Identity
@@ -96,7 +97,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
             write_deployment(machine / GATEWAY, deployment)
         for name, text in _starting(layout, places, run_with, has_gateway=has_gateway).items():
             (machine / name).write_text(text, encoding="utf-8")
-    (directory / NEXT_FILE).write_text(_next(directory, layout, run_with), encoding="utf-8")
+    (directory / NEXT_FILE).write_text(_next(directory, layout, run_with, shared(deployment)), encoding="utf-8")
     write_deployment(directory, deployment)  # last: while it is missing, there is no deployment
     return deployment
 
@@ -123,7 +124,7 @@ def _make_keys(directory: Path, place: Place) -> tuple[str, str, Identity]:
     return identity, certificate, Identity(place.service, key)
 
 
-def _next(directory: Path, layout: Layout, run_with: str) -> str:
+def _next(directory: Path, layout: Layout, run_with: str, warnings: Sequence[str]) -> str:
     """Returns the next steps with the files, as a page."""
     lines = [
         f"# What to do with the deployment {layout.name!r}",
@@ -133,8 +134,8 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         "`croupier docs three-organisations`.",
         "",
     ]
-    if shared := layout.shared():
-        lines += ["**Before you go on**:", "", *(f"* {line}." for line in shared), ""]
+    if warnings:
+        lines += ["**Before you go on**:", "", *(f"* {line}." for line in warnings), ""]
     lines += [
         "Copy each folder to its machine over a channel that you trust, and to no other: it holds that machine's keys.",
         "",

@@ -168,16 +168,6 @@ class Layout(_Strict):
         names = dict.fromkeys(map(HostName, reached))
         return {name: tuple(place for place in self.places if place.host == name) for name in names}
 
-    def shared(self) -> list[str]:
-        """Returns a sentence for every host whose administrator would learn what two services keep from each other."""
-        sentences = []
-        for host, places in self.hosts.items():
-            if len(places) < 2:
-                continue
-            roles = {place.service: place.role for place in places}
-            sentences.append(together(roles, host, "its administrator"))
-        return sentences
-
 
 def together(roles: Mapping[str, str], shared: str, who: str) -> str:
     """Returns a sentence about what somebody could do who holds several services.

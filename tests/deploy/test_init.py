@@ -16,7 +16,9 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.render.layout import Layout, Place, called_by
 from croupier.operator.doctor import examine
+from croupier.operator.init import initialise
 from croupier.operator.keys import free_addresses
+from croupier.operator.organisations import shared
 from croupier.runtime.service_directory import load_settings
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.command_line import answer, croupier
@@ -189,8 +191,9 @@ def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Pa
     assert (deployment.accountant.address, deployment.analyzer.public_address) == ("c.example:7100", "c.example:7111")
     compose = Layout.of("local", ["a"] * 3, "a", "b")
     assert [place.first_port for place in compose.places] == [7100, 7110, 7120, 7130, 7100]
-    assert "one shuffler" in compose.shared()[0]
-    assert Layout.of("local", ["a", "b"], "a", "c").shared() == [
+    assert "one shuffler" in shared(initialise(tmp_path / "one", compose, "compose"))[0]
+    layout = Layout.of("local", ["a", "b"], "a", "c")
+    assert shared(initialise(tmp_path / "two", layout, "compose")) == [
         "shuffler-1 and accountant share a: its administrator sees what both see"
     ]
     for bad, message in (
