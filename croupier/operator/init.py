@@ -12,7 +12,6 @@ DIR/NEXT.md                      the next steps
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -23,12 +22,11 @@ from croupier.deploy.render.compose import COMPOSE_FILE, GATEWAY, compose_file
 from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import write_deployment
-from croupier.operator.keys import signed_by, write_keys, write_secret
+from croupier.operator.keys import new_keys, signed_by
 from croupier.operator.organisations import shared
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
 from croupier.protocol.identity import Identity
-from croupier.protocol.names import StorageKey
 from croupier.runtime.service_directory import SETTINGS_FILE, identity_keys
 
 MACHINES = "machines"
@@ -71,9 +69,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
                 "tls_certificate": certificate,
             }
         )
-    storage_key = StorageKey(os.urandom(32))
-    write_secret(directory / OPERATOR / "storage.key", storage_key.hex() + "\n")
-    _, operator_certificate = write_keys(directory / OPERATOR, OPERATOR, storage_key)
+    _, operator_certificate, _ = new_keys(directory / OPERATOR, OPERATOR)
     unsigned = Deployment.model_validate(
         {
             "name": layout.name,
@@ -116,10 +112,8 @@ def _starting(
 def _make_keys(directory: Path, place: Place) -> tuple[str, str, Identity]:
     """Writes the keys of a service; returns its public identity, its TLS certificate and the signer."""
     machine = directory / MACHINES / place.host
-    storage_key = StorageKey(os.urandom(32))
-    write_secret(machine / _STORAGE_KEYS / f"{place.service}.storage-key", storage_key.hex() + "\n")
-    own = machine / place.service / place.service
-    identity, certificate = write_keys(own, place.service, storage_key, hosts=place.hosts)
+    own, stored = machine / place.service / place.service, machine / _STORAGE_KEYS / f"{place.service}.storage-key"
+    identity, certificate, storage_key = new_keys(own, place.service, place.hosts, stored)
     (key,) = identity_keys(own, storage_key)
     return identity, certificate, Identity(place.service, key)
 

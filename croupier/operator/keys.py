@@ -96,7 +96,7 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
     public = {"shuffler-1": where[-3], "accountant": where[-2], "analyzer": where[-1]}
     services = []
     for (service, role), address in zip(roles, where, strict=False):
-        identity, certificate = _make_secrets(directory / service, service)
+        identity, certificate, _ = new_keys(directory / service, service)
         services.append(
             {
                 "name": service,
@@ -107,7 +107,7 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
                 "tls_certificate": certificate,
             }
         )
-    _, operator_certificate = _make_secrets(directory / OPERATOR, OPERATOR)
+    _, operator_certificate, _ = new_keys(directory / OPERATOR, OPERATOR)
     unsigned = Deployment.model_validate(
         {
             "name": name,
@@ -263,11 +263,20 @@ def alone(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
-    """Writes all secrets of a service or the operator; returns its public identity and its TLS certificate."""
+def new_keys(
+    own: Path, owner: str, hosts: Sequence[HostName] = (), storage_key_file: Path | None = None
+) -> tuple[str, str, StorageKey]:
+    """Writes all keys of a service or the operator; returns its public identity, its TLS certificate and storage key.
+
+    Args:
+        own: the directory of the service or the operator.
+        owner: its name.
+        hosts: see `write_keys`.
+        storage_key_file: for the storage key; by default storage.key beside the keys.
+    """
     storage_key = StorageKey(os.urandom(32))
-    write_secret(directory / "storage.key", storage_key.hex() + "\n")
-    return write_keys(directory, owner, storage_key)
+    write_secret(storage_key_file or own / "storage.key", storage_key.hex() + "\n")
+    return *write_keys(own, owner, storage_key, hosts=hosts), storage_key
 
 
 def write_keys(

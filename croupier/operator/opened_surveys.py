@@ -46,20 +46,6 @@ def kept_versions(directory: Path, survey_id: str) -> dict[Path, Survey]:
     return {file: read_survey(bytes.fromhex(file.read_text())) for file in ordered}
 
 
-def kept_survey(directory: Path, survey_id: str = "") -> Survey:
-    """Returns the newest version of a survey that was begun from this directory, of the newest one if no id is given.
-
-    Raises:
-        ValueError: there is none.
-    """
-    name = survey_id or next(reversed(kept_surveys(directory)), "")
-    versions = kept_versions(directory, name)
-    if not versions:
-        what = f"survey {survey_id!r}" if survey_id else "any survey"
-        raise ValueError(f"{directory} has not opened {what}; 'croupier survey open survey.toml' does")
-    return list(versions.values())[-1]
-
-
 def version_of_wave(versions: Sequence[Survey], number: int) -> Survey:
     """Returns the newest version that a wave belongs to, of versions with a schedule; ValueError if none has it."""
     for version in reversed(versions):

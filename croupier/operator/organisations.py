@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from croupier.deploy.page.participants import page_hash
 from croupier.deploy.render.layout import Place, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
-from croupier.operator.keys import write_keys, write_secret
+from croupier.operator.keys import new_keys
 from croupier.operator.public_file import PublicFile, public_file_path, read_public_file, write_public_file
 from croupier.protocol.deployment import (
     OPERATOR,
@@ -22,7 +21,6 @@ from croupier.protocol.deployment import (
     ServiceEntry,
     read_unchecked,
 )
-from croupier.protocol.names import StorageKey
 from croupier.protocol.versions import differences, following
 from croupier.runtime.service_directory import SETTINGS_FILE
 
@@ -67,8 +65,8 @@ def new_service(
         first_port=first_port,
     )
     own = directory / name
-    storage_key = _new_storage_key(own, storage_key_file)
-    identity, certificate = write_keys(own, name, StorageKey(storage_key), hosts=place.hosts)
+    _check_no_keys(own)
+    identity, certificate, _ = new_keys(own, name, place.hosts, storage_key_file)
     where = storage_key_file.resolve() if storage_key_file else "storage.key"
     settings = settings_of(place, "systemd").splitlines()[1:]
     (own / SETTINGS_FILE).write_text("\n".join([f'storage_key = "file:{where}"', *settings]) + "\n", encoding="utf-8")
@@ -96,16 +94,14 @@ def new_operator(directory: Path, who: OperatorEntry | None = None) -> PublicFil
         ValueError: there are keys already.
     """
     own = directory / OPERATOR
-    _, certificate = write_keys(own, OPERATOR, StorageKey(_new_storage_key(own, None)))
+    _check_no_keys(own)
+    _, certificate, _ = new_keys(own, OPERATOR)
     return write_public_file(directory, PublicFile(operator_tls_certificate=certificate, operator=who))
 
 
-def _new_storage_key(own: Path, file: Path | None) -> bytes:
+def _check_no_keys(own: Path) -> None:
     if (own / "identity.key").exists():
         raise ValueError(f"{own} has keys already; 'croupier rotate' changes them")
-    storage_key = StorageKey(os.urandom(32))
-    write_secret(file or own / "storage.key", storage_key.hex() + "\n")
-    return storage_key
 
 
 def assemble(

@@ -21,7 +21,7 @@ from croupier.operator.invitations import (
     register_again,
     revoke_invitations,
 )
-from croupier.operator.opened_surveys import kept_rounds, kept_survey
+from croupier.operator.opened_surveys import kept_rounds, kept_versions
 from croupier.operator.proposals import VALID_S, read_actions
 from croupier.operator.roster import enrolled
 from croupier.operator.survey_plans import open_survey
@@ -91,7 +91,8 @@ async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Pat
     file = SURVEY
     how: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": transport}
     await deciding.decided(open_survey(home, file, transport))
-    assert len(kept_rounds(home, kept_survey(home, file.name))) == 2
+    (survey,) = kept_versions(home, file.name).values()
+    assert len(kept_rounds(home, survey)) == 2
     await open_survey(home, file, transport)  # the same command again
     people = People.labelled(["Ada", "Bob", "Eve", "Dan"])
     await deciding.decided(invite_people(home, file.name, people, tmp_path / "links", **how))
@@ -126,7 +127,8 @@ async def test_an_opening_that_was_cut_short_goes_on(deciding: Deciding) -> None
         await carry_out(home, proposal, inside.transport)
     await inside.start("shuffler-1")
     await carry_out(home, proposal, inside.transport)
-    assert len(kept_rounds(home, kept_survey(home, file.name))) == 2
+    (survey,) = kept_versions(home, file.name).values()
+    assert len(kept_rounds(home, survey)) == 2
 
 
 @pytest.mark.asyncio
@@ -214,7 +216,7 @@ async def test_a_survey_that_was_not_approved_can_be_changed_and_proposed_again(
     await deciding.proposes(open_survey(home, SURVEY, transport))
     changed = SURVEY.model_copy(update={"title": "What we meant"})
     await deciding.decided(open_survey(home, changed, transport))
-    kept = kept_survey(home, SURVEY.name)
+    (kept,) = kept_versions(home, SURVEY.name).values()
     assert kept.wordings[0].title == "What we meant"
     assert {terms.survey.hash for terms in kept_rounds(home, kept)} == {kept.hash}
     with pytest.raises(ValueError, match=naming("other terms")):  # now it is signed
