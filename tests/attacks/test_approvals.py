@@ -42,6 +42,8 @@ from tests.support.approvals import approve_file
 from tests.support.command_line import answer, croupier
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
+
 
 @contextmanager
 def is_not_approved() -> Iterator[None]:
@@ -83,8 +85,6 @@ def dishonest(inside: InProcess, *signatures: pb.Signature, expires_unix_s: int 
     return operator
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,8 +123,6 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
             assert (await operator.open_round(settings(), RoundId("alone"))).round_id == "alone"
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_approvals_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An approval that was never used was good for ever, also when its organisation had decided otherwise."""
     async with in_memory(tmp_path / "d", 1, approvals=2, clock=SystemClock()) as inside:
@@ -177,8 +175,6 @@ def test_a_proposal_that_has_expired_is_written_again(tmp_path: Path) -> None:
     assert not read_actions(first).signatures
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path) -> None:
     """Also where it has them in one file, and the rule of another organisation asks for its own signature."""
     rule = '[rules]\napproved_by = ["Org accountant"]\n'
@@ -215,8 +211,6 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_path: Path) -> None:
     async with in_memory(tmp_path / "d", 2, approvals=2, clock=SystemClock()) as inside:
         home, deployment = inside.directory, read_unchecked(inside.directory / DEPLOYMENT_FILE)

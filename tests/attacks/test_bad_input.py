@@ -24,7 +24,6 @@ from tests.support.clients import stranger
 from tests.support.lanes import chunks
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -51,7 +50,6 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert publication.num_reports == 20
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad signature told whether the key is registered: by its code, and by whether it was checked at all."""
@@ -75,7 +73,6 @@ async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, mo
         assert checked == [1, 1, 1]
 
 
-@pytest.mark.asyncio
 async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tmp_path: Path) -> None:
     """Over TLS: it is gRPC that refuses the first of them."""
     async with arena(tmp_path, 1, over_tls=True) as deployment:
@@ -103,7 +100,6 @@ async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tm
         assert publication.num_reports == 20
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
@@ -139,7 +135,6 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
         assert publication.num_reports == 20
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_hop_cannot_deliver_more_than_the_round_admits(tmp_path: Path) -> None:
     """The cap held at hop 1 only; behind it a predecessor could fill the disk."""
@@ -165,7 +160,6 @@ async def test_a_hop_cannot_deliver_more_than_the_round_admits(tmp_path: Path) -
         assert await cheaters.refused(stub.Deliver(chunk(1, 3, 5))) is None
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_has_stopped_takes_no_more_chunks(tmp_path: Path) -> None:
     """They would have stayed: what a round leaves is deleted when it stops, and then never again."""

@@ -32,6 +32,7 @@ from tests.attacks.cheaters import instead
 from tests.support import BIT, settings
 from tests.support.arena import Arena, arena
 
+pytestmark = pytest.mark.virtual_time
 PEOPLE = 6
 NOISY = replace(settings(Question("letter", KaryResponse(k=4)), min_batch_size=2), hop_noise=1.0, budget_grid=(2.0,))
 
@@ -71,8 +72,6 @@ class WaitsForAnExtremeDraw(AccountantService):
         return await self.honest(terms, hop, blinded)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,8 +96,6 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures before and behind the commit of the draw, and before and behind the accountant's.
 
@@ -141,8 +138,6 @@ async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, mo
     assert len(fakes) * BLINDED_BYTES == len(seen[0])
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
     tmp_path: Path,
 ) -> None:
@@ -171,8 +166,6 @@ async def rounds_spent(at: Arena) -> list[int]:
     return [(await store.run("look", lambda tx: NoiseLedger(tx.connection).spent())).rounds for store in stores]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_path: Path) -> None:
     """Their number is fixed, so a request for tickets shows nothing, also of a hop that starts again."""
     async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
@@ -194,8 +187,6 @@ async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_p
     assert len(set(accountant.seen)) == 2
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_withdrawn_round_keeps_no_early_fakes_and_costs_nothing(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
         accountant = at.service("accountant")
@@ -208,8 +199,6 @@ async def test_a_withdrawn_round_keeps_no_early_fakes_and_costs_nothing(tmp_path
         assert await rounds_spent(at) == [0, 0]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_withdrawn_while_its_fakes_are_sealed_keeps_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,8 +224,6 @@ async def test_a_round_withdrawn_while_its_fakes_are_sealed_keeps_none(
         assert (await kept_fakes(at, terms))[0] is None
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_number_of_fakes_that_is_drawn_is_not_shown_before_the_close(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
         accountant = at.service("accountant")

@@ -26,7 +26,7 @@ from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at
 from tests.support.messages import naming
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager

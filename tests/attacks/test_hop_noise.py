@@ -45,6 +45,7 @@ from tests.support import make_kit, settings
 from tests.support.arena import Arena, Cast, arena
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
 PEOPLE = 30
 NOISY = replace(settings(), hop_noise=1.0)
 MORE = 5
@@ -183,8 +184,6 @@ def stated(certificate: pb.Certificate) -> list[int]:
     return [commitment.num_fakes for commitment in read if commitment.lane == pb.LANE_REPORT]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("cheat", "at", "told"),
     [
@@ -210,8 +209,6 @@ async def test_a_hop_that_adds_another_number_of_fakes_is_caught(
             assert sorted(stated(certificate)) == [0, LAW_MOST]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_fakes_of_one_value_move_a_result_by_the_stated_influence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,8 +223,6 @@ async def test_fakes_of_one_value_move_a_result_by_the_stated_influence(
         assert abs(moved - publication.hop_influence) < publication.hop_influence / 2
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("cheat", [AllOnes, ReplacesReports])
 async def test_no_hop_moves_a_histogram_by_more_than_the_stated_influence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheat: type[ShufflerService]
@@ -257,8 +252,6 @@ async def test_no_hop_moves_a_histogram_by_more_than_the_stated_influence(
             assert moved > publication.hop_influence - 2 * one_report
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_ticket_of_a_fake_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a hop adds beyond its tickets counts as lost reports of clients, and the certificate allows for them."""
     monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
@@ -280,8 +273,6 @@ async def moved_by(directory: Path, cast: Cast) -> tuple[float, float, pb.Certif
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,8 +291,6 @@ async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accountant and analyzer both leave out what they have met; without that a hop doubles its influence."""
     monkeypatch.setattr("croupier.accountant.rounds.round_certificate.check_stated_fakes", lambda *_: None)
@@ -327,8 +316,6 @@ async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monk
     assert moved > 1.5 * influence
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_hops_alone_get_tickets_for_fakes_and_no_more_than_a_limit(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": OwnFakes, "shuffler-2": OwnFakes}) as deployment:
         terms = await filled(deployment)
@@ -375,8 +362,6 @@ async def test_hops_alone_get_tickets_for_fakes_and_no_more_than_a_limit(tmp_pat
         assert refusal.code is Code.BAD_REQUEST
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_accountant_cannot_mark_fakes_by_another_key(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"accountant": MarksHops}) as deployment:
         terms = await filled(deployment)

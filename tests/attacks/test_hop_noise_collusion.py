@@ -48,6 +48,7 @@ from tests.support import BIT, encode_report
 from tests.support.arena import WAIT_S, Arena, arena
 from tests.support.lanes import lane_in
 
+pytestmark = pytest.mark.virtual_time
 CLIENTS = 2
 LOCAL = 8.0
 NOISE = (0.5, 1e-3)
@@ -118,8 +119,6 @@ async def attacked(directory: Path, rounds: int, level: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(("rounds", "level"), [(13, 3e-3), (250, 1e-6)])
 async def test_all_but_one_hop_see_no_more_than_the_certificate_says(tmp_path: Path, rounds: int, level: float) -> None:
     """Few rounds refute the certificate only if every guess is right, as they are where fakes are known: see below."""
@@ -128,8 +127,6 @@ async def test_all_but_one_hop_see_no_more_than_the_certificate_says(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_all_but_one_hop_read_an_answer_among_fakes_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,8 +168,6 @@ async def ask_and_withdraw(at: Arena, settings: RoundSettings) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_that_is_withdrawn_once_it_has_left_is_not_asked_for_free(tmp_path: Path) -> None:
     """The analyzer denies that it has a batch, the operator withdraws the round, and asks the same people again."""
     again = RoundSettings(BIT, (1.0,), min_batch_size=CLIENTS, delta=1e-3, epsilon_max=4.0, hop_noise=1.0)
@@ -190,8 +185,6 @@ async def test_a_round_that_is_withdrawn_once_it_has_left_is_not_asked_for_free(
                 await ask_and_withdraw(deployment, again)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_whose_ledger_is_full_stops_every_round(tmp_path: Path) -> None:
     """Operator, accountant and the other hop want a third round; without the limit all of them get it."""
     again = RoundSettings(BIT, (1.0,), min_batch_size=CLIENTS, delta=1e-3, epsilon_max=4.0, hop_noise=1.0)
@@ -284,8 +277,6 @@ CROWD = 30
 NOISY = RoundSettings(BIT, (0.5, 2.0), min_batch_size=20, delta=1e-4, epsilon_max=4.0, hop_noise=1.0)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("is_defended", [True, False])
 async def test_a_hops_tickets_are_no_tickets_for_budgets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_defended: bool
@@ -308,8 +299,6 @@ async def test_a_hops_tickets_are_no_tickets_for_budgets(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("is_defended", [True, False])
 async def test_a_hops_tickets_of_one_round_are_no_tickets_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_defended: bool
@@ -353,8 +342,6 @@ class MarksHops(NeverCertifies):
         return self.issuer.is_valid(ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()), ticket)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_that_checks_no_key_has_its_fakes_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `test_an_accountant_cannot_mark_fakes_by_another_key` prevents: the victim's report alone is not marked."""
     async with arena(tmp_path, 2, {"accountant": MarksHops}) as deployment:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from croupier.client.async_client import AsyncClient
 from croupier.client.submission import new_client_key
@@ -34,11 +33,10 @@ from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.surveys import links_of, opened_survey
 
-pytestmark = pytest.mark.asyncio
 ANSWERS: tuple[float | str, ...] = ("very", 1, 7)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Table]:
     async with table(tmp_path, 1) as deployment:
         yield deployment

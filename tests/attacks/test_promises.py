@@ -38,7 +38,7 @@ from tests.support.clients import seal_prepared, stranger, submissions_of
 from tests.support.clocks import DAY_S
 from tests.support.messages import naming
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
 
 

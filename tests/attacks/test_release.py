@@ -43,6 +43,8 @@ from tests.support import settings
 from tests.support.arena import WAIT_S, arena
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
+
 
 class HesitantAccountant(AccountantService):
     """Takes what it is given and says nothing yet."""
@@ -57,8 +59,6 @@ class HesitantAccountant(AccountantService):
         return not self.hesitates and await self.certify(terms)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> None:
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
@@ -111,8 +111,6 @@ def forged_grant(
     return pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(range(32)))
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("waits", [True, False])
 async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
@@ -145,8 +143,6 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         assert len(reports_in(open_all(terms, held, [release]))) == 12
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: Path) -> None:
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
@@ -188,8 +184,6 @@ class BelievingAnalyzer(GreedyAnalyzer):
         return pb.Certificate.FromString(signed.payload)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: Path) -> None:
     """No check stops them, but the missing release key does."""
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": BelievingAnalyzer}
@@ -218,8 +212,6 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
             assert bool(publication.values) is with_the_key
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_path: Path) -> None:
     """The release key is destroyed twice: with the refusal, and with everything else when the analyzer has taken it.
 
@@ -263,8 +255,6 @@ class LetsEveryReportIn(AccountantService):
         return await self.call(round_id, receiver, method, request)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("compares", [True, False])
 async def test_no_report_is_opened_that_the_certificate_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compares: bool
@@ -300,8 +290,6 @@ class HardOfHearing(AnalyzerService):
         return await super().Grant(request, context)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_withdrawn_round_takes_no_release_key(tmp_path: Path) -> None:
     """It was kept for `keep_days`, when the accountant's grant came after the analyzer had destroyed all of its own."""
     async with arena(tmp_path, 1, {"analyzer": HardOfHearing}) as deployment:
@@ -325,8 +313,6 @@ class ShowsAnotherRound(AnalyzerService):
         return await super().GetResult(rpc.GetResultRequest(round_id="liked"), context)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
         liked = await deployment.operator.open_round(settings(), RoundId("liked"))

@@ -22,7 +22,7 @@ from tests.support.rounds import Table, table
 from tests.support.studies import study_file
 from tests.support.surveys import survey_file
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 FIRST = {"first": "2030-01-01T08:00:00", "waves": 2}
 ONE = [{"name": "ill", "question": "Were you ill?"}]
 TWO = [*ONE, {"name": "well", "question": "Were you well?"}]

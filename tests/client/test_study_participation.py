@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from croupier import AsyncClient, Limits
 from croupier.client.joined import WaveRecord, read_joined
@@ -26,7 +25,7 @@ from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.studies import open_wave, study_file
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 ANSWERS: dict[str, float | str] = {"mood": "good", "ill": 1}
 CALENDAR = {"first": "2030-01-01T08:00:00"}
 
@@ -80,7 +79,7 @@ def briefly(records: Sequence[WaveRecord]) -> list[tuple[int, str, list[tuple[st
 BOTH = [("answered", 1.0), ("answered", 1.0)]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with table(tmp_path, 1) as at, at.operator.client(tmp_path / "client") as client:
         version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2), at.deployment)

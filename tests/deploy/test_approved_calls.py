@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.canaries import check_canaries, send_canaries
@@ -39,6 +38,7 @@ from tests.support.rounds import Table, table
 from tests.support.studies import open_wave, study_file
 from tests.support.surveys import survey_file
 
+pytestmark = pytest.mark.virtual_time
 SURVEY = survey_file(
     budgets=[1],
     epsilon_max=1,
@@ -77,15 +77,13 @@ class Deciding:
         return done
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def deciding(tmp_path: Path) -> AsyncIterator[Deciding]:
     async with table(tmp_path / "d", 2, approvals=2) as at:
         yield Deciding(at)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Path) -> None:
     """Reproduction: after `proposal send`, `invite` said that the rounds were not open, and `survey open` failed."""
     home, transport = deciding.home, deciding.at.inside.transport
@@ -115,8 +113,6 @@ async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Pat
     assert await register_again(home, file.name, transport) == 3
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_opening_that_was_cut_short_goes_on(deciding: Deciding) -> None:
     home, inside, file = deciding.home, deciding.at.inside, SURVEY
     proposal = await deciding.proposes(open_survey(home, file, inside.transport))
@@ -129,8 +125,6 @@ async def test_an_opening_that_was_cut_short_goes_on(deciding: Deciding) -> None
     assert len(kept_rounds(home, kept_survey(home, file.name))) == 2
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_canaries_are_enrolled_together(deciding: Deciding) -> None:
     """Each canary asked for a proposal of its own."""
     home, at, transport = deciding.home, deciding.at, deciding.at.inside.transport
@@ -147,8 +141,6 @@ async def test_canaries_are_enrolled_together(deciding: Deciding) -> None:
     assert (await check_canaries(home, RoundId("asked"), transport)).missing == {"shuffler-1": 0, "shuffler-2": 0}
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_study_invites_before_its_first_wave_and_once_for_all_waves(tmp_path: Path) -> None:
     """Reproduction: `invite STUDY` asked to open a survey, which a study's operator cannot."""
     async with table(tmp_path / "d", 1) as at:
@@ -172,8 +164,6 @@ async def test_a_study_invites_before_its_first_wave_and_once_for_all_waves(tmp_
         assert ada.expires_at == f"{scheduled(version).wave(3).closes:%Y-%m-%dT%H:%M:%SZ}"
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_survey_with_a_schedule_is_approved_once(deciding: Deciding, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its later waves open when the approvals have expired and are gone, at services that have restarted."""
     home, at = deciding.home, deciding.at
@@ -207,8 +197,6 @@ async def test_a_survey_with_a_schedule_is_approved_once(deciding: Deciding, mon
     assert refused.value.code is Code.NOT_APPROVED
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_survey_that_was_not_approved_can_be_changed_and_proposed_again(deciding: Deciding) -> None:
     home, transport = deciding.home, deciding.at.inside.transport
     await deciding.proposes(open_survey(home, SURVEY, transport))

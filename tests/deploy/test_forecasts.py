@@ -125,7 +125,6 @@ async def _crowd(operator: Operator, terms: RoundTerms, count: int, epsilon: flo
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -> None:
     """Over TLS, because the commands open their own connections."""
     place = tmp_path / "d"

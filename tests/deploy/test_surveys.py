@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import sqlalchemy as sa
 
 from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals
@@ -211,7 +210,6 @@ def test_without_budgets_that_fit_nothing_is_planned(tmp_path: Path) -> None:
         with_budgets(file, None)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_path: Path) -> None:
     """At the minimum of people, by the choice of one of them; nothing is opened or kept then."""
@@ -226,7 +224,7 @@ async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_pat
         kept_survey(where)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Table]:
     async with table(tmp_path, 1) as deployment:
         yield deployment
@@ -243,7 +241,6 @@ LIMIT = "[privacy_limit]\ntotal_epsilon = {epsilon}\ntotal_delta = 1e-3\n"
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path: Path) -> None:
     """Reproduction: each question fits the limit alone, all rounds opened, and the later ones were destroyed."""
@@ -271,7 +268,6 @@ async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path: Path) -> None:
     """A round that was opened at risk has used up what the survey needs; no answer to the survey is destroyed."""
@@ -297,7 +293,6 @@ async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path:
         assert list(await forecast_closing(where, survey.round_ids(), transport=how)) == ["work-2026-2", "work-2026-3"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_an_opening_that_was_cut_short_goes_on(
     at: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -340,7 +335,6 @@ async def test_an_opening_that_was_cut_short_goes_on(
     assert {state for states in withdrawn.values() for state in states.values()} == {"DISPOSED"}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
@@ -357,7 +351,6 @@ async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Tab
     assert [question.publication.num_reports for question in results.questions] == [3]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
@@ -374,7 +367,6 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
@@ -403,7 +395,6 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     """Typed as an operator types it; services over TLS, as the commands know no other way."""
     place, file = tmp_path / "d", tmp_path / "survey.toml"

@@ -37,8 +37,6 @@ from tests.support.gateways import Tampering, ask
 from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, Table, people, table
 
-pytestmark = pytest.mark.asyncio
-
 
 @asynccontextmanager
 async def served(tmp_path: Path, *origins: str) -> AsyncIterator[tuple[Table, Tampering, object]]:

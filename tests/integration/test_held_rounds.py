@@ -25,7 +25,7 @@ from tests.support import settings
 from tests.support.arena import Arena, arena
 from tests.support.messages import naming
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 LIMIT = "[privacy_limit]\ntotal_epsilon = 0.5\ntotal_delta = 1e-3\n"
 
 

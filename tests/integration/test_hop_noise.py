@@ -44,6 +44,7 @@ from tests.support.messages import naming
 from tests.support.rounds import table
 from tests.support.statements import codes
 
+pytestmark = pytest.mark.virtual_time
 NOISE = 1.0
 CRASHES = 10
 GRID = (2.0, 4.0)
@@ -62,8 +63,6 @@ def report_commitments(certificate: pb.Certificate) -> list[pb.Commitment]:
     return [commitment for commitment in read if commitment.lane == pb.LANE_REPORT]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("question", "hops"),
     [(BIT, 1), (BIT, 2), (BIT, 3), (Question("letter", KaryResponse(k=4)), 2), (Question("mean", OneBit(0.0, 1.0)), 2)],
@@ -100,8 +99,6 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("crash", [StoreStep.KEEP_FAKES, StoreStep.KEEP_MIXED_PART, StoreStep.KEEP_MIXED_BATCH])
 async def test_a_hop_that_crashes_while_it_mixes_shows_one_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: StoreStep
@@ -145,8 +142,6 @@ LIMIT = "[noise_limit]\nepsilon = 2.0\ndelta = 1e-5\n"
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -> None:
     """Whatever operator and accountant want: one hop keeps it, and the accountant has no limit at all."""
     async with table(tmp_path, 2, settings_of=lambda name: LIMIT if name == "shuffler-2" else "") as at:
@@ -189,8 +184,6 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
             await at.operator.open_round(noisy)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_refuses_rounds_without_hop_noise_if_its_settings_say_so(tmp_path: Path) -> None:
     own = LIMIT + "hop_noise_only = true\n"
     async with table(tmp_path, 2, settings_of=lambda name: own if name == "shuffler-2" else "") as at:
@@ -209,8 +202,6 @@ def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_number_on_levels_has_a_mean_and_a_distribution(tmp_path: Path) -> None:
     """With hop noise: the mean, shares that add up, quantiles, and what a dishonest hop can have moved."""
     question = Question("hours", Levels(0.0, 8.0, 5))

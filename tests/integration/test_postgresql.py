@@ -15,14 +15,14 @@ from tests.support.command_line import answer, as_process, croupier
 from tests.support.postgresql import Server
 from tests.support.rounds import QUESTIONS, people, table
 
+pytestmark = pytest.mark.virtual_time
+
 
 def store_of(server: Server) -> str:
     return f'store = "{server.new_database()}"\n'
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_is_answered_and_no_file_holds_it(tmp_path: Path, postgresql: Server) -> None:
     """The question with the shortest reports, and the one with the longest; test_rounds has every kind."""
     urls: dict[str, str] = {}
@@ -44,8 +44,6 @@ async def test_a_round_is_answered_and_no_file_holds_it(tmp_path: Path, postgres
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_every_service_restarts_and_loses_its_connection_within_rounds(
     tmp_path: Path, postgresql: Server
 ) -> None:

@@ -54,7 +54,6 @@ async def all_have(at: Table, deployment: Deployment) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path) -> None:
     """Over TLS: the certificates change, too, on servers and channels that are in use."""
     async with table(tmp_path, 2, over_tls=True) as at:
@@ -95,7 +94,6 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
         assert len(certified_chain(certificate, fetched, deployment)) == 2
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +123,6 @@ async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(tmp_path: Path) -> None:
     """It was told that the call is not its own, which is final: a round ended with its keys destroyed."""
     async with table(tmp_path, 1, over_tls=True) as at:
@@ -196,7 +193,6 @@ def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path)
     assert secrets.tls_certificate.decode() == deployment.service("accountant").tls_certificate
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with table(tmp_path, 1) as at:
@@ -303,7 +299,6 @@ def test_a_pod_with_its_own_keys_prints_a_proposal_for_the_others(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_pod_changes_its_storage_key_by_manifests_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -373,7 +368,6 @@ def test_a_read_only_mount_is_named_with_the_way_out(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_path: Path) -> None:
     """Over TLS, because the deployment file pins the operator's certificate."""
     async with table(tmp_path / "all", 1, over_tls=True) as at:

@@ -29,6 +29,8 @@ from tests.support.clients import crafted, seal_prepared
 from tests.support.rounds import Table, table
 from tests.support.statements import codes, parameters
 
+pytestmark = pytest.mark.virtual_time
+
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
 TASK = VectorTask(DIMENSION, CLIPPING_NORM, "silo", bytes(4 * DIMENSION))
 QUESTION = Question("silo", GaussianVector(vector=TASK, local_delta=DELTA, records_per_client=RECORDS))
@@ -65,8 +67,6 @@ def assert_close(publication: pb.Publication, truth: Matrix) -> None:
     assert chi2.ppf(5e-7, DIMENSION) < float(errors @ errors) < chi2.ppf(1 - 5e-7, DIMENSION)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(tmp_path: Path) -> None:
     data = silos(40, seed=3)
     maxima = [0.7, 3.0] * 20  # the grid has 0.5, 1 and 2
@@ -104,8 +104,6 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
     assert 0 < certificate.comparison[0].epsilon < 2.0
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_path: Path) -> None:
     """Too long, not a number, and infinite; the mean stays that of the others."""
     data = silos(40, seed=4)
@@ -124,8 +122,6 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:
     """By adding, a second round would reach epsilon 1 and delta 2e-4, of which 1e-4 are allowed."""
     mu = 1 / unit_sigma(0.5, DELTA)
@@ -143,8 +139,6 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
     assert not publication.vector
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: Path) -> None:
     """Their budgets are counted among those of the certificate; the estimate took them for reports."""
     task = VectorTask(2, 1.0, "arrow", bytes(8))
@@ -165,8 +159,6 @@ NAN_ROW = np.zeros((RECORDS, DIMENSION))
 NAN_ROW[3, 5] = math.nan
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("records", "message"),
     [

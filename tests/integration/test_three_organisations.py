@@ -99,7 +99,6 @@ def secrets_of(home: Path) -> set[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over TLS on loopback, because the page's commands are those of the command line."""
     monkeypatch.setattr(croupier.deploy.node.versions, "EVERY_S", 0.1)

@@ -20,6 +20,8 @@ from croupier.runtime.service_directory import load_secrets
 from tests.support import InProcess, in_memory, settings
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def noticed(inside: InProcess, deployment: Deployment) -> None:
     """Waits until every service has noticed a new file."""
@@ -30,8 +32,6 @@ async def noticed(inside: InProcess, deployment: Deployment) -> None:
     raise AssertionError("a service has not noticed the new deployment file")
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_client_with_the_oldest_file_follows_two_rotations(tmp_path: Path) -> None:
     """Before there were versions it said that a signature was wrong, until somebody brought a newer file."""
     async with in_memory(tmp_path / "d", 1) as inside:
@@ -50,8 +50,6 @@ async def test_a_client_with_the_oldest_file_follows_two_rotations(tmp_path: Pat
         assert read_deployment(mine) == read_deployment(inside.directory)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_service_fetches_and_installs_what_all_have_signed(tmp_path: Path) -> None:
     async with in_memory(tmp_path / "d", 1) as inside:
         late = tmp_path / "late"
@@ -73,8 +71,6 @@ async def test_a_service_fetches_and_installs_what_all_have_signed(tmp_path: Pat
         assert replaced == [newest]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_version_that_is_not_signed_is_not_shown(tmp_path: Path) -> None:
     async with in_memory(tmp_path / "d", 1) as inside:
         old = read_deployment(inside.directory)

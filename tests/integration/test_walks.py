@@ -33,7 +33,6 @@ STOPS = (
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_and_a_budget_never_go_back(tmp_path: Path) -> None:
     """Reproduction: a role was eight classes deep, and calls fell into it through hooks and climbed back."""

@@ -83,7 +83,6 @@ class Waiting:
 A, B, C, D, E = (f"192.0.2.{number}" for number in range(1, 6))
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_who_holds_most_makes_room_with_its_oldest_call_that_waits() -> None:
     """Five strangers turned away 57 of 70 calls of a client whose message took two packets: the oldest went."""
@@ -106,7 +105,6 @@ async def test_who_holds_most_makes_room_with_its_oldest_call_that_waits() -> No
     )  # none waits for ever
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_many_addresses_of_one_network_hold_what_a_network_holds() -> None:
     waiting = Waiting(Budget(16))
@@ -119,7 +117,6 @@ async def test_many_addresses_of_one_network_hold_what_a_network_holds() -> None
         task.cancel()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_crowd_of_equals_keeps_what_it_has_begun() -> None:
     """Else each new call would turn away one that has waited long, and none would be served."""
@@ -131,7 +128,6 @@ async def test_a_crowd_of_equals_keeps_what_it_has_begun() -> None:
         task.cancel()
 
 
-@pytest.mark.asyncio
 async def test_calls_that_do_not_wait_stay_and_count_for_what_they_have() -> None:
     budget = Budget(4 * MESSAGE_BYTES)
     first, second = client(A), client(A)
@@ -149,7 +145,6 @@ async def test_calls_that_do_not_wait_stay_and_count_for_what_they_have() -> Non
                 pass
 
 
-@pytest.mark.asyncio
 async def test_an_error_of_what_is_awaited_is_not_taken_for_the_limit() -> None:
     async def fails() -> None:
         raise TimeoutError("inside")

@@ -17,7 +17,7 @@ from tests.support import BIT, settings
 from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 NOISE_LIMIT = "[noise_limit]\nepsilon = 100\ndelta = 1e-2\n"
 
 

@@ -141,7 +141,6 @@ def silence(store: Store, wire: Wire) -> Iterator[None]:
         wire.silent = False
 
 
-@pytest.mark.asyncio
 async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, StorageKey(WRAPPING_KEY))
@@ -155,7 +154,6 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgres
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, StorageKey(WRAPPING_KEY))
@@ -175,7 +173,6 @@ async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(post
     store.close()
 
 
-@pytest.mark.asyncio
 async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: Server) -> None:
     with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
@@ -194,7 +191,6 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: Server) -> None:
     with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
@@ -208,7 +204,6 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_store_closes_while_its_server_is_silent(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,7 +222,6 @@ async def test_a_store_closes_while_its_server_is_silent(
         assert "given up" in caplog.text
 
 
-@pytest.mark.asyncio
 async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, StorageKey(WRAPPING_KEY), Timeouts(statement_s=0.2, lock_s=0.1))
@@ -245,7 +239,6 @@ async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql:
     store.close()
 
 
-@pytest.mark.asyncio
 async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
     postgresql: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -279,7 +272,6 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password(postgresql
         assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.asyncio
 async def test_what_the_role_may_not_do_is_said_and_is_an_outage(
     postgresql: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,7 +300,6 @@ async def test_what_the_role_may_not_do_is_said_and_is_an_outage(
     store.close()
 
 
-@pytest.mark.asyncio
 async def test_a_server_that_takes_no_writes_is_named(postgresql: Server, caplog: pytest.LogCaptureFixture) -> None:
     url = postgresql.new_database()
     database = sa.make_url(url).database
@@ -321,7 +312,6 @@ async def test_a_server_that_takes_no_writes_is_named(postgresql: Server, caplog
     store.close()
 
 
-@pytest.mark.asyncio
 async def test_a_session_is_not_ended_for_being_idle(postgresql: Server) -> None:
     """It holds the lock: a second process could have come in between, and gone on with the same rounds."""
     url = postgresql.new_database()
@@ -334,7 +324,6 @@ async def test_a_session_is_not_ended_for_being_idle(postgresql: Server) -> None
     store.close()
 
 
-@pytest.mark.asyncio
 async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
     postgresql: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,7 +339,6 @@ async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresql: Server) -> None:
     """Only the write-ahead log's files, which are the operator's, may keep it."""
     url = postgresql.new_database()
@@ -394,7 +382,6 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server) -> None:
     """Once the service stood still for as long as the bodies of all rounds took to be written."""
     store, taken, stays = Store(postgresql.new_database(), StorageKey(WRAPPING_KEY)), "round-1", "round-2"
@@ -434,7 +421,6 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(postgresql: Server) -> None:
     url = postgresql.new_database()
     store = Store(url, StorageKey(WRAPPING_KEY), Timeouts(lock_s=0.1))

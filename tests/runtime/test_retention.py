@@ -23,7 +23,7 @@ from tests.support import BIT, SUITE, settings
 from tests.support.clocks import DAY_S
 from tests.support.rounds import Table, people, table
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"publication"}}
 
 

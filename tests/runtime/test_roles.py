@@ -25,7 +25,6 @@ def test_a_role_inherits_from_one_class_of_ours(role: type[RoundService]) -> Non
     assert ours == [role, RoundService]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_page_has_the_tables_of_states(tmp_path: Path) -> None:
     written: dict[str, dict[str, str]] = {}

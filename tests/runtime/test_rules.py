@@ -65,7 +65,6 @@ def test_rules_that_cannot_be_are_named(tmp_path: Path, line: str, message: str)
         load_settings(tmp_path)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_begins_nowhere_that_breaks_the_rules_of_one_service(tmp_path: Path) -> None:
     """Before, the last hop signed whatever the operator asked."""
