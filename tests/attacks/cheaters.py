@@ -16,7 +16,7 @@ import pytest
 from croupier.analyzer.service import AnalyzerService
 from croupier.protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
-from croupier.protocol.errors import Refusal, refusal_of
+from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, canonical
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, RoundId
@@ -46,6 +46,12 @@ async def refused(call: Awaitable[object]) -> Refusal | None:
     except grpc.aio.AioRpcError as error:
         return refusal_of(error)
     return None
+
+
+async def code_of(call: Awaitable[object]) -> Code | None:
+    """Returns the code with which a service refuses a call."""
+    refusal = await refused(call)
+    return refusal.code if refusal else None
 
 
 def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:

@@ -40,16 +40,15 @@ from croupier.runtime.steps import StoreStep
 from tests.support import InProcess, in_memory, settings, sign_again
 from tests.support.approvals import approve_file
 from tests.support.command_line import answer, croupier
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
 
 pytestmark = pytest.mark.virtual_time
 
 
 @contextmanager
 def is_not_approved() -> Iterator[None]:
-    with pytest.raises(Refusal) as refused:
+    with refuses(Code.NOT_APPROVED):
         yield
-    assert refused.value.code is Code.NOT_APPROVED
 
 
 def organisation(inside: InProcess, folder: Path, *names: str) -> Path:
@@ -140,9 +139,8 @@ async def test_approvals_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             action = with_expiry(content, signed or expires)
             signatures = [signed_by(inside, name, action) for name in ("shuffler-1", "accountant")]
             async with dishonest(inside, *signatures, expires_unix_s=expires) as operator:
-                with pytest.raises(Refusal, match=reason) as refused:
+                with refuses(Code.NOT_APPROVED, reason):
                     await operator.open_round(settings(), RoundId("asked"))
-                assert refused.value.code is Code.NOT_APPROVED
                 if not signed:
                     with pytest.raises(Refusal, match="expire"):
                         await signed_revocation(operator, inside, expires)
@@ -204,9 +202,8 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))
             assert approve_file(hop, file, deployment).signed_by(deployment) == ["Both", "Org shuffler-2"]
-            with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "Org accountant")) as refused:
+            with refuses(Code.BAD_MANIFEST, naming("Org accountant")):
                 await operator.open_round(settings(), RoundId("asked"))
-            assert refused.value.code is Code.BAD_MANIFEST
             approve_file(last, file, deployment)
             assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
 

@@ -135,8 +135,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                     name == "fixed" and certificate.granted
                 )
                 if number == 1:
-                    await deployment.inside.stop("accountant")
-                    await deployment.inside.start("accountant")
+                    await deployment.inside.restart("accountant")
             if name == "limited":
                 assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
                 keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(RoundId("round-2")))
@@ -158,8 +157,7 @@ async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> 
         file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
         sign_again(at.inside.directory)
         names = list(at.inside.running)
-        await at.inside.stop(*names)
-        await at.inside.start(*names)
+        await at.inside.restart(*names)
         async with at.inside.operator() as operator, operator.client_channel() as channel:
             later = Arena(at.inside, operator, channel)
             promised = await operator.open_round(settings())
@@ -202,8 +200,7 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
             outbox.close()
             with closing(sqlite3.connect(tmp_path / "outbox.db")) as db, db:
                 db.execute("UPDATE sealed SET acknowledged = 0")  # as if the client had died before it noted the answer
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, LosesAnswers)
+        hop = deployment.service_as("shuffler-1", LosesAnswers)
         assert len(hop.bodies) == 6
         assert len(set(hop.bodies)) == 1
         without_a_memory = {without_tickets(terms, victim["victim"]).submission for _ in range(5)}
@@ -223,8 +220,7 @@ async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Pa
             pb.SUBMISSION_CODE_ACCEPTED,
             pb.SUBMISSION_CODE_ALREADY_EXISTS,
         ]
-        await deployment.inside.stop("shuffler-1")
-        await deployment.inside.start("shuffler-1")
+        await deployment.inside.restart("shuffler-1")
         assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (26, 26)

@@ -70,8 +70,7 @@ async def ruined(
     """Plays a round of people with these budgets, of which those at these indices reach the accountant; None: all."""
     terms = await at.operator.open_round(chosen)
     sealed = await seal_all_of(at.operator, terms, [Participant(1, budget) for budget in budgets])
-    hop = at.service("shuffler-1")
-    assert isinstance(hop, ChoosesBudgets)
+    hop = at.service_as("shuffler-1", ChoosesBudgets)
     hop.passed_on = None if passed_on is None else {budget_of(sealed[index]) for index in passed_on}
     await at.admit(terms, submissions_of(sealed))
     publication, certificate = await at.finish(terms)

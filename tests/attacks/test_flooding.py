@@ -108,8 +108,7 @@ async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> N
         await deployment.admit(terms, await deployment.seal(terms, 19))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-1", terms)
-        cheater = deployment.service("shuffler-1")
-        assert isinstance(cheater, MixesTooFew)
+        cheater = deployment.service_as("shuffler-1", MixesTooFew)
         assert {name: refusal.code for name, refusal in cheater.caught.items()} == {"shuffler-2": Code.SHORT_BATCH}
         assert await deployment.nothing_is_published(terms)
 

@@ -167,8 +167,7 @@ async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_
             for pair in pairs
         ]
         first, again, other = [await asked(deployment, request) for request in (requests[0], requests[0], requests[1])]
-        await deployment.inside.stop("accountant")
-        await deployment.inside.start("accountant")
+        await deployment.inside.restart("accountant")
         restarted = [await asked(deployment, request) for request in requests]
         assert [list(reply.codes) for reply in (first, again, other, *restarted)] == [
             [pb.SUBMISSION_CODE_ACCEPTED],

@@ -102,8 +102,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
         people = [crafted(terms, index % 3, GRID[index % 3]) for index in range(CLIENTS)]
         await deployment.admit(terms, submissions_of(await seal_prepared(deployment.operator, terms, people)))
         await deployment.finish(terms)
-        hop = deployment.service("shuffler-2")
-        assert isinstance(hop, CuriousHop)
+        hop = deployment.service_as("shuffler-2", CuriousHop)
         letters = letters_of(terms, hop.seen[pb.LANE_REPORT], keys, 2)
         budgets = budgets_of(terms, hop.seen[pb.LANE_PARAMETER], keys, 2)
     right = sum(GRID[letter] == budget for letter, budget in zip(letters, budgets, strict=True))

@@ -68,8 +68,7 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
         terms = await deployment.operator.open_round(settings())
         with pytest.raises(SignatureError, match=naming("'shuffler-2'", "manifest")):
             await fetch_terms(deployment.channel, deployment.deployment, terms.round_id)
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, TagsAVictim)
+        hop = deployment.service_as("shuffler-1", TagsAVictim)
         alone = hop.altered(terms)
         alone.manifest.signatures.append(hop.peers.identity.sign(Kind.MANIFEST, alone.manifest.payload))
         with pytest.raises(SignatureError, match=naming("accountant, analyzer, shuffler-2")):
@@ -86,8 +85,7 @@ async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, TagsAVictim)
+        hop = deployment.service_as("shuffler-1", TagsAVictim)
         believed = parse_terms(hop.altered(terms))
         sealed = without_tickets(believed, Participant(1, 20.0))
         hop.victim = believed, pb.Submission.FromString(sealed.submission).envelope

@@ -208,8 +208,7 @@ async def test_a_revoked_client_is_a_stranger_to_every_service_at_once(tmp_path:
             assert refused == {"thief": UNKNOWN}
             assert await deployment.submit(before, [earlier, stranger(before)], enrol=False) == [UNKNOWN, UNKNOWN]
             for name in ("shuffler-1", "accountant"):  # it is durable
-                await deployment.inside.stop(name)
-                await deployment.inside.start(name)
+                await deployment.inside.restart(name)
         told = {
             answer.service: answer.num_revoked
             for answer in await operator.status()

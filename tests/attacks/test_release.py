@@ -41,7 +41,7 @@ from tests.attacks.reading import (
 )
 from tests.support import settings
 from tests.support.arena import WAIT_S, arena
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
 
 pytestmark = pytest.mark.virtual_time
 
@@ -67,16 +67,14 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         release = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
-        analyzer = deployment.service("analyzer")
-        assert isinstance(analyzer, GreedyAnalyzer)
+        analyzer = deployment.service_as("analyzer", GreedyAnalyzer)
         assert len(analyzer.sealed) == 12
         assert analyzer.read == set()
         assert await deployment.nothing_is_published(terms)
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         with_the_key = open_all(terms, analyzer.sealed, [*own, release])  # what the release key holds back
         assert len(reports_in(with_the_key)) == 12
-        accountant = deployment.service("accountant")
-        assert isinstance(accountant, HesitantAccountant)
+        accountant = deployment.service_as("accountant", HesitantAccountant)
         accountant.hesitates = False
         accountant.engine.wake(terms.round_id)
         publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
@@ -154,18 +152,13 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
         assert isinstance(hop, DeliversReportsOnly)
         assert isinstance(analyzer, GreedyAnalyzer)
         grant = forged_grant(terms, hop, bytes(32))
-        answer = await cheaters.refused(stubs.AnalyzerStub(hop.peers.channel_to("analyzer")).Grant(grant))
-        assert answer is not None
-        assert answer.code is Code.NOT_YOUR_CALL
+        by_hop = stubs.AnalyzerStub(hop.peers.channel_to("analyzer"))
+        assert await cheaters.code_of(by_hop.Grant(grant)) is Code.NOT_YOUR_CALL
         # Even over the accountant's own channel: the signature is not the accountant's.
-        accountant = deployment.service("accountant")
-        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.peers.channel_to("analyzer")).Grant(grant))
-        assert answer is not None
-        assert answer.code is Code.BAD_SIGNATURE
+        by_accountant = stubs.AnalyzerStub(deployment.service("accountant").peers.channel_to("analyzer"))
+        assert await cheaters.code_of(by_accountant.Grant(grant)) is Code.BAD_SIGNATURE
         grant.certificate.signatures[0].signer = "accountant"
-        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.peers.channel_to("analyzer")).Grant(grant))
-        assert answer is not None
-        assert answer.code is Code.BAD_SIGNATURE
+        assert await cheaters.code_of(by_accountant.Grant(grant)) is Code.BAD_SIGNATURE
         assert (len(analyzer.sealed), analyzer.read) == (12, set())
         assert await deployment.nothing_is_published(terms)
 
@@ -221,8 +214,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
         await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.finish(terms)
-        await deployment.inside.stop("accountant")
-        await deployment.inside.start("accountant")
+        await deployment.inside.restart("accountant")
         assert await all_keys(deployment, terms) == {}
         secrets = load_secrets(deployment.inside.directory / "accountant")
         async with deployment.inside.transport.peer_channel(deployment.deployment.analyzer, secrets) as channel:
@@ -298,8 +290,7 @@ async def test_a_withdrawn_round_takes_no_release_key(tmp_path: Path) -> None:
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
         assert (await deployment.operator.withdraw(terms.round_id))["analyzer"] == "DISPOSED"
-        analyzer = deployment.service("analyzer")
-        assert isinstance(analyzer, HardOfHearing)
+        analyzer = deployment.service_as("analyzer", HardOfHearing)
         analyzer.listens = True
         assert "has ended here" in await deployment.problem("accountant", terms)
         assert await all_keys(deployment, terms) == {}
@@ -321,6 +312,5 @@ async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_pa
         assert (publication.round_id, certificate.granted) == ("liked", True)
         strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), RoundId("strict"))
         await deployment.admit(strict, await deployment.seal(strict, 30))
-        with pytest.raises(Refusal, match=naming(Code.BAD_BATCH.message, "'strict'", "'liked'")) as answer:
+        with refuses(Code.BAD_BATCH, naming("'strict'", "'liked'")):
             await deployment.finish(strict)
-        assert answer.value.code is Code.BAD_BATCH

@@ -226,8 +226,7 @@ async def test_a_hop_cannot_deliver_another_batch_after_the_first(tmp_path: Path
         await deployment.admit(terms, await deployment.seal(terms, 30))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 30
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, DeliversTwice)
+        hop = deployment.service_as("shuffler-1", DeliversTwice)
         await deployment.until(lambda: hop.answer is not None)
         assert hop.answer is not None
         assert hop.answer.code is Code.CONFLICT

@@ -90,8 +90,7 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
         assert not certificate.granted
         assert not publication.values
         await deployment.reached("accountant", terms, pb.ROUND_STATE_REFUSED)
-        analyzer = deployment.service("analyzer")
-        assert isinstance(analyzer, GreedyAnalyzer)
+        analyzer = deployment.service_as("analyzer", GreedyAnalyzer)
         # All keys that any service ever had, but for the release key, read no report of the batch that was kept.
         assert not reports_in(open_all(terms, analyzer.sealed, before.values()))
         assert len(reports_in(open_all(terms, analyzer.sealed, [*before.values(), release_private]))) == 12

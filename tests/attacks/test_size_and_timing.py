@@ -176,8 +176,7 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
             submissions = [pb.Submission.FromString(each.submission) for each in sealed[start : start + 10]]
             await deployment.admit(terms, submissions)
         await deployment.finish(terms)
-        hop = deployment.service("shuffler-2")
-        assert isinstance(hop, SeesItsInput)
+        hop = deployment.service_as("shuffler-2", SeesItsInput)
         came = [each.inclusion_hashes[:32] for each in sealed]
         assert set(hop.seen) == set(came)
         assert fixed_points(hop.seen, came) == 100 if not mixing else fixed_points(hop.seen, came) < 12

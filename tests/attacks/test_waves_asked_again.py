@@ -92,8 +92,7 @@ async def test_no_service_signs_a_wave_a_second_time(tmp_path: Path, permanent: 
         assert await refusals(at, other, known=first) == conflict
         assert await refusals(at, longer) == conflict  # of a question that the wave does not have
         for name in ALL:  # it is in their stores
-            await at.inside.stop(name)
-            await at.inside.start(name)
+            await at.inside.restart(name)
         assert await refusals(at, other, known=first) == conflict
         assert await refusals(at, longer) == conflict
         await open_wave(at, asked, 2)

@@ -42,7 +42,7 @@ from tests.support.command_line import croupier as command
 from tests.support.core_files import core_limit
 from tests.support.gateways import Tampering, ask
 from tests.support.in_memory import Network
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
 from tests.support.rounds import QUESTIONS, Table, people, table
 
 GET_ROUND = "/croupier.protocol.v1.Shuffler/GetRound"
@@ -74,9 +74,8 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
             terms.round_id, "", 1.0, 0.0, sealed_before=False, promises=asked.promises(1.0)
         )
         assert (await asked.submit(1, max_local_epsilon=1.0)).sealed_before
-        with pytest.raises(croupier.Refusal) as early:
+        with refuses(Code.NOT_READY):
             await asked.verify()
-        assert early.value.code is Code.NOT_READY
         await here.finish(terms)
         assert (await asked.result()).num_reports == 26
         assert await asked.verify() == croupier.Inclusion(terms.round_id, 1, ("shuffler-1", "shuffler-2"))

@@ -37,7 +37,7 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.clients import crafted, seal_participants, seal_prepared, submissions_of, without_tickets
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 from tests.support.statements import codes, parameters
 
@@ -68,14 +68,14 @@ async def are_answered(at: Table, questions: Sequence[Question], seed: int) -> N
     """An estimate fails to be within 6 standard errors by chance with probability below 1e-7 in all."""
     for question in questions:
         terms = await at.operator.open_round(settings(question))
-        users = people(question, 200, seed=seed)
+        users = people(question, 100, seed=seed)
         report = await at.submit(terms, users)
-        assert report.accepted == 200
+        assert report.accepted == 100
         publication, certificate = await at.finish(terms)
         assert certificate.granted
         assert certificate.grade == "CERTIFIED"
         assert [tier.local_epsilon for tier in certificate.tiers] == [0.5, 1.0, 2.0]
-        assert sum(tier.count for tier in certificate.tiers) == 200 == publication.num_reports
+        assert sum(tier.count for tier in certificate.tiers) == 100 == publication.num_reports
         assert certificate.epsilon < 2.0
         assert 0 < certificate.lower_bound_epsilon <= certificate.epsilon
         assert {tier.local_delta for tier in certificate.tiers} == {question.mechanism.budget_delta}
@@ -85,19 +85,6 @@ async def are_answered(at: Table, questions: Sequence[Question], seed: int) -> N
     for answer in await at.operator.status():
         assert isinstance(answer, rpc.StatusResponse)
         assert {round_.problem for round_ in answer.rounds} == {""}
-
-
-@pytest.mark.slow
-@pytest.mark.virtual_time
-async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) -> None:
-    async with table(tmp_path, 2) as at:
-        for name in at.deployment.chain:
-            terms = await at.operator.open_round(settings(), RoundId(f"restart-{name}"))
-            assert (await at.submit(terms, people(BIT, 40, seed=1))).accepted == 40
-            await at.inside.stop(name)
-            await at.inside.start(name)
-            publication, certificate = await at.finish(terms)
-            assert (publication.num_reports, certificate.num_users) == (40, 40)
 
 
 @pytest.mark.virtual_time
@@ -114,20 +101,6 @@ async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
         publication, certificate = await at.finish(terms)
         assert [(tier.local_epsilon, tier.count) for tier in certificate.tiers] == [(1.0, 20), (2.0, 30)]
         assert publication.num_reports == 50
-
-
-@pytest.mark.slow
-@pytest.mark.virtual_time
-async def test_a_service_that_is_away_delays_the_round_and_loses_nothing(tmp_path: Path) -> None:
-    async with table(tmp_path, 2) as at:
-        terms = await at.operator.open_round(settings())
-        await at.submit(terms, people(BIT, 40, seed=1))
-        await at.inside.stop("shuffler-2", "accountant", "analyzer")
-        await at.operator.close_round(terms.round_id)
-        for name in ("analyzer", "shuffler-2", "accountant"):
-            await at.inside.start(name)
-        publication, certificate = await at.operator.result(terms.round_id, WAIT_S)
-        assert (publication.num_reports, certificate.num_users) == (40, 40)
 
 
 @pytest.mark.slow
@@ -179,8 +152,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path
             _, certificate = await at.finish(terms)
             granted.append(certificate.granted)
             if number == 0:
-                await at.inside.stop("accountant")
-                await at.inside.start("accountant")
+                await at.inside.restart("accountant")
         refusal = certificate.refusals[-1]
         assert granted[:2] == [True, True]
         assert granted[3] is False
@@ -354,9 +326,8 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
         for value, epsilon, message in ((2, 1.0, "value is 2"), (1, 0.1, "at least 0.5")):
             with pytest.raises(ValueError, match=message):
                 prepare_one(terms, Onion(terms), Participant(value, epsilon))
-        with pytest.raises(Refusal, match=Code.UNKNOWN_ROUND.message) as unknown:
+        with refuses(Code.UNKNOWN_ROUND):
             await send(at.channel, RoundId("another"), {"one": truncated.SerializeToString()})
-        assert unknown.value.code is Code.UNKNOWN_ROUND
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (31, 31)
         assert await seal_and_send(at, terms, Participant(1, 1.0)) == pb.SUBMISSION_CODE_ROUND_CLOSED

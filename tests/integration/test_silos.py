@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.client.submission import Participant, prepare_one, send
+from croupier.client.submission import Participant, send
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.manifest import RoundTerms
@@ -21,7 +20,6 @@ from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import RoundId
-from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
@@ -153,25 +151,3 @@ async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: 
     # 60 reports of one tier: 1 / (sqrt(2 * 60)) * pi/2 / tanh(1).
     expected = math.pi / 2 / math.tanh(1.0) / math.sqrt(2 * 60)
     assert publication.vector_standard_error == pytest.approx(expected, rel=1e-6)
-
-
-NAN_ROW = np.zeros((RECORDS, DIMENSION))
-NAN_ROW[3, 5] = math.nan
-
-
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        (np.zeros((RECORDS, DIMENSION + 1)), r"record 1 has.*\(61,\).*\(60,\)"),
-        (np.zeros(DIMENSION), r"record 1 has.*\(\)"),
-        (NAN_ROW, "record 4: 1 of .*vector's 60 entries"),
-        (np.zeros((RECORDS - 1, DIMENSION)), "client.*24.*25"),
-        ([], "this client has 0 records"),
-    ],
-)
-async def test_a_silo_that_cannot_answer_is_told_why(records: Any, message: str) -> None:
-    from tests.support import make_kit
-
-    terms = make_kit(question=QUESTION).terms
-    with pytest.raises(ValueError, match=message):
-        prepare_one(terms, Onion(terms), Participant(records, 1.0))

@@ -86,8 +86,7 @@ async def play_year(directory: Path, devices: int, waves: int, processes: int = 
             await played.play(until=until)
             if wave.number % 4 == 1:
                 for name in at.deployment.chain:
-                    await at.inside.stop(name)
-                    await at.inside.start(name)
+                    await at.inside.restart(name)
         await played.play()
         state = study_state(played.directory, "telemetry")
         assert [wave.state for wave in state.waves] == [
@@ -109,11 +108,6 @@ async def play_year(directory: Path, devices: int, waves: int, processes: int = 
             outside += not row["low"] <= truth <= row["high"]
         print(f"ε = {total.epsilon:.4g} at δ = {total.delta:g}, {outside} of {len(rows)} intervals miss the truth")  # noqa: T201
         return outside
-
-
-@pytest.mark.slow
-async def test_some_weeks_of_telemetry(tmp_path: Path) -> None:
-    assert await play_year(tmp_path, 24, 3) <= 2
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ ON_CALL = {
         "verify",
     ),
 }
-"""Commands that need a service's own key at most; `tests/integration/test_three_organisations.py` runs them so."""
+"""Commands that need a service's own key at most; `tests/integration/test_four_organisations.py` runs some so."""
 
 
 def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from croupier.runtime.tasks import OPENED, LaneWork, verify_and_open
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
 from tests.support import make_kit
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
 
 T = TypeVar("T")
 TERMS = make_kit().terms
@@ -127,9 +127,8 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
 
 async def test_a_key_of_small_order_is_not_registered(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    with pytest.raises(Refusal, match=naming(Code.BAD_REQUEST.message, "key 2")) as refused:
+    with refuses(Code.BAD_REQUEST, naming("key 2")):
         await admission.register([PublicKey(public(6)), PublicKey(bytes(32))])
-    assert refused.value.code is Code.BAD_REQUEST
     assert public(6) not in await store.run("look", lambda tx: tx.client_keys())
 
 
@@ -182,9 +181,8 @@ async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: Worker
 async def test_too_much_at_once_is_refused(store: Store, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     admission = await opened(store, pool)
     monkeypatch.setattr(room, "MAX_PENDING", 1)
-    with pytest.raises(Refusal, match=Code.OVERLOADED.message) as refused:
+    with refuses(Code.OVERLOADED):
         await codes(admission, submission(1), submission(2))
-    assert refused.value.code is Code.OVERLOADED
     assert await codes(admission, submission(1)) == [ACCEPTED]
 
 

@@ -68,8 +68,7 @@ async def test_a_service_that_cannot_erase_at_its_start_serves_and_tries_again(t
         await at.submit(terms, people(BIT, 30, seed=1))
         with reading(at) as envelope:
             await at.finish(terms)
-            await at.inside.stop("shuffler-1")
-            await at.inside.start("shuffler-1")
+            await at.inside.restart("shuffler-1")
             assert "not erased yet" in await problem_of(at, "shuffler-1", terms.round_id)
         await until_erased(at, terms.round_id)
         assert envelope not in files_of(at, "shuffler-1")
@@ -103,8 +102,7 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
         assert "under way" in await problem_of(at, "shuffler-1", terms.round_id)
         assert envelope in files_of(at, "shuffler-1")
         await at.operator.open_round(settings(), RoundId("following"))  # the service goes on meanwhile
-        await at.inside.stop("shuffler-1")
-        await at.inside.start("shuffler-1")
+        await at.inside.restart("shuffler-1")
         await until_erased(at, terms.round_id)
         await until_gone(at, envelope)
 
