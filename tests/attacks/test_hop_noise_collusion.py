@@ -26,9 +26,8 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, PublicKey
-from croupier.protocol.onion import BudgetRecord, Onion, encode_budget, onion_of, split_report
+from croupier.protocol.onion import BudgetRecord, Onion, encode_budget, onion_of
 from croupier.protocol.tickets import (
-    BLINDED_BYTES,
     TICKET_BYTES,
     TicketIssuer,
     TicketRequest,
@@ -42,7 +41,7 @@ from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import seal_values, wrap_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
-from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, none_early, own_report
+from tests.attacks.cheaters import CheatingShuffler, Lanes, MarksHops, instead, none_early, own_report
 from tests.attacks.reading import held_reports, keys_of
 from tests.support import BIT, encode_report
 from tests.support.arena import WAIT_S, Arena, arena
@@ -324,27 +323,14 @@ async def test_a_hops_tickets_of_one_round_are_no_tickets_in_another(
     assert certificate.num_reports == CROWD - law.most
 
 
-class MarksHops(NeverCertifies):
-    """It gives hops tickets under a key of its own, and looks which reports have such a ticket."""
-
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
-        self.issuer = TicketIssuer(os.urandom(32), pb.LANE_REPORT)
-        instead(self.desk, give_fakes=self.give_fakes)
-
-    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
-        messages = [blinded[at : at + BLINDED_BYTES] for at in range(0, len(blinded), BLINDED_BYTES)]
-        return pb.GetFakeTicketsResponse(evaluations=self.issuer.evaluate(messages))
-
-    def is_fake(self, terms: RoundTerms, report: bytes) -> bool:
-        ticket, sealed = split_report(report)
-        return self.issuer.is_valid(ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()), ticket)
+class MarksHopsAndWaits(NeverCertifies, MarksHops):
+    """The reports stay at the analyzer, where it looks which of them have a ticket of its own."""
 
 
 async def test_a_hop_that_checks_no_key_has_its_fakes_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `test_an_accountant_cannot_mark_fakes_by_another_key` prevents: the victim's report alone is not marked."""
-    async with arena(tmp_path, 2, {"accountant": MarksHops}) as deployment:
-        accountant = deployment.service_as("accountant", MarksHops)
+    async with arena(tmp_path, 2, {"accountant": MarksHopsAndWaits}) as deployment:
+        accountant = deployment.service_as("accountant", MarksHopsAndWaits)
 
         def trusting(requests: Sequence[TicketRequest], evaluated: bytes, key: bytes) -> list[bytes]:
             return collect_tickets(requests, evaluated, accountant.issuer.public_key)

@@ -60,7 +60,6 @@ def points_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "low", "high"),
     [
         (("rr",), 0.08, 0.15),
-        (("onebit",), 0.08, 0.15),
         (("krr", "--k", 10), 0.05, 0.12),
         (("laplace",), 0.1, 0.2),
         (("laplace", "--lattice", 100), 0.1, 0.2),

@@ -6,7 +6,6 @@ import asyncio
 import csv
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
 from tests.support import in_process
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import Beside, croupier
 from tests.support.messages import naming
 from tests.support.rounds import table
 from tests.support.sheets import write_book
@@ -171,8 +170,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "survey.toml"
     questions = [question.model_dump(exclude_defaults=True) for question in survey_file().questions]
 
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
+    ask = Beside(place).ask
 
     from croupier.operator.survey_file import written
 

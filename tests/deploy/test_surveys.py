@@ -47,7 +47,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.survey_description import survey_json, survey_sections
 from tests.support import in_process, settings
 from tests.support.blocks import shown as printed
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import Beside, croupier
 from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
 
@@ -412,8 +412,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     file.write_text(text)
     assert read_survey_file(file).left_out == "random"
 
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
+    ask = Beside(place).ask
 
     async with in_process(place, 1, LIMIT.format(epsilon=4.5)) as inside:
         forecast = await ask("survey", "check", file, "--expected", "30")
