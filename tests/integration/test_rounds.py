@@ -171,9 +171,7 @@ async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path:
         held = await at.operator.open_round(settings())
         await at.submit(held, people(BIT, 19, seed=1))
         assert (await at.operator.close_round(held.round_id)).state == pb.ROUND_STATE_OPEN
-        disposed = await at.operator.open_round(
-            type(settings())(BIT, (0.5, 1.0, 2.0), min_batch_size=20, short_batch_policy="dispose")
-        )
+        disposed = await at.operator.open_round(replace(settings(min_batch_size=20), short_batch_policy="dispose"))
         await at.submit(disposed, people(BIT, 19, seed=1))
         for _ in range(2):
             answer = await at.operator.close_round(disposed.round_id)
@@ -439,7 +437,7 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
         with pytest.raises(grpc.aio.AioRpcError, match=f"{Code.BAD_MANIFEST.message}|{Code.CONFLICT.message}"):
             await stubs.RoundControlStub(at.operator.channel_to("accountant")).Sign(sign)
         with pytest.raises(ValueError, match=r"delta is 0.9"):
-            await at.operator.open_round(type(settings())(BIT, (1.0,), delta=0.9))
+            await at.operator.open_round(replace(settings(), delta=0.9))
 
 
 @pytest.mark.virtual_time
@@ -447,7 +445,7 @@ async def test_a_deadline_closes_the_round_by_itself(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         due = int(at.inside.clock.now()) + 30
         terms = await at.operator.open_round(
-            type(settings())(BIT, (0.5, 1.0, 2.0), min_batch_size=20, epsilon_max=4.0, close_deadline_unix_s=due)
+            replace(settings(min_batch_size=20, epsilon_max=4.0), close_deadline_unix_s=due)
         )
         assert (await at.submit(terms, people(BIT, 25, seed=1))).accepted == 25
         publication, _ = await at.operator.result(terms.round_id, WAIT_S)
