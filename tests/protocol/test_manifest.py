@@ -128,7 +128,7 @@ def _of_manifest(name: str, value: object) -> Change:
     return lambda kit: setattr(kit.manifest, name, value)
 
 
-def _accountants(name: str, value: Callable[[pb.RoundManifest], bytes]) -> Change:
+def _accountants(name: str, value: Callable[[pb.Manifest], bytes]) -> Change:
     return lambda kit: setattr(kit.manifest.accountant, name, value(kit.manifest))
 
 
