@@ -6,6 +6,7 @@ service refused its hand-over, and how.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -13,15 +14,16 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from croupier.accountant.service.service import AccountantService
 from croupier.analyzer.service import AnalyzerService
 from croupier.protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
-from croupier.protocol.errors import Refusal, refusal_of
+from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, canonical
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import Lane, RoundId
-from croupier.protocol.onion import Onion, encode_budget
-from croupier.protocol.tickets import TICKET_BYTES
+from croupier.protocol.onion import Onion, encode_budget, split_report
+from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import Direction, DocumentKind
@@ -46,6 +48,12 @@ async def refused(call: Awaitable[object]) -> Refusal | None:
     except grpc.aio.AioRpcError as error:
         return refusal_of(error)
     return None
+
+
+async def code_of(call: Awaitable[object]) -> Code | None:
+    """Returns the code with which a service refuses a call."""
+    refusal = await refused(call)
+    return refusal.code if refusal else None
 
 
 def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
@@ -364,3 +372,20 @@ def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("croupier.runtime.round_control.generate_key_pair", generate)
     patch.setattr(RoundService, "Prepare", prepare_again)
+
+
+class MarksHops(AccountantService):
+    """An accountant that gives hops tickets under a key of its own, to tell fakes from clients' reports."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.issuer = TicketIssuer(os.urandom(32), pb.LANE_REPORT)
+        instead(self.desk, give_fakes=self.give_fakes)
+
+    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+        messages = [blinded[at : at + BLINDED_BYTES] for at in range(0, len(blinded), BLINDED_BYTES)]
+        return pb.GetFakeTicketsResponse(evaluations=self.issuer.evaluate(messages))
+
+    def is_fake(self, terms: RoundTerms, report: bytes) -> bool:
+        ticket, sealed = split_report(report)
+        return self.issuer.is_valid(ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()), ticket)

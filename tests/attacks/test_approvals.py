@@ -39,14 +39,15 @@ from croupier.runtime.steps import StoreStep
 from tests.support import InProcess, in_memory, settings, sign_again
 from tests.support.approvals import approve_file
 from tests.support.command_line import answer, croupier
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
+
+pytestmark = pytest.mark.virtual_time
 
 
 @contextmanager
 def is_not_approved() -> Iterator[None]:
-    with pytest.raises(Refusal) as refused:
+    with refuses(Code.NOT_APPROVED):
         yield
-    assert refused.value.code is Code.NOT_APPROVED
 
 
 def organisation(inside: InProcess, folder: Path, *names: str) -> Path:
@@ -82,8 +83,6 @@ def dishonest(inside: InProcess, *signatures: pb.Signature, expires_unix_s: int 
     return operator
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,8 +121,6 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
             assert (await operator.open_round(settings(), RoundId("alone"))).round_id == "alone"
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_approvals_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An approval that was never used was good for ever, also when its organisation had decided otherwise."""
     async with in_memory(tmp_path / "d", 1, approvals=2, clock=SystemClock()) as inside:
@@ -141,9 +138,8 @@ async def test_approvals_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             action = with_expiry(content, signed or expires)
             signatures = [signed_by(inside, name, action) for name in ("shuffler-1", "accountant")]
             async with dishonest(inside, *signatures, expires_unix_s=expires) as operator:
-                with pytest.raises(Refusal, match=reason) as refused:
+                with refuses(Code.NOT_APPROVED, reason):
                     await operator.open_round(settings(), RoundId("asked"))
-                assert refused.value.code is Code.NOT_APPROVED
                 if not signed:
                     with pytest.raises(Refusal, match="expire"):
                         await signed_revocation(operator, inside, expires)
@@ -176,8 +172,6 @@ def test_a_proposal_that_has_expired_is_written_again(tmp_path: Path) -> None:
     assert not read_actions(first).signatures
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path) -> None:
     """Also where it has them in one file, and the rule of another organisation asks for its own signature."""
     rule = '[rules]\napproved_by = ["Org accountant"]\n'
@@ -207,15 +201,12 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))
             assert approve_file(hop, file, deployment).signed_by(deployment) == ["Both", "Org shuffler-2"]
-            with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "Org accountant")) as refused:
+            with refuses(Code.BAD_MANIFEST, naming("Org accountant")):
                 await operator.open_round(settings(), RoundId("asked"))
-            assert refused.value.code is Code.BAD_MANIFEST
             approve_file(last, file, deployment)
             assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_path: Path) -> None:
     async with in_memory(tmp_path / "d", 2, approvals=2, clock=SystemClock()) as inside:
         home, deployment = inside.directory, read_unchecked(inside.directory / DEPLOYMENT_FILE)

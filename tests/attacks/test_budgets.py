@@ -37,6 +37,7 @@ from tests.support.clients import crafted, seal_prepared, stranger, submissions_
 from tests.support.lanes import lane_in
 from tests.support.statements import codes
 
+pytestmark = pytest.mark.virtual_time
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 
 
@@ -56,8 +57,6 @@ class BelievesEverybody(AccountantService):
         return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {})
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_budget_off_the_grid_counts_for_nothing(
     tmp_path: Path,
 ) -> None:
@@ -78,8 +77,6 @@ async def test_a_budget_off_the_grid_counts_for_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) -> None:
     """They claim to add almost only noise, and send a constant: a certificate that counts them is a false one."""
     true = certify(Budgets.from_tiers([(2.0, 30)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
@@ -95,8 +92,6 @@ async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) 
     assert certified[1] >= true
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
     """They claim the smallest budget, whose noise hides others best; f takes away just those that would hide best."""
     true = certify(Budgets.from_tiers([(2.0, 60)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
@@ -120,8 +115,6 @@ def test_an_honest_client_never_spends_more_than_its_maximum() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
     """Without a limit every round is granted, with one they end; a restarted accountant has forgotten nothing.
 
@@ -142,8 +135,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                     name == "fixed" and certificate.granted
                 )
                 if number == 1:
-                    await deployment.inside.stop("accountant")
-                    await deployment.inside.start("accountant")
+                    await deployment.inside.restart("accountant")
             if name == "limited":
                 assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
                 keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(RoundId("round-2")))
@@ -156,8 +148,6 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> None:
     """An operator opens a round, lowers the limit, promises that one to others, and closes the first round last."""
     async with arena(tmp_path, 1, more="\n[privacy_limit]\ntotal_epsilon = 5.0\ntotal_delta = 3e-4\n") as at:
@@ -167,8 +157,7 @@ async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> 
         file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
         sign_again(at.inside.directory)
         names = list(at.inside.running)
-        await at.inside.stop(*names)
-        await at.inside.start(*names)
+        await at.inside.restart(*names)
         async with at.inside.operator() as operator, operator.client_channel() as channel:
             later = Arena(at.inside, operator, channel)
             promised = await operator.open_round(settings())
@@ -190,8 +179,6 @@ class LosesAnswers(cheaters.CheatingShuffler):
         return answer
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_path: Path) -> None:
     """Restarting the client changes nothing. Of one that randomizes again, the hop would have five coins, not one."""
     pool = WorkerPool(1)
@@ -213,8 +200,7 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
             outbox.close()
             with closing(sqlite3.connect(tmp_path / "outbox.db")) as db, db:
                 db.execute("UPDATE sealed SET acknowledged = 0")  # as if the client had died before it noted the answer
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, LosesAnswers)
+        hop = deployment.service_as("shuffler-1", LosesAnswers)
         assert len(hop.bodies) == 6
         assert len(set(hop.bodies)) == 1
         without_a_memory = {without_tickets(terms, victim["victim"]).submission for _ in range(5)}
@@ -222,8 +208,6 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
     pool.close()
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -236,8 +220,7 @@ async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Pa
             pb.SUBMISSION_CODE_ACCEPTED,
             pb.SUBMISSION_CODE_ALREADY_EXISTS,
         ]
-        await deployment.inside.stop("shuffler-1")
-        await deployment.inside.start("shuffler-1")
+        await deployment.inside.restart("shuffler-1")
         assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (26, 26)

@@ -37,6 +37,7 @@ from tests.support.arena import Arena, arena
 from tests.support.clients import seal_all_of, submissions_of
 from tests.support.statements import codes, parameters
 
+pytestmark = pytest.mark.virtual_time
 GRID = (0.5, 1.0, 2.0, 4.0)
 CROWD = 64
 """One of these people uses a rare budget; six bits name that person."""
@@ -69,8 +70,7 @@ async def ruined(
     """Plays a round of people with these budgets, of which those at these indices reach the accountant; None: all."""
     terms = await at.operator.open_round(chosen)
     sealed = await seal_all_of(at.operator, terms, [Participant(1, budget) for budget in budgets])
-    hop = at.service("shuffler-1")
-    assert isinstance(hop, ChoosesBudgets)
+    hop = at.service_as("shuffler-1", ChoosesBudgets)
     hop.passed_on = None if passed_on is None else {budget_of(sealed[index]) for index in passed_on}
     await at.admit(terms, submissions_of(sealed))
     publication, certificate = await at.finish(terms)
@@ -90,8 +90,6 @@ COLLUDERS = replace(settings(min_batch_size=5), budget_grid=GRID, dishonest=4)
 """Four clients of hop 1's own, which the round allows for, and one person: five budgets with a ticket."""
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("chosen", "colluders", "epsilon_max"),
     [
@@ -140,8 +138,6 @@ def half(number: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_six_ruined_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path: Path) -> None:
     """Reproduction: half of 64 budgets in each, and the refused certificates said in which halves the rare one was."""
     async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}) as at:
@@ -151,8 +147,6 @@ async def test_six_ruined_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_path: Path) -> None:
     """With a limit that allows any epsilon every granted round halves the suspects: only their number is limited."""
     limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\nmax_rounds = 3\n"
@@ -170,8 +164,6 @@ async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_withheld_rounds_count_as_rounds_that_show_budgets(tmp_path: Path) -> None:
     """A round that ends for too few budgets, before anything is computed, has told as much."""
     limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\nmax_rounds = 1\n"
@@ -184,8 +176,6 @@ async def test_withheld_rounds_count_as_rounds_that_show_budgets(tmp_path: Path)
     assert codes(one_more.refusals) == [RefusalReason.ROUNDS_SHOWN]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_path: Path) -> None:
     """Two granted rounds of the same people tell the budget that hop 1 kept from one of them, and that it did so."""
     budgets = [2.0, *(0.5,) * 15, *(2.0,) * 14]
@@ -199,8 +189,6 @@ async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(("epsilon_max", "limit"), [(1.6, ""), (0.3, _LIMIT)], ids=["no limit", "all refused"])
 async def test_what_is_said_of_a_held_round_depends_on_no_budget(
     tmp_path: Path, epsilon_max: float, limit: str
@@ -236,8 +224,6 @@ NOISED = replace(COLLUDERS, budget_privacy=1.0)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("epsilon", [1.0, 0.0], ids=["noised counts", "exact counts, the defence taken away"])
 async def test_hop_1_isolates_one_person_among_colluders_in_a_granted_round(tmp_path: Path, epsilon: float) -> None:
     """Four colluders make up the smallest batch around the victim, and any epsilon is granted."""
@@ -255,8 +241,6 @@ async def test_hop_1_isolates_one_person_among_colluders_in_a_granted_round(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path: Path) -> None:
     """Half of 64 budgets in each; with exact counts these rounds show all six bits (the test above)."""
     async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}) as at:

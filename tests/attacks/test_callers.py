@@ -43,7 +43,6 @@ def minted(issuer: Secrets) -> Secrets:
 
 
 @pytest.mark.parametrize("may_sign", [False, True])
-@pytest.mark.asyncio
 async def test_a_service_cannot_make_callers_of_its_own(
     tmp_path: Path, may_sign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

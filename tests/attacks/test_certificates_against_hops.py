@@ -218,8 +218,7 @@ class Stage:
                 smuggled["budget"].append(budget + prepared_one.record.budget + prepared_one.record.salt)
         await at.admit(terms, submissions_of(sent))
         for name, moves in zip(names, pattern.moves, strict=True):
-            hop = at.service(name)
-            assert isinstance(hop, PlaysItsPart)
+            hop = at.service_as(name, PlaysItsPart)
             hop.moves, hop.smuggled = moves, smuggled
             hop.inclusion_hashes = [submission.inclusion_hashes for submission in sent] if name == names[0] else []
         try:
@@ -228,8 +227,7 @@ class Stage:
         except Refusal:  # too few distinct messages arrive for a round; then nobody reads them
             await self._has_stopped(at, terms)
             certificate = pb.Certificate()
-        analyzer = at.service("analyzer")
-        assert isinstance(analyzer, Watched)
+        analyzer = at.service_as("analyzer", Watched)
         opened = analyzer.released.get(terms.round_id, set())
         assert len(opened) == (certificate.num_reports if certificate.granted else 0)
         honest = [prepared_one for client, prepared_one in zip(pattern.clients, prepared, strict=True) if client.honest]

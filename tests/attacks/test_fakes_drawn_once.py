@@ -31,7 +31,9 @@ from croupier.shuffler.service import ShufflerService
 from tests.attacks.cheaters import instead
 from tests.support import BIT, settings
 from tests.support.arena import Arena, arena
+from tests.support.messages import refuses
 
+pytestmark = pytest.mark.virtual_time
 PEOPLE = 6
 NOISY = replace(settings(Question("letter", KaryResponse(k=4)), min_batch_size=2), hop_noise=1.0, budget_grid=(2.0,))
 
@@ -71,8 +73,6 @@ class WaitsForAnExtremeDraw(AccountantService):
         return await self.honest(terms, hop, blinded)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,8 +87,7 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
         terms = await at.operator.open_round(NOISY)
         await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
         _, certificate = await at.finish(terms)
-        accountant = at.service("accountant")
-        assert isinstance(accountant, WaitsForAnExtremeDraw)
+        accountant = at.service_as("accountant", WaitsForAnExtremeDraw)
         seen = accountant.seen
     assert certificate.granted
     assert len(seen) == WaitsForAnExtremeDraw.REFUSALS + 1
@@ -97,8 +96,6 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures before and behind the commit of the draw, and before and behind the accountant's.
 
@@ -141,8 +138,6 @@ async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, mo
     assert len(fakes) * BLINDED_BYTES == len(seen[0])
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
     tmp_path: Path,
 ) -> None:
@@ -151,8 +146,7 @@ async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
         terms = await at.operator.open_round(NOISY)
         await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
         await at.operator.close_round(terms.round_id)
-        accountant = at.service("accountant")
-        assert isinstance(accountant, WaitsForAnExtremeDraw)
+        accountant = at.service_as("accountant", WaitsForAnExtremeDraw)
         await at.until(lambda: bool(accountant.seen))
         assert await at.operator.withdraw(terms.round_id)
         spent = await at.service("shuffler-1").store.run("look", lambda tx: NoiseLedger(tx.connection).spent())
@@ -171,19 +165,15 @@ async def rounds_spent(at: Arena) -> list[int]:
     return [(await store.run("look", lambda tx: NoiseLedger(tx.connection).spent())).rounds for store in stores]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_path: Path) -> None:
     """Their number is fixed, so a request for tickets shows nothing, also of a hop that starts again."""
     async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
-        accountant = at.service("accountant")
-        assert isinstance(accountant, SeesEarlyRequests)
+        accountant = at.service_as("accountant", SeesEarlyRequests)
         terms = await at.operator.open_round(BITS)
         assert terms.fakes is not None
         law = terms.fakes.law
         await at.until(lambda: len(accountant.seen) == 2)
-        await at.inside.stop("shuffler-2")
-        await at.inside.start("shuffler-2")
+        await at.inside.restart("shuffler-2")
         await at.until(lambda: len(accountant.seen) == 3)
         assert all(await kept_fakes(at, terms))
         await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
@@ -194,12 +184,9 @@ async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_p
     assert len(set(accountant.seen)) == 2
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_withdrawn_round_keeps_no_early_fakes_and_costs_nothing(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
-        accountant = at.service("accountant")
-        assert isinstance(accountant, SeesEarlyRequests)
+        accountant = at.service_as("accountant", SeesEarlyRequests)
         terms = await at.operator.open_round(BITS)
         await at.until(lambda: len(accountant.seen) == 2)
         assert await rounds_spent(at) == [1, 1]
@@ -208,15 +195,12 @@ async def test_a_withdrawn_round_keeps_no_early_fakes_and_costs_nothing(tmp_path
         assert await rounds_spent(at) == [0, 0]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_withdrawn_while_its_fakes_are_sealed_keeps_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The draw arrives at the store behind the withdrawal, which would leave it there for ever."""
     async with arena(tmp_path, 2) as at:
-        hop = at.service("shuffler-1")
-        assert isinstance(hop, ShufflerService)
+        hop = at.service_as("shuffler-1", ShufflerService)
         run, late = hop.store.run, list[Callable[[Transaction], Any]]()
 
         async def holding(name: str, work: Callable[[Transaction], Any]) -> Any:
@@ -229,18 +213,14 @@ async def test_a_round_withdrawn_while_its_fakes_are_sealed_keeps_none(
         terms = await at.operator.open_round(BITS)
         await at.until(lambda: bool(late))
         assert await at.operator.withdraw(terms.round_id)
-        with pytest.raises(Refusal) as refused:
+        with refuses(Code.WRONG_STATE):
             await run(StoreStep.KEEP_FAKES, late[0])
-        assert refused.value.code is Code.WRONG_STATE
         assert (await kept_fakes(at, terms))[0] is None
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_number_of_fakes_that_is_drawn_is_not_shown_before_the_close(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
-        accountant = at.service("accountant")
-        assert isinstance(accountant, SeesEarlyRequests)
+        accountant = at.service_as("accountant", SeesEarlyRequests)
         terms = await at.operator.open_round(NOISY)
         await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
         assert await kept_fakes(at, terms) == [None, None]

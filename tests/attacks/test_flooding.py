@@ -20,6 +20,7 @@ from tests.support import settings
 from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, stranger
 
+pytestmark = pytest.mark.virtual_time
 FAKES = 19
 
 
@@ -33,8 +34,6 @@ async def surround(
     return await deployment.submit(terms, [stranger(terms) for _ in range(fakes)], enrol=False)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -46,8 +45,6 @@ async def test_fakes_that_are_not_registered_do_not_fill_a_batch(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_registered_fakes_uncover_a_report_unless_f_counts_them(
     tmp_path: Path,
 ) -> None:
@@ -70,8 +67,6 @@ async def test_registered_fakes_uncover_a_report_unless_f_counts_them(
         assert not publication.values
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_copies_of_one_envelope_from_several_clients_count_once(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -84,8 +79,6 @@ async def test_copies_of_one_envelope_from_several_clients_count_once(tmp_path: 
         assert await deployment.nothing_is_published(terms)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_one_client_counts_once_however_often_it_comes(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -109,22 +102,17 @@ class MixesTooFew(cheaters.CheatingShuffler):
         return pb.ROUND_STATE_CLOSED, 0
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": MixesTooFew}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 19))
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-1", terms)
-        cheater = deployment.service("shuffler-1")
-        assert isinstance(cheater, MixesTooFew)
+        cheater = deployment.service_as("shuffler-1", MixesTooFew)
         assert {name: refusal.code for name, refusal in cheater.caught.items()} == {"shuffler-2": Code.SHORT_BATCH}
         assert await deployment.nothing_is_published(terms)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))

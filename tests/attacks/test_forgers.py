@@ -28,6 +28,8 @@ from tests.support.arena import Arena, Cast, arena
 from tests.support.clients import crafted, submissions_of, tickets_of
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
+
 PEOPLE, LEFT = 60, 25
 
 
@@ -63,8 +65,6 @@ CASTS: list[tuple[int, Cast]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("hops", "cast"), CASTS, ids=["last hop", "middle hop", "first and last", "middle and last", "last hop, reports"]
 )
@@ -84,8 +84,6 @@ async def test_forgers_get_no_certificate_below_the_truth(tmp_path: Path, hops: 
     assert forged < truth <= certificate.epsilon
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("cheat", "why"),
     [
@@ -114,8 +112,6 @@ class MarksClients(AccountantService):
         return answer
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_client_takes_no_ticket_that_was_made_for_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"accountant": MarksClients}) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -123,8 +119,6 @@ async def test_a_client_takes_no_ticket_that_was_made_for_it(tmp_path: Path) -> 
             await deployment.seal(terms, 1)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_ticket_of_one_lane_or_message_is_none_of_another(tmp_path: Path) -> None:
     """Four dishonest clients: tickets exchanged, a second message with one's ticket, the message of another.
 
@@ -159,8 +153,6 @@ async def asked(deployment: Arena, request: pb.GetTicketsRequest) -> pb.GetTicke
         return await stubs.AccountantStub(accountant).GetTickets(request)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -175,8 +167,7 @@ async def test_a_client_gets_one_ticket_for_each_lane_however_often_it_asks(tmp_
             for pair in pairs
         ]
         first, again, other = [await asked(deployment, request) for request in (requests[0], requests[0], requests[1])]
-        await deployment.inside.stop("accountant")
-        await deployment.inside.start("accountant")
+        await deployment.inside.restart("accountant")
         restarted = [await asked(deployment, request) for request in requests]
         assert [list(reply.codes) for reply in (first, again, other, *restarted)] == [
             [pb.SUBMISSION_CODE_ACCEPTED],

@@ -27,7 +27,7 @@ from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
 from tests.support.messages import naming
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 GRANTED, NO_CODE = pb.SUBMISSION_CODE_ACCEPTED, 99
 LIES: list[Any] = [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, GRANTED, NO_CODE]
 

@@ -30,6 +30,7 @@ from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 from tests.support.lanes import lane_in
 
+pytestmark = pytest.mark.virtual_time
 GRID = (0.5, 1.0, 2.0)
 LETTERS = Question("letters", KaryResponse(k=3))
 CLIENTS = 90
@@ -88,8 +89,6 @@ def one_order_for_both(counts: dict[Lane, int]) -> dict[Lane, list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("separately", [True, False])
 async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separately: bool
@@ -103,8 +102,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
         people = [crafted(terms, index % 3, GRID[index % 3]) for index in range(CLIENTS)]
         await deployment.admit(terms, submissions_of(await seal_prepared(deployment.operator, terms, people)))
         await deployment.finish(terms)
-        hop = deployment.service("shuffler-2")
-        assert isinstance(hop, CuriousHop)
+        hop = deployment.service_as("shuffler-2", CuriousHop)
         letters = letters_of(terms, hop.seen[pb.LANE_REPORT], keys, 2)
         budgets = budgets_of(terms, hop.seen[pb.LANE_PARAMETER], keys, 2)
     right = sum(GRID[letter] == budget for letter, budget in zip(letters, budgets, strict=True))
@@ -127,8 +125,6 @@ class CuriousAnalyzer(cheaters.TrustingAnalyzer):
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("honest", [True, False])
 async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
@@ -169,8 +165,6 @@ class ReplacesAllOthers(cheaters.CheatingShuffler):
         ]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_path: Path) -> None:
     """An honest hop 2 hides a report among those of honest clients that reach it: here there are none but the victim's.
 
@@ -199,8 +193,6 @@ async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_pat
     assert decoder(terms.question, terms.budget_grid[0])(report or b"") == 2
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_clients_maximum_does_not_travel_only_grid_budgets_do(tmp_path: Path) -> None:
     """Thirty people with thirty maxima: the accountant sees one tier."""
     async with arena(tmp_path, 1) as deployment:

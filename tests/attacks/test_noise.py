@@ -73,7 +73,6 @@ def test_the_operating_system_is_the_only_source_of_draws(monkeypatch: pytest.Mo
         assert worlds[0] == worlds[1]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_running_deployment_draws_from_the_operating_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,8 @@ from tests.support.arena import arena
 from tests.support.clients import without_tickets
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
+
 
 class TagsAVictim(cheaters.CheatingShuffler):
     """Shows one victim terms of its own: hop 1 under a key of the victim's own, and a budget that hides nothing.
@@ -61,23 +63,18 @@ class TagsAVictim(cheaters.CheatingShuffler):
             lanes[pb.LANE_REPORT][0], lanes[pb.LANE_PARAMETER][0] = onion.split(opened)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
         with pytest.raises(SignatureError, match=naming("'shuffler-2'", "manifest")):
             await fetch_terms(deployment.channel, deployment.deployment, terms.round_id)
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, TagsAVictim)
+        hop = deployment.service_as("shuffler-1", TagsAVictim)
         alone = hop.altered(terms)
         alone.manifest.signatures.append(hop.peers.identity.sign(Kind.MANIFEST, alone.manifest.payload))
         with pytest.raises(SignatureError, match=naming("accountant, analyzer, shuffler-2")):
             accept_manifest(alone, deployment.deployment)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
 async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
@@ -88,8 +85,7 @@ async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, TagsAVictim)
+        hop = deployment.service_as("shuffler-1", TagsAVictim)
         believed = parse_terms(hop.altered(terms))
         sealed = without_tickets(believed, Participant(1, 20.0))
         hop.victim = believed, pb.Submission.FromString(sealed.submission).envelope
@@ -99,8 +95,6 @@ async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     assert late == ([] if bound else [("no-ticket", 1)] * 2)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_no_service_signs_a_second_manifest_for_a_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -116,8 +110,6 @@ async def test_no_service_signs_a_second_manifest_for_a_round(tmp_path: Path) ->
                 assert refusal.code is Code.CONFLICT
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> None:
     """A hop that sends its victim to a round of its own: well signed, but not the one that everybody is in."""
 

@@ -38,7 +38,7 @@ from tests.support.clients import seal_prepared, stranger, submissions_of
 from tests.support.clocks import DAY_S
 from tests.support.messages import naming
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
 
 
@@ -208,8 +208,7 @@ async def test_a_revoked_client_is_a_stranger_to_every_service_at_once(tmp_path:
             assert refused == {"thief": UNKNOWN}
             assert await deployment.submit(before, [earlier, stranger(before)], enrol=False) == [UNKNOWN, UNKNOWN]
             for name in ("shuffler-1", "accountant"):  # it is durable
-                await deployment.inside.stop(name)
-                await deployment.inside.start(name)
+                await deployment.inside.restart(name)
         told = {
             answer.service: answer.num_revoked
             for answer in await operator.status()

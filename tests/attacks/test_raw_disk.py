@@ -31,7 +31,6 @@ def found(keys: Iterable[bytes], disk: bytes) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_no_block_of_the_disk_has_a_destroyed_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite truncates and unlinks its log without overwriting it: 10 to 14 of 14 keys were in free blocks."""

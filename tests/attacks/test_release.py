@@ -41,7 +41,9 @@ from tests.attacks.reading import (
 )
 from tests.support import settings
 from tests.support.arena import WAIT_S, arena
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
+
+pytestmark = pytest.mark.virtual_time
 
 
 class HesitantAccountant(AccountantService):
@@ -57,8 +59,6 @@ class HesitantAccountant(AccountantService):
         return not self.hesitates and await self.certify(terms)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> None:
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
@@ -67,16 +67,14 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         release = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
-        analyzer = deployment.service("analyzer")
-        assert isinstance(analyzer, GreedyAnalyzer)
+        analyzer = deployment.service_as("analyzer", GreedyAnalyzer)
         assert len(analyzer.sealed) == 12
         assert analyzer.read == set()
         assert await deployment.nothing_is_published(terms)
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         with_the_key = open_all(terms, analyzer.sealed, [*own, release])  # what the release key holds back
         assert len(reports_in(with_the_key)) == 12
-        accountant = deployment.service("accountant")
-        assert isinstance(accountant, HesitantAccountant)
+        accountant = deployment.service_as("accountant", HesitantAccountant)
         accountant.hesitates = False
         accountant.engine.wake(terms.round_id)
         publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
@@ -111,8 +109,6 @@ def forged_grant(
     return pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(range(32)))
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("waits", [True, False])
 async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
@@ -145,8 +141,6 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         assert len(reports_in(open_all(terms, held, [release]))) == 12
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: Path) -> None:
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
@@ -158,18 +152,13 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
         assert isinstance(hop, DeliversReportsOnly)
         assert isinstance(analyzer, GreedyAnalyzer)
         grant = forged_grant(terms, hop, bytes(32))
-        answer = await cheaters.refused(stubs.AnalyzerStub(hop.peers.channel_to("analyzer")).Grant(grant))
-        assert answer is not None
-        assert answer.code is Code.NOT_YOUR_CALL
+        by_hop = stubs.AnalyzerStub(hop.peers.channel_to("analyzer"))
+        assert await cheaters.code_of(by_hop.Grant(grant)) is Code.NOT_YOUR_CALL
         # Even over the accountant's own channel: the signature is not the accountant's.
-        accountant = deployment.service("accountant")
-        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.peers.channel_to("analyzer")).Grant(grant))
-        assert answer is not None
-        assert answer.code is Code.BAD_SIGNATURE
+        by_accountant = stubs.AnalyzerStub(deployment.service("accountant").peers.channel_to("analyzer"))
+        assert await cheaters.code_of(by_accountant.Grant(grant)) is Code.BAD_SIGNATURE
         grant.certificate.signatures[0].signer = "accountant"
-        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.peers.channel_to("analyzer")).Grant(grant))
-        assert answer is not None
-        assert answer.code is Code.BAD_SIGNATURE
+        assert await cheaters.code_of(by_accountant.Grant(grant)) is Code.BAD_SIGNATURE
         assert (len(analyzer.sealed), analyzer.read) == (12, set())
         assert await deployment.nothing_is_published(terms)
 
@@ -188,8 +177,6 @@ class BelievingAnalyzer(GreedyAnalyzer):
         return pb.Certificate.FromString(signed.payload)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: Path) -> None:
     """No check stops them, but the missing release key does."""
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": BelievingAnalyzer}
@@ -218,8 +205,6 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
             assert bool(publication.values) is with_the_key
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_path: Path) -> None:
     """The release key is destroyed twice: with the refusal, and with everything else when the analyzer has taken it.
 
@@ -229,8 +214,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
         await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.finish(terms)
-        await deployment.inside.stop("accountant")
-        await deployment.inside.start("accountant")
+        await deployment.inside.restart("accountant")
         assert await all_keys(deployment, terms) == {}
         secrets = load_secrets(deployment.inside.directory / "accountant")
         async with deployment.inside.transport.peer_channel(deployment.deployment.analyzer, secrets) as channel:
@@ -263,8 +247,6 @@ class LetsEveryReportIn(AccountantService):
         return await self.call(round_id, receiver, method, request)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("compares", [True, False])
 async def test_no_report_is_opened_that_the_certificate_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compares: bool
@@ -300,8 +282,6 @@ class HardOfHearing(AnalyzerService):
         return await super().Grant(request, context)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_withdrawn_round_takes_no_release_key(tmp_path: Path) -> None:
     """It was kept for `keep_days`, when the accountant's grant came after the analyzer had destroyed all of its own."""
     async with arena(tmp_path, 1, {"analyzer": HardOfHearing}) as deployment:
@@ -310,8 +290,7 @@ async def test_a_withdrawn_round_takes_no_release_key(tmp_path: Path) -> None:
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
         assert (await deployment.operator.withdraw(terms.round_id))["analyzer"] == "DISPOSED"
-        analyzer = deployment.service("analyzer")
-        assert isinstance(analyzer, HardOfHearing)
+        analyzer = deployment.service_as("analyzer", HardOfHearing)
         analyzer.listens = True
         assert "has ended here" in await deployment.problem("accountant", terms)
         assert await all_keys(deployment, terms) == {}
@@ -325,8 +304,6 @@ class ShowsAnotherRound(AnalyzerService):
         return await super().GetResult(rpc.GetResultRequest(round_id="liked"), context)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
         liked = await deployment.operator.open_round(settings(), RoundId("liked"))
@@ -335,6 +312,5 @@ async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_pa
         assert (publication.round_id, certificate.granted) == ("liked", True)
         strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), RoundId("strict"))
         await deployment.admit(strict, await deployment.seal(strict, 30))
-        with pytest.raises(Refusal, match=naming(Code.BAD_BATCH.message, "'strict'", "'liked'")) as answer:
+        with refuses(Code.BAD_BATCH, naming("'strict'", "'liked'")):
             await deployment.finish(strict)
-        assert answer.value.code is Code.BAD_BATCH

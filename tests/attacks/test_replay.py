@@ -27,11 +27,10 @@ from tests.support import settings
 from tests.support.arena import arena
 from tests.support.lanes import chunks
 
+pytestmark = pytest.mark.virtual_time
 Drops = dict[Lane, dict[str, int]]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(tmp_path: Path) -> None:
     """The network replays a submission: to the same round, to another one, and there under a name of its own."""
     async with arena(tmp_path, 1) as deployment:
@@ -50,8 +49,6 @@ async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(t
             assert (publication.num_reports, certificate.num_users) == (30, 30)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_what_is_signed_in_another_deployment_uses_up_nothing(tmp_path: Path) -> None:
     """A dishonest one has a round of the same name, and clients that use one key for both."""
     async with arena(tmp_path / "honest", 1) as honest, arena(tmp_path / "dishonest", 1) as dishonest:
@@ -69,8 +66,6 @@ async def test_what_is_signed_in_another_deployment_uses_up_nothing(tmp_path: Pa
         assert list(answer.codes) == [pb.SUBMISSION_CODE_BAD_SIGNATURE]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("dropping", [True, False])
 async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropping: bool
@@ -109,8 +104,6 @@ class Replays(cheaters.CheatingShuffler):
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
 async def test_what_was_sealed_for_one_round_opens_in_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
@@ -139,8 +132,6 @@ class FlipsABit(cheaters.CheatingShuffler):
         lanes[pb.LANE_REPORT][0] = bytes(marked)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
 async def test_a_marked_report_does_not_open_and_its_drop_is_shown(tmp_path: Path, at: str) -> None:
     """The mark leaves no trace but the count of drops; what the analyzer finds spoilt is in the publication."""
@@ -172,8 +163,6 @@ class PassesOnUnopened(cheaters.CheatingShuffler):
         super().put_output(tx, round_id, output)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(("cheat", "at"), [(CrossesLanes, "shuffler-1"), (PassesOnUnopened, "shuffler-2")])
 async def test_ciphertexts_of_another_lane_or_hop_have_not_the_size_of_this_one(
     tmp_path: Path, cheat: type[cheaters.CheatingShuffler], at: str
@@ -198,8 +187,6 @@ class SubstitutesItsOwnLane(cheaters.CheatingShuffler):
         lanes[pb.LANE_REPORT][0] = onion.seal_layers([as_report], inner)[0]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("bound", [True, False])
 async def test_the_lane_is_part_of_what_a_layer_is_sealed_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
@@ -233,16 +220,13 @@ class DeliversTwice(cheaters.CheatingShuffler):
         return True
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_hop_cannot_deliver_another_batch_after_the_first(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": DeliversTwice}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 30
-        hop = deployment.service("shuffler-1")
-        assert isinstance(hop, DeliversTwice)
+        hop = deployment.service_as("shuffler-1", DeliversTwice)
         await deployment.until(lambda: hop.answer is not None)
         assert hop.answer is not None
         assert hop.answer.code is Code.CONFLICT

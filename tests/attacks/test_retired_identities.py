@@ -27,6 +27,7 @@ from tests.support import BIT, settings
 from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
 
+pytestmark = pytest.mark.virtual_time
 LATER_S = 2.0 * CLOCKS_DIFFER_S
 
 
@@ -88,8 +89,6 @@ def changed(result: pb.Signed, stolen: Identity, share: float) -> pb.Signed:
     return stolen.signed(Kind.PUBLICATION, canonical(publication))
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_stolen_retired_identity_is_not_believed_in_a_later_round(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         before = await play(at)
@@ -111,8 +110,6 @@ async def test_a_stolen_retired_identity_is_not_believed_in_a_later_round(tmp_pa
         read_publication(after.result, compromised)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_later_round_gets_an_earlier_time_by_all_services_only(tmp_path: Path) -> None:
     """A thief of all retired identities but one writes terms of before with them; the one that lacks is enough."""
     async with table(tmp_path, 1) as at:
@@ -144,8 +141,6 @@ async def test_a_later_round_gets_an_earlier_time_by_all_services_only(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_result_of_now_is_not_dated_back_by_terms_of_before(tmp_path: Path) -> None:
     """A thief of two identities puts the manifest of an older round beside a new result, or leaves it out."""
     async with table(tmp_path, 1) as at:
@@ -163,8 +158,6 @@ async def test_a_result_of_now_is_not_dated_back_by_terms_of_before(tmp_path: Pa
                 read_publication(forged, deployment)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -> None:
     earlier = ""
 
@@ -187,8 +180,6 @@ async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -
             await operator.open_round(settings())
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_no_service_signs_terms_from_the_future(tmp_path: Path) -> None:
     """Nobody would believe the identities that retire before that time, and the round's result would be lost."""
     async with table(tmp_path, 1) as at:

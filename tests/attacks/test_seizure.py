@@ -47,6 +47,8 @@ from tests.attacks.reading import (
 from tests.support import settings
 from tests.support.arena import WAIT_S, arena
 
+pytestmark = pytest.mark.virtual_time
+
 
 def live_secrets(digests: set[bytes]) -> int:
     """Returns how many living objects are 32 bytes with one of these SHA-256 digests; the search keeps no key alive."""
@@ -74,8 +76,6 @@ def live_secrets(digests: set[bytes]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
@@ -90,8 +90,7 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
         assert not certificate.granted
         assert not publication.values
         await deployment.reached("accountant", terms, pb.ROUND_STATE_REFUSED)
-        analyzer = deployment.service("analyzer")
-        assert isinstance(analyzer, GreedyAnalyzer)
+        analyzer = deployment.service_as("analyzer", GreedyAnalyzer)
         # All keys that any service ever had, but for the release key, read no report of the batch that was kept.
         assert not reports_in(open_all(terms, analyzer.sealed, before.values()))
         assert len(reports_in(open_all(terms, analyzer.sealed, [*before.values(), release_private]))) == 12
@@ -107,8 +106,6 @@ class WillNotHear(AnalyzerService):
         raise Refusal(Code.STORE_FAILED)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
@@ -203,8 +200,6 @@ def without(defence: str, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("taken_away", [NOTHING, FORGETTING, SECURE_DELETE, CUT_LOG])
 async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_away: str
@@ -254,8 +249,6 @@ def occurrences(directory: Path, needles: Mapping[str, Iterable[bytes]]) -> dict
     }
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("taken_away", [NOTHING, SECURE_DELETE])
 async def test_fakes_leave_no_trace_on_disk_once_their_batch_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_away: str
@@ -315,8 +308,6 @@ def wrapped_keys(directory: Path, names: Sequence[str]) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("epsilon", [4.0, POLICY_NOBODY_MEETS])
 async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epsilon: float
@@ -362,8 +353,6 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
         await deployment.until(lambda: occurrences(directory, needles) == dict.fromkeys(needles, 0))
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(
@@ -382,8 +371,6 @@ async def test_a_round_that_is_disposed_of_leaves_nothing_behind_either(tmp_path
         await deployment.until(lambda: occurrences(first, needles) == {"kept": 0, "wrapped": 0})
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,8 +393,6 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
         assert not reports_in(open_all(terms, tap.ciphertexts, keys))
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("sealed", [True, False])
 async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool

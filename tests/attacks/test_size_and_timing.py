@@ -31,6 +31,7 @@ from tests.support.arena import WAIT_S, arena
 from tests.support.clients import seal_all_of, stranger, without_tickets
 from tests.support.lanes import chunks, lane_in
 
+pytestmark = pytest.mark.virtual_time
 QUESTIONS = [
     Question("bit", RandomizedResponse()),
     Question("letter", KaryResponse(k=1000, labels=tuple(f"a letter with the number {n}" for n in range(1000)))),
@@ -63,8 +64,6 @@ def test_no_value_and_no_budget_shows_in_the_size_of_an_envelope(question: Quest
     assert sizes.pop()[0] == onion.joint.sealed_size
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_an_envelope_of_another_size_is_refused_by_hop_1(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
@@ -114,8 +113,6 @@ class StopsHalfway(cheaters.CheatingShuffler):
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,8 +162,6 @@ class SeesItsInput(Listener):
         return await super().HandOver(request, context)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("mixing", [True, False])
 async def test_the_first_to_submit_is_not_first_in_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixing: bool
@@ -181,8 +176,7 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
             submissions = [pb.Submission.FromString(each.submission) for each in sealed[start : start + 10]]
             await deployment.admit(terms, submissions)
         await deployment.finish(terms)
-        hop = deployment.service("shuffler-2")
-        assert isinstance(hop, SeesItsInput)
+        hop = deployment.service_as("shuffler-2", SeesItsInput)
         came = [each.inclusion_hashes[:32] for each in sealed]
         assert set(hop.seen) == set(came)
         assert fixed_points(hop.seen, came) == 100 if not mixing else fixed_points(hop.seen, came) < 12

@@ -20,6 +20,7 @@ from croupier.runtime.service_directory import load_secrets
 from tests.support.arena import Arena, arena
 from tests.support.messages import naming
 
+pytestmark = pytest.mark.virtual_time
 VICTIM = "shuffler-1"
 
 
@@ -34,8 +35,6 @@ def forged(at: Arena, strangers: Path, keys: list[Path]) -> Deployment:
     return signed_here(ours.model_copy(update={"services": services, **following}), keys, ours)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_nobody_follows_a_version_that_one_service_has_not_signed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,8 +68,6 @@ async def test_nobody_follows_a_version_that_one_service_has_not_signed(
             assert load_deployment(mine / DEPLOYMENT_FILE) == shown[0]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_version_that_is_slow_to_parse_freezes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reproduction: a key of 20,000 parts kept the event loops of services, gateways and clients busy for 13 s."""
     shown, parsing = list[bytes](), list[bool]()

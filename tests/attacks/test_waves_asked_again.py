@@ -22,7 +22,7 @@ from tests.support.rounds import Table, table
 from tests.support.studies import study_file
 from tests.support.surveys import survey_file
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 FIRST = {"first": "2030-01-01T08:00:00", "waves": 2}
 ONE = [{"name": "ill", "question": "Were you ill?"}]
 TWO = [*ONE, {"name": "well", "question": "Were you well?"}]
@@ -92,8 +92,7 @@ async def test_no_service_signs_a_wave_a_second_time(tmp_path: Path, permanent: 
         assert await refusals(at, other, known=first) == conflict
         assert await refusals(at, longer) == conflict  # of a question that the wave does not have
         for name in ALL:  # it is in their stores
-            await at.inside.stop(name)
-            await at.inside.start(name)
+            await at.inside.restart(name)
         assert await refusals(at, other, known=first) == conflict
         assert await refusals(at, longer) == conflict
         await open_wave(at, asked, 2)

@@ -68,7 +68,6 @@ POINTS = [
 ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_person_whose_client_dies_around_its_tickets_counts_once(tmp_path: Path) -> None:
     """Whatever the person answers afterwards, the prepared report is used; also where the next call has a new key."""
@@ -125,7 +124,6 @@ def prepared(device: Path, round_id: str) -> set[str]:
     return users
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("point", [("get_tickets", True), ("get_tickets", False), ("seal_all", False)])
 async def test_a_fleet_that_dies_around_its_tickets_goes_on(tmp_path: Path, point: tuple[str, bool]) -> None:
@@ -182,7 +180,6 @@ def answer_and_die(directory: Path, device: Path, round_id: str, person: tuple[s
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_clients_killed_two_hundred_times_count_once_each(tmp_path: Path) -> None:
     """Real processes, killed at drawn moments: what SQLite has on disk then, and no exception handler, decides.
 

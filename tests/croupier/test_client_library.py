@@ -26,7 +26,7 @@ from tests.support import settings
 from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, Table, people, table
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 Make = Callable[..., croupier.AsyncClient]
 
 

@@ -119,7 +119,6 @@ def test_the_programs_of_the_library_run(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -> None:
     async with table(tmp_path, 1, over_tls=True) as here:
         place, how = here.inside.directory, here.inside.transport
@@ -166,7 +165,6 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_the_first_program_of_the_documentation(tmp_path: Path) -> None:
     async with table(tmp_path, 1, over_tls=True) as here:
         terms = await here.operator.open_round(settings())

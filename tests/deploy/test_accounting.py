@@ -60,7 +60,6 @@ def points_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "low", "high"),
     [
         (("rr",), 0.08, 0.15),
-        (("onebit",), 0.08, 0.15),
         (("krr", "--k", 10), 0.05, 0.12),
         (("laplace",), 0.1, 0.2),
         (("laplace", "--lattice", 100), 0.1, 0.2),
@@ -299,6 +298,9 @@ def test_timed_cases_are_certified_and_attacked() -> None:
         (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "laplace", "--lattice", 0), "lattice is 0"),
         (("certify", "BUDGETS", "--delta", "1e-6", "--linkage", "loose"), "linkage is 'loose'"),
         (("certify", "BUDGETS", "--delta", "1e-6", "--rounds", 0), "rounds is 0"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--dishonest", -1), "dishonest is -1"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "krr"), "k is missing"),
+        (("certify", "BUDGETS", "--delta", 2), "delta is 2.0; it must be"),
         (("plan",), "neither --users nor --budgets"),
         (("plan", "--epsilon", 0.1), "neither --users nor --budgets"),
         (("plan", "--users", 10, "--epsilon", -1), "epsilon is -1"),

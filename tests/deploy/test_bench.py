@@ -90,7 +90,6 @@ def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path
     assert all(950_000 < needed_users < 1_100_000 for needed_users in needed)
 
 
-@pytest.mark.asyncio
 async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bench ended where PostgreSQL was cleaning up by itself."""
     monkeypatch.setattr(stores, "AGAIN_S", 0.0)

@@ -53,7 +53,6 @@ def who_did_work(place: Path) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_worker_that_is_killed_while_it_opens_costs_no_report(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,14 +15,6 @@ from tests.support.command_line import croupier, invoke, refused
 from tests.support.messages import naming
 
 
-def names(*path: str) -> set[str]:
-    """The commands below a group."""
-    group = app
-    for name in path:
-        group = group[name]
-    return {name for name in group if not name.startswith("-")}
-
-
 def test_an_experiment_in_the_place_of_a_command_is_understood() -> None:
     """Reproduction: 'croupier experiment gspa-fig2' ended with 'No such command' and no way out."""
     for typed in ("gspa-fig2", "gspa-fg2"):
@@ -30,60 +22,6 @@ def test_an_experiment_in_the_place_of_a_command_is_understood() -> None:
         assert done.exit_code == 2
         assert re.search(naming(f"'{typed}'", "'croupier experiment run gspa-fig2'"), done.stderr)
     assert "gspa" not in invoke("experiment", "lits").stderr
-
-
-def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {
-        "init",
-        "keygen",
-        "rotate",
-        "enrol",
-        "revoke",
-        "serve",
-        "up",
-        "down",
-        "status",
-        "doctor",
-        "ledger",
-    }
-    operator |= {"canary", "survey", "org", "proposal"}
-    accountant = {"certify", "explain", "curve", "audit", "plan"}
-    assert names() == operator | accountant | {
-        "cluster",
-        "submit",
-        "limits",
-        "verify",
-        "join",
-        "leave",
-        "console",
-        "gateway",
-        "invite",
-        "participant-page",
-        "report",
-        "demo",
-        "docs",
-        "bench",
-        "train",
-        "experiment",
-        "research",
-    }
-    assert names("proposal") == {"new", "show", "sign", "send"}
-    assert names("org") == {"new", "show"}
-    assert names("survey") == {"new", "check", "open", "run", "show", "close", "change", "results"}
-    assert names("experiment") == {"all", "list", "run"}
-    assert names("cluster") == {"keys", "scheduler", "worker"}
-    measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")
-    benches = {f"bench-{what}" for what in measured}
-    others = {
-        "tightness",
-        "sgd-results",
-        "capacity",
-        "pages",
-        "concept-pictures",
-        "paper-results",
-        "paper-build",
-    }
-    assert names("research") == others | benches
 
 
 def test_a_shell_completes_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,6 @@ def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: py
     assert len(opened) == 2  # once for "mood", once for "site"
 
 
-@pytest.mark.asyncio
 async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path: Path) -> None:
     """Reproduction: a second process read the file again, and drew other budgets than the plan's."""
     part, moved = planned(tmp_path), list[tuple[str, int, int]]()
@@ -92,7 +91,6 @@ class OpensOnly:
         return make_kit().terms
 
 
-@pytest.mark.asyncio
 async def test_a_round_ends_where_an_answer_was_refused(tmp_path: Path) -> None:
     part = planned(tmp_path)
     operator: Any = OpensOnly()

@@ -88,7 +88,6 @@ def change(directory: Path, keys: Path, service: str, **values: object) -> None:
     sign_again(directory, keys)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_healthy_deployment_passes_every_check(tmp_path: Path) -> None:
     async with healthy(tmp_path) as inside:
@@ -104,7 +103,6 @@ async def test_a_healthy_deployment_passes_every_check(tmp_path: Path) -> None:
         assert ("shuffler-2", "shuffler-1") not in reached
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with healthy(tmp_path) as inside:
@@ -140,7 +138,6 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         assert all(finding.says.endswith("and 9.9 here") for finding in versions)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_files_are_examined(tmp_path: Path) -> None:
     async with healthy(tmp_path) as inside:
@@ -180,7 +177,6 @@ async def test_files_are_examined(tmp_path: Path) -> None:
             assert all(finding.says.startswith(says) for finding in late)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tmp_path: Path) -> None:
     async with healthy(tmp_path) as inside:
@@ -231,7 +227,6 @@ def _made(certificate: str) -> float:
     return x509.load_pem_x509_certificate(certificate.encode()).not_valid_before_utc.timestamp() + DAY_S
 
 
-@pytest.mark.asyncio
 async def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path: Path) -> None:
     """Over TLS, where a certificate that is not pinned is told from a service that is down."""
     place, other = tmp_path / "d", tmp_path / "other"
@@ -277,7 +272,6 @@ def test_a_service_older_than_the_deployments_minimum_is_named(theirs: str, mini
     assert is_well or minimum in checked.says
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_two_files_with_one_number_are_noticed_by_doctor_and_clients(tmp_path: Path) -> None:
     """Reproduction: with two complete versions of one number, nobody noticed that services go by the other one."""

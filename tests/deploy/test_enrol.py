@@ -76,7 +76,6 @@ def test_a_line_that_is_not_a_key_stops_the_whole_batch(text: str, said: str) ->
         read_keys(lines(text), "batch.csv")
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Path) -> None:
     key = new_client_key()

@@ -200,7 +200,6 @@ def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Path) -> None:
     listed = answer("experiment", "list")["figures"]
     assert [entry["name"] for entry in listed] == list(VERDICTS)

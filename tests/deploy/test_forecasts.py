@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +41,7 @@ from croupier.show.ledger import MOST_FORECAST, left_lines
 from tests.support import in_process
 from tests.support.asgi import page_of
 from tests.support.clients import seal_all_of
-from tests.support.command_line import Said, answer, croupier, refused
+from tests.support.command_line import Beside, answer, croupier, refused
 from tests.support.messages import naming
 
 WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -125,16 +123,11 @@ async def _crowd(operator: Operator, terms: RoundTerms, count: int, epsilon: flo
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -> None:
     """Over TLS, because the commands open their own connections."""
     place = tmp_path / "d"
 
-    async def say(*arguments: str | Path, expect: int = 0) -> Said:
-        return await asyncio.to_thread(partial(croupier, *arguments, "--dir", place, expect=expect))
-
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+    say, ask = Beside(place).say, Beside(place).ask
 
     limit = "[privacy_limit]\ntotal_epsilon = 1.5\ntotal_delta = 1e-3\nmax_rounds = 4\n"
     async with in_process(place, 1, limit) as inside, inside.operator() as operator:

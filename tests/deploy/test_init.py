@@ -105,7 +105,6 @@ def test_its_page_says_that_one_person_has_seen_all_keys(run_with: str, tmp_path
         assert (f"Install `croupier[{name}]` there" in page) == (run_with == "systemd")
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:
     """The machines' folders become one deployment in memory, which tries their keys, certificates and addresses."""

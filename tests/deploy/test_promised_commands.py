@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 import pytest
@@ -25,22 +24,17 @@ from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import in_process
 from tests.support.clients import seal_all_of
-from tests.support.command_line import Said, answer, croupier, refused
+from tests.support.command_line import Beside, answer, croupier, refused
 from tests.support.messages import naming
 
 HEX = "ab" * 32
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path) -> None:
     place = tmp_path / "d"
 
-    async def say(*arguments: str | Path, expect: int = 0) -> Said:
-        return await asyncio.to_thread(partial(croupier, *arguments, "--dir", place, expect=expect))
-
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+    say, ask = Beside(place).say, Beside(place).ask
 
     async with in_process(place, 1) as inside, inside.operator() as operator, operator.client_channel() as channel:
         terms_of = ("--grid", "4,12", "--min-batch-size", "2", "--epsilon-max", "0.5", "--delta", "1e-4")
@@ -70,17 +64,12 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_round_with_a_collector_limits_and_a_revoked_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, own, other = tmp_path / "d", tmp_path / "own.key", tmp_path / "other.key"
 
-    async def say(*arguments: str | Path, expect: int = 0) -> Said:
-        return await asyncio.to_thread(partial(croupier, *arguments, "--dir", place, expect=expect))
-
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+    say, ask = Beside(place).say, Beside(place).ask
 
     async with in_process(place, 1) as inside, inside.operator() as operator, operator.client_channel() as channel:
         for file in (own, other):

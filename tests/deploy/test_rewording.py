@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
-import sqlalchemy as sa
 
-from croupier import Certificate, certify, compose
+from croupier import Certificate, certify
 from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
-from croupier.accountant.rounds.forecast import forecast
-from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
-from croupier.accountant.rounds.ledger import Ledger
-from croupier.accountant.rounds.round_certificate import after_sequential, certify_round
-from croupier.accountant.spending import Entry, Limit
+from croupier.accountant.rounds.round_certificate import after_sequential
 from croupier.client.round_checks import fetch_signed_result
-from croupier.deploy.local.demo import published_at_random
 from croupier.protocol import texts
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
-from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
-from croupier.protocol.names import Digest, JsonObject, RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.statements import Statement, messages_of
+from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.certificate_tables import assumptions_line, certificate_table, steps_table
 from croupier.show.explanation import explain, profile_around
-from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 from tests.support import BIT, make_kit
 from tests.support import settings as round_settings
 from tests.support.command_line import invoke
 from tests.support.rounds import people, table
-from tests.support.statements import codes
 
 
 def reword(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,36 +129,6 @@ def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytes
     assert (numbers(document), numbers(round_document)) == before
 
 
-@pytest.mark.slow
-def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    granting, refusing = (
-        make_kit(
-            question=Question("q", RandomizedResponse()), min_batch_size=20, delta=1e-4, epsilon_max=epsilon_max
-        ).terms
-        for epsilon_max in (4.0, 0.01)
-    )
-
-    def decide() -> list[bytes]:
-        sent = [sequential().assumptions, sequential().method]
-        messages = [message.SerializeToString() for statements in sent for message in statements]
-        for terms in (granting, refusing):
-            for budgets in ({0.5: 40, 2.0: 20}, {2.0: 5}):
-                message, _ = certify_round(
-                    terms,
-                    {pb.LANE_REPORT: [pb.Commitment(num_out=60)]},
-                    BudgetsFound(Counter(budgets), 0, {}),
-                    ReportsFound(60, Digest(b""), [], 60, {}),
-                    60,
-                )
-                messages.append(message.SerializeToString())
-            for outcome in forecast(terms, 40, 60).outcomes:
-                messages += [message.SerializeToString() for message in messages_of(outcome.refusals)]
-        return messages
-
-    before, after = both(monkeypatch, decide)
-    assert before == after
-
-
 def test_refusals_are_read_back_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide() -> Any:
         refusals = []
@@ -184,55 +144,7 @@ def test_refusals_are_read_back_as_they_were_given(monkeypatch: pytest.MonkeyPat
     assert [code for code, *_ in before] == list(Code)
 
 
-def test_ledger_and_composition_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate = CERTIFIED["bits"]()
-    entries = [
-        Entry(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, 1e-14) for tier in certificate.tiers
-    ]
-
-    def decide() -> Any:
-        with sa.create_engine("sqlite://").begin() as connection:
-            ledger = Ledger(connection)
-            limit = Limit(2.5 * entries[-1].epsilon, 4e-13)
-            refused = []
-            for name in "abc":
-                refused.append(ledger.refusal(RoundId(name), entries, limit))
-                ledger.enter(RoundId(name), Digest(name.encode()), entries)
-            spent = [ledger.spent(1e-3, fixed_terms=fixed) for fixed in (False, True)]
-        total = [compose([certificate, certificate], delta=1e-2, fixed_terms=fixed) for fixed in (False, True)]
-        return refused, spent, total
-
-    before, after = both(monkeypatch, decide)
-    assert before == after
-    assert [value is None for value in before[0]] == [True, True, False]
-
-
-def test_the_cost_of_a_training_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide() -> Any:
-        conditions = Conditions("pca", simulated=True), Conditions(sequential=True, model_file=True)
-        users = [
-            UserSpending(10, 1e-5, condition).after([[Batch(((2.0, 60),), dishonest=3)]]) for condition in conditions
-        ]
-        return users, SiloSpending([(1.0, 1e-5)] * 2, 1e-5).after([()])
-
-    before, after = both(monkeypatch, decide)
-    assert before == after
-
-
-def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = [Statement.of(Note.DEPENDENT_BUDGETS), Statement.of(Note.TIERS_SCALED, reports=3, budgets=4)]
-    publication = pb.Publication(notes=messages_of(notes))
-    publication.values.add(estimate=0.5)
-
-    def decide() -> list[str]:
-        return codes(published_at_random(publication, pb.Certificate(schema=1, round_id="q"))["notes"])
-
-    before, after = both(monkeypatch, decide)
-    assert before == after == [Note.TIERS_SCALED]
-
-
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     documents: dict[str, Path] = {}

@@ -33,7 +33,6 @@ LONGEST_LIFE_S = 2.5
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_study_that_is_killed_fifty_times_opens_every_wave_once(tmp_path: Path) -> None:
     source = random.SystemRandom()
     clock = FileClock(tmp_path / "clock")

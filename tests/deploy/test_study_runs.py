@@ -69,7 +69,6 @@ def read(url: str) -> str:
 WHOLE = ["open", "opened", "close", "closed", "published"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -89,7 +88,6 @@ async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) 
         assert re.search(naming("wave 3", "1 of 1 questions"), played.said[-1])
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_wave_that_no_process_has_opened_is_missed_and_said(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -102,7 +100,6 @@ async def test_a_wave_that_no_process_has_opened_is_missed_and_said(tmp_path: Pa
         assert "process did not run" in played.records()[2].entries[0].about["why"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_wave_with_too_few_people_ends_without_a_result(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -113,7 +110,6 @@ async def test_a_wave_with_too_few_people_ends_without_a_result(tmp_path: Path) 
         assert [outcome["outcome"] for outcome in outcomes] == ["too few"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_study_stops_with_the_numbers_when_its_limit_is_reached(tmp_path: Path) -> None:
     """With four people a wave costs about 1 of the 1.5 that the study may cost."""
@@ -129,7 +125,6 @@ async def test_a_study_stops_with_the_numbers_when_its_limit_is_reached(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -155,7 +150,6 @@ async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path:
             assert kept_rounds(played.directory, version, number)[0].survey.hash == version.hash
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_two_processes_do_not_run_one_study(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -164,7 +158,6 @@ async def test_two_processes_do_not_run_one_study(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_killed_process_opens_no_wave_twice_and_misses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -200,7 +193,6 @@ def check_waves(played: Played, waves: int) -> None:
         assert {outcome["num_reports"] for outcome in ends[0].about["outcomes"]} == {4}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) -> None:
     """An operator opens the waves without asking for a forecast; the second one is certified, and not granted."""
@@ -223,7 +215,6 @@ async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -259,7 +250,6 @@ async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_the_console_shows_a_study(tmp_path: Path) -> None:
     """A study of which a result is kept, another wave was missed, and the last one is to come."""
     async with table(tmp_path, 1) as at:

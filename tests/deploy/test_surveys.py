@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import sqlalchemy as sa
 
 from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals
@@ -49,7 +48,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.survey_description import survey_json, survey_sections
 from tests.support import in_process, settings
 from tests.support.blocks import shown as printed
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import Beside, croupier
 from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
 
@@ -212,7 +211,6 @@ def test_without_budgets_that_fit_nothing_is_planned(tmp_path: Path) -> None:
         with_budgets(file, None)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_path: Path) -> None:
     """At the minimum of people, by the choice of one of them; nothing is opened or kept then."""
@@ -226,7 +224,7 @@ async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_pat
     assert kept_surveys(where) == []
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Table]:
     async with table(tmp_path, 1) as deployment:
         yield deployment
@@ -243,7 +241,6 @@ LIMIT = "[privacy_limit]\ntotal_epsilon = {epsilon}\ntotal_delta = 1e-3\n"
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path: Path) -> None:
     """Reproduction: each question fits the limit alone, all rounds opened, and the later ones were destroyed."""
@@ -270,7 +267,6 @@ async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path: Path) -> None:
     """A round that was opened at risk has used up what the survey needs; no answer to the survey is destroyed."""
@@ -296,7 +292,6 @@ async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path:
         assert list(await forecast_closing(where, survey.round_ids(), transport=how)) == ["work-2026-2", "work-2026-3"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_an_opening_that_was_cut_short_goes_on(
     at: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +334,6 @@ async def test_an_opening_that_was_cut_short_goes_on(
     assert {state for states in withdrawn.values() for state in states.values()} == {"DISPOSED"}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
@@ -356,7 +350,6 @@ async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Tab
     assert [question.publication.num_reports for question in results] == [3]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
@@ -373,7 +366,6 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: Path) -> None:
     where, how = at.inside.directory, at.inside.transport
@@ -400,7 +392,6 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     """Typed as an operator types it; services over TLS, as the commands know no other way."""
     place, file = tmp_path / "d", tmp_path / "survey.toml"
@@ -418,8 +409,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     file.write_text(text)
     assert read_survey_file(file).left_out == "random"
 
-    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
-        return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
+    ask = Beside(place).ask
 
     async with in_process(place, 1, LIMIT.format(epsilon=4.5)) as inside:
         forecast = await ask("survey", "check", file, "--expected", "30")

@@ -114,7 +114,6 @@ def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path
     assert world.complaints() == []
 
 
-@pytest.mark.asyncio
 async def test_a_service_whose_port_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
     deployment = make_deployment(tmp_path, "local", 1)
     host, _, port = deployment.analyzer.address.rpartition(":")

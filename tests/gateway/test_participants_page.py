@@ -30,8 +30,6 @@ from tests.support.gateways import Tampering, ask
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
 
-pytestmark = pytest.mark.asyncio
-
 
 @asynccontextmanager
 async def served(tmp_path: Path, *origins: str) -> AsyncIterator[tuple[Table, Tampering, object]]:

@@ -16,7 +16,6 @@ from croupier.deploy import listening
 from croupier.deploy.gateway.app import InPieces
 from croupier.deploy.listening import HttpServer, WebAddress
 
-pytestmark = pytest.mark.asyncio
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _LARGE = 4 * 1024 * 1024
 """More than the operating system keeps of a connection whose other end reads nothing."""

@@ -20,7 +20,6 @@ MOST = 1 << 16
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_about_as_many_categories_as_there_may_be_is_published(tmp_path: Path) -> None:
     labels = tuple(f"{place:016}" for place in range(MOST))

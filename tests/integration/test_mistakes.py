@@ -27,7 +27,6 @@ from tests.support.command_line import as_process, croupier
 from tests.support.messages import naming
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: Path) -> None:
     """Reproduction: a PREPARED round stayed on every service."""
@@ -52,7 +51,6 @@ async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: P
         assert await states() == [["ROUND_STATE_DISPOSED"] * 2] * 2
 
 
-@pytest.mark.asyncio
 async def test_a_server_with_another_certificate_is_named_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

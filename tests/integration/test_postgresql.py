@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,11 @@ from croupier.deploy.local.processes import LocalDeployment
 from croupier.protocol.names import RoundId
 from croupier.runtime.service_directory import SETTINGS_FILE
 from tests.support import BIT, settings
-from tests.support.command_line import answer, as_process, croupier
+from tests.support.command_line import as_process
 from tests.support.postgresql import Server
 from tests.support.rounds import QUESTIONS, people, table
+
+pytestmark = pytest.mark.virtual_time
 
 
 def store_of(server: Server) -> str:
@@ -21,8 +22,6 @@ def store_of(server: Server) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_is_answered_and_no_file_holds_it(tmp_path: Path, postgresql: Server) -> None:
     """The question with the shortest reports, and the one with the longest; test_rounds has every kind."""
     urls: dict[str, str] = {}
@@ -44,12 +43,10 @@ async def test_a_round_is_answered_and_no_file_holds_it(tmp_path: Path, postgres
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_every_service_restarts_and_loses_its_connection_within_rounds(
     tmp_path: Path, postgresql: Server
 ) -> None:
-    """Two in each round; with SQLite there is a round for each (test_rounds)."""
+    """Two in each round; with SQLite the schedules of tests/faults do it."""
     urls: dict[str, str] = {}
 
     def settings_of(name: str) -> str:
@@ -61,8 +58,7 @@ async def test_every_service_restarts_and_loses_its_connection_within_rounds(
         for names in ((first, second), others):
             terms = await at.operator.open_round(settings(), RoundId(f"restart-{names[0]}"))
             assert (await at.submit(terms, people(BIT, 30, seed=1))).accepted == 30
-            await at.inside.stop(*names)
-            await at.inside.start(*names)
+            await at.inside.restart(*names)
             for url in urls.values():
                 assert postgresql.disconnect(url)  # one, and perhaps one that was closed and whose process still ends
             await at.operator.close_round(terms.round_id)
@@ -70,34 +66,6 @@ async def test_every_service_restarts_and_loses_its_connection_within_rounds(
                 postgresql.disconnect(url)
             publication, certificate = await at.operator.result(terms.round_id, 60.0)
             assert (publication.num_reports, certificate.num_users) == (30, 30)
-
-
-@pytest.fixture
-def up(tmp_path: Path, postgresql: Server) -> Iterator[LocalDeployment]:
-    local = LocalDeployment(tmp_path / "deployment")
-    for name in local.deployment.chain:
-        (local.directory / name / SETTINGS_FILE).write_text(store_of(postgresql))
-    local.up(workers=1)
-    yield local
-    local.down()
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.xdist_group("processes")
-def test_kill_minus_nine_loses_nothing(up: LocalDeployment, tmp_path: Path) -> None:
-    """The services with most to lose are killed at once; with SQLite, each of the four is killed (test_processes)."""
-    survey = tmp_path / "survey.csv"
-    survey.write_text("smokes\n" + "1\n0\n" * 60)
-    opened = answer("survey", "open", "smokes", "--dir", up.directory, "--epsilon-max", "4", "--delta", "1e-4")
-    round_id, both = opened["survey_id"], ["shuffler-1", "accountant"]
-    arguments = ("submit", "--dir", up.directory, "--round", round_id, "--csv", survey, "--value-column", "smokes")
-    assert answer(*arguments)["accepted"] == 120
-    assert up.down(both, kill=True) == both
-    up.up(workers=1)
-    croupier("survey", "close", round_id, "--dir", up.directory)
-    result = answer("survey", "results", round_id, "--dir", up.directory)
-    assert result["num_reports"] == result["certificate"]["num_users"] == 120
 
 
 @pytest.mark.slow

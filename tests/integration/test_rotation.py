@@ -29,7 +29,7 @@ from croupier.operator.overview import overview
 from croupier.operator.published_result import kept_result
 from croupier.operator.rotation import activate, mark_compromised, rotate
 from croupier.operator.storage_key import NEXT_STORAGE_KEY
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
+from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, public_key_of
 from croupier.protocol.names import PrivateKey
@@ -39,22 +39,12 @@ from croupier.runtime.service_directory import identity_keys, load_secrets, not_
 from tests.support import BIT, settings
 from tests.support.command_line import croupier
 from tests.support.messages import naming
-from tests.support.rounds import WAIT_S, Table, people, table
+from tests.support.rounds import WAIT_S, people, table
 
 OWN_FILES = ("identity.key", "tls.key", "tls.crt")
 
 
-async def all_have(at: Table, deployment: Deployment) -> None:
-    """Waits until every service has noticed the new file."""
-    for _ in range(200):
-        if all(running.service.peers.deployment == deployment for running in at.inside.running.values()):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("a service has not noticed the new deployment file")
-
-
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path) -> None:
     """Over TLS: the certificates change, too, on servers and channels that are in use."""
     async with table(tmp_path, 2, over_tls=True) as at:
@@ -68,9 +58,9 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         for name in old.chain:
-            await all_have(at, rotate(directory, name))
+            await at.inside.have_noticed(rotate(directory, name))
             deployment = activate(directory, name)
-            await all_have(at, deployment)
+            await at.inside.have_noticed(deployment)
             assert deployment.service(name).identity != old.service(name).identity
             assert at.inside.running[name].service.peers.identity.public_key == deployment.identities[name][0]
         async with Operator(directory) as operator:
@@ -95,7 +85,6 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
         assert len(certified_chain(certificate, fetched, deployment)) == 2
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,15 +106,14 @@ async def test_a_round_that_waits_for_a_peer_survives_the_change_of_both_keys(
             await at.operator.close_round(terms.round_id)
             await asked.wait()
             for name in chain:
-                await all_have(at, rotate(directory, name))
-                await all_have(at, activate(directory, name))
+                await at.inside.have_noticed(rotate(directory, name))
+                await at.inside.have_noticed(activate(directory, name))
         async with at.inside.operator() as operator:
             publication, _ = await operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 30
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(tmp_path: Path) -> None:
     """It was told that the call is not its own, which is final: a round ended with its keys destroyed."""
     async with table(tmp_path, 1, over_tls=True) as at:
@@ -139,8 +127,8 @@ async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(t
                 assert refusal is not None
                 assert refusal.code is (Code.NOT_YOUR_CALL if before else Code.NOT_READY)
                 if before:
-                    await all_have(at, rotate(directory, "accountant"))
-                    await all_have(at, activate(directory, "accountant"))
+                    await at.inside.have_noticed(rotate(directory, "accountant"))
+                    await at.inside.have_noticed(activate(directory, "accountant"))
 
 
 def test_a_retired_identity_stays_listed_with_its_date(tmp_path: Path) -> None:
@@ -196,7 +184,6 @@ def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path)
     assert secrets.tls_certificate.decode() == deployment.service("accountant").tls_certificate
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with table(tmp_path, 1) as at:
@@ -303,7 +290,6 @@ def test_a_pod_with_its_own_keys_prints_a_proposal_for_the_others(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_pod_changes_its_storage_key_by_manifests_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -318,7 +304,7 @@ async def test_a_pod_changes_its_storage_key_by_manifests_alone(
             own_settings.write(f'storage_key = "file:../secrets/{safe.name}"\n')
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
-        await all_have(at, rotate(cluster, name))
+        await at.inside.have_noticed(rotate(cluster, name))
         await at.inside.stop(name)
         before = load_secrets(own)
         with pod(cluster, name, tmp_path / "pod") as home:
@@ -373,7 +359,6 @@ def test_a_read_only_mount_is_named_with_the_way_out(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_path: Path) -> None:
     """Over TLS, because the deployment file pins the operator's certificate."""
     async with table(tmp_path / "all", 1, over_tls=True) as at:
@@ -384,7 +369,7 @@ async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_pa
         croupier("proposal", "sign", "--yes", "--hand-over", "operator", "--dir", directory)
         deployment = load_deployment(directory / DEPLOYMENT_FILE)
         assert deployment.version == at.deployment.version + 1
-        await all_have(at, deployment)
+        await at.inside.have_noticed(deployment)
         former.mkdir()
         (directory / "operator").rename(former / "operator")
         for home in (former, following):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.client.submission import Participant, prepare_one, send
+from croupier.client.submission import Participant, send
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.manifest import RoundTerms
@@ -21,13 +20,14 @@ from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import RoundId
-from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
 from tests.support.clients import crafted, seal_prepared
 from tests.support.rounds import Table, table
 from tests.support.statements import codes, parameters
+
+pytestmark = pytest.mark.virtual_time
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
 TASK = VectorTask(DIMENSION, CLIPPING_NORM, "silo", bytes(4 * DIMENSION))
@@ -65,8 +65,6 @@ def assert_close(publication: pb.Publication, truth: Matrix) -> None:
     assert chi2.ppf(5e-7, DIMENSION) < float(errors @ errors) < chi2.ppf(1 - 5e-7, DIMENSION)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(tmp_path: Path) -> None:
     data = silos(40, seed=3)
     maxima = [0.7, 3.0] * 20  # the grid has 0.5, 1 and 2
@@ -104,8 +102,6 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
     assert 0 < certificate.comparison[0].epsilon < 2.0
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_path: Path) -> None:
     """Too long, not a number, and infinite; the mean stays that of the others."""
     data = silos(40, seed=4)
@@ -124,8 +120,6 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_path: Path) -> None:
     """By adding, a second round would reach epsilon 1 and delta 2e-4, of which 1e-4 are allowed."""
     mu = 1 / unit_sigma(0.5, DELTA)
@@ -143,8 +137,6 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
     assert not publication.vector
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: Path) -> None:
     """Their budgets are counted among those of the certificate; the estimate took them for reports."""
     task = VectorTask(2, 1.0, "arrow", bytes(8))
@@ -159,27 +151,3 @@ async def test_dropped_reports_do_not_shrink_the_mean_of_unit_vectors(tmp_path: 
     # 60 reports of one tier: 1 / (sqrt(2 * 60)) * pi/2 / tanh(1).
     expected = math.pi / 2 / math.tanh(1.0) / math.sqrt(2 * 60)
     assert publication.vector_standard_error == pytest.approx(expected, rel=1e-6)
-
-
-NAN_ROW = np.zeros((RECORDS, DIMENSION))
-NAN_ROW[3, 5] = math.nan
-
-
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        (np.zeros((RECORDS, DIMENSION + 1)), r"record 1 has.*\(61,\).*\(60,\)"),
-        (np.zeros(DIMENSION), r"record 1 has.*\(\)"),
-        (NAN_ROW, "record 4: 1 of .*vector's 60 entries"),
-        (np.zeros((RECORDS - 1, DIMENSION)), "client.*24.*25"),
-        ([], "this client has 0 records"),
-    ],
-)
-async def test_a_silo_that_cannot_answer_is_told_why(records: Any, message: str) -> None:
-    from tests.support import make_kit
-
-    terms = make_kit(question=QUESTION).terms
-    with pytest.raises(ValueError, match=message):
-        prepare_one(terms, Onion(terms), Participant(records, 1.0))

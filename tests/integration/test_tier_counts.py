@@ -28,11 +28,10 @@ from tests.support.arena import WAIT_S
 from tests.support.rounds import table
 from tests.support.statements import codes
 
+pytestmark = pytest.mark.virtual_time
 NOISED = replace(settings(), budget_privacy=1.0)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     "crash",
     [
@@ -93,8 +92,6 @@ async def test_an_accountant_that_crashes_publishes_counts_of_the_first_draw(
     assert (publication.num_reports, len(publication.values)) == (120, 1)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_with_exact_counts_or_one_budget_is_in_the_ledger_as_such(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         for chosen in (settings(), replace(settings(), budget_grid=(2.0,))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 
@@ -17,21 +16,12 @@ from croupier.operator.keys import signed_here
 from croupier.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.runtime.service_directory import load_secrets
-from tests.support import InProcess, in_memory, settings
+from tests.support import in_memory, settings
 from tests.support.messages import naming
 
-
-async def noticed(inside: InProcess, deployment: Deployment) -> None:
-    """Waits until every service has noticed a new file."""
-    for _ in range(200):
-        if all(running.service.peers.deployment == deployment for running in inside.running.values()):
-            return
-        await asyncio.sleep(0.5)
-    raise AssertionError("a service has not noticed the new deployment file")
+pytestmark = pytest.mark.virtual_time
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_client_with_the_oldest_file_follows_two_rotations(tmp_path: Path) -> None:
     """Before there were versions it said that a signature was wrong, until somebody brought a newer file."""
     async with in_memory(tmp_path / "d", 1) as inside:
@@ -39,8 +29,8 @@ async def test_a_client_with_the_oldest_file_follows_two_rotations(tmp_path: Pat
         mine.mkdir()
         shutil.copy(inside.directory / DEPLOYMENT_FILE, mine)
         for name in ("shuffler-1", "analyzer"):
-            await noticed(inside, rotate(inside.directory, name))
-            await noticed(inside, activate(inside.directory, name))
+            await inside.have_noticed(rotate(inside.directory, name))
+            await inside.have_noticed(activate(inside.directory, name))
         async with inside.operator() as operator:
             terms = await operator.open_round(settings())
         async with AsyncClient(mine, transport=inside.transport) as client:
@@ -50,15 +40,13 @@ async def test_a_client_with_the_oldest_file_follows_two_rotations(tmp_path: Pat
         assert read_deployment(mine) == read_deployment(inside.directory)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_service_fetches_and_installs_what_all_have_signed(tmp_path: Path) -> None:
     async with in_memory(tmp_path / "d", 1) as inside:
         late = tmp_path / "late"
         late.mkdir()
         old = read_deployment(inside.directory)
         write_deployment(late, old)
-        await noticed(inside, newest := rotate(inside.directory, "accountant"))
+        await inside.have_noticed(newest := rotate(inside.directory, "accountant"))
         replaced: list[Deployment] = []
         secrets = load_secrets(inside.directory / "analyzer")
         watch = VersionWatch(late, lambda entry: inside.transport.peer_channel(entry, secrets), replaced.append)
@@ -73,8 +61,6 @@ async def test_a_service_fetches_and_installs_what_all_have_signed(tmp_path: Pat
         assert replaced == [newest]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_version_that_is_not_signed_is_not_shown(tmp_path: Path) -> None:
     async with in_memory(tmp_path / "d", 1) as inside:
         old = read_deployment(inside.directory)
@@ -85,5 +71,5 @@ async def test_a_version_that_is_not_signed_is_not_shown(tmp_path: Path) -> None
         async with inside.operator() as operator, operator.client_channel() as channel:
             assert await newer_versions(channel, old) == {}
             install(inside.directory, signed := signed_here(unsigned, [inside.directory]))
-            await noticed(inside, signed)
+            await inside.have_noticed(signed)
             assert list((await newer_versions(channel, old)).values()) == [signed]

@@ -66,7 +66,6 @@ async def answers(ends: Ends) -> bool:
     return await reader.readline() == b"hello\n"
 
 
-@pytest.mark.asyncio
 async def test_the_newest_connections_of_an_address_beyond_its_limit_are_ended() -> None:
     async with echoing() as (port, taken), echoing() as (other, _):
         watch = ConnectionWatch([port], limit=3)
@@ -94,7 +93,6 @@ def test_to_look_at_sockets_gives_up_no_lock(tmp_path: Path) -> None:
         assert process.stdout == "locked\n"
 
 
-@pytest.mark.asyncio
 async def test_a_port_that_is_nearly_full_loses_those_of_who_has_most() -> None:
     """Four addresses, each with no more than its share, filled a port."""
     async with echoing() as (port, _):
@@ -110,7 +108,6 @@ async def test_a_port_that_is_nearly_full_loses_those_of_who_has_most() -> None:
         await close_all((client, late, *strangers))
 
 
-@pytest.mark.asyncio
 async def test_a_crowd_of_clients_may_fill_a_port() -> None:
     async with echoing() as (port, _):
         watch = ConnectionWatch([port], limit=100, most=8)
@@ -119,7 +116,6 @@ async def test_a_crowd_of_clients_may_fill_a_port() -> None:
         await close_all(crowd)
 
 
-@pytest.mark.asyncio
 async def test_the_connection_of_one_caller_is_ended_and_no_other() -> None:
     async with echoing() as (port, _):
         first, second = [await connect(port, "127.0.0.66") for _ in range(2)]
@@ -132,7 +128,6 @@ async def test_the_connection_of_one_caller_is_ended_and_no_other() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_service_keeps_a_stranger_from_its_connections(tmp_path: Path) -> None:
     """One address could hold all that the port takes with connections that say nothing."""
     async with table(tmp_path, 1, settings_of=lambda _: "max_connections_per_address = 4\n", over_tls=True) as at:

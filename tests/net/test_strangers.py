@@ -20,7 +20,6 @@ from croupier.net.transport import make_server
 from croupier.protocol.errors import Code, Refusal
 from tests.support.http2 import Caller
 
-pytestmark = pytest.mark.asyncio
 SUBMIT = "/croupier.protocol.v1.Shuffler/Submit"
 CALLS_OF_EACH_KIND = 250
 

@@ -63,7 +63,6 @@ class Flaky:
         return "done"
 
 
-@pytest.mark.asyncio
 async def test_transient_failures_are_repeated_and_others_are_not() -> None:
     away = failure(grpc.StatusCode.UNAVAILABLE, "connection refused")
     flaky = Flaky(away, away)
@@ -79,7 +78,6 @@ async def test_transient_failures_are_repeated_and_others_are_not() -> None:
         await retrying(Flaky(failure(Code.NOT_READY.status, Refusal(Code.NOT_READY).details())), give_up_after_s=0)
 
 
-@pytest.mark.asyncio
 async def test_a_service_that_says_when_to_come_again_is_heeded_within_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
@@ -135,7 +133,6 @@ async def served(calls: int) -> AsyncIterator[tuple[_Echo, grpc.aio.Channel]]:
         yield echo, channel
 
 
-@pytest.mark.asyncio
 async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again() -> None:
     async with served(32) as (echo, channel):
         stub = stubs.AnalyzerStub(channel)
@@ -156,7 +153,6 @@ async def test_one_caller_cannot_take_every_slot_and_is_told_when_to_come_again(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_calls_that_come_all_at_once_are_taken_up_one_after_the_other() -> None:
     """Once a caller read CANCELLED, and no reason: from 1000 waiting calls on gRPC cancelled new ones at random."""
     own_connection = [("grpc.use_local_subchannel_pool", 1)]
@@ -172,7 +168,6 @@ async def test_calls_that_come_all_at_once_are_taken_up_one_after_the_other() ->
         assert echo.num_calls == 1500
 
 
-@pytest.mark.asyncio
 async def test_calls_without_a_request_take_no_slot() -> None:
     """As slow-loris does: open calls, and never say what is wanted."""
     async with served(8) as (echo, channel):
@@ -186,7 +181,6 @@ async def test_calls_without_a_request_take_no_slot() -> None:
             call.cancel()
 
 
-@pytest.mark.asyncio
 async def test_an_unreadable_message_is_a_bad_request() -> None:
     async with served(8) as (echo, channel):
         echo.gate.set()

@@ -29,7 +29,6 @@ from croupier.runtime.service_directory import Secrets, ServiceSettings, load_se
 from tests.support.http2 import calling
 from tests.support.in_memory import Network
 
-pytestmark = pytest.mark.asyncio
 TRANSPORTS: dict[str, Callable[[], Transport]] = {"tls": lambda: TLS, "memory": lambda: Network().transport}
 S = grpc.StatusCode
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import pytest_asyncio
 
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.operator.operator import Operator
@@ -20,7 +19,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDeployment]
     running.down()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def operator(local: LocalDeployment) -> AsyncIterator[Operator]:
     """Its operator."""
     async with Operator(local.directory) as operator:

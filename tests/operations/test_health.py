@@ -58,7 +58,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
     local: LocalDeployment, operator: Operator
 ) -> None:
@@ -97,7 +96,6 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgresql: Server) -> None:
     url = postgresql.new_database()
     database = sa.make_url(url).database
@@ -128,7 +126,6 @@ async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     local: LocalDeployment, operator: Operator
 ) -> None:
@@ -199,7 +196,6 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(
     local: LocalDeployment, operator: Operator
 ) -> None:
@@ -224,7 +220,6 @@ async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeployment, operator: Operator) -> None:
     """25 submissions, of which hop 1 can open 5."""
     before = scrape(local.directory, "shuffler-1")
@@ -260,7 +255,6 @@ async def reflect(channel: grpc.aio.Channel) -> reflection_pb2.ServerReflectionR
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> None:
     async with deployed(tmp_path, names=["shuffler-1"]) as (local, operator):
         address = settings_of(local.directory, "shuffler-1").admin_listen or ""
@@ -282,7 +276,6 @@ async def test_admin_ports_describe_and_offer_nothing_else(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
     """More watchers than the service has calls would lock everybody else out."""
     async with deployed(tmp_path, names=["shuffler-1"]) as (local, operator):

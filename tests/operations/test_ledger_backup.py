@@ -25,6 +25,7 @@ from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
 from tests.support.statements import codes, parameters
 
+pytestmark = pytest.mark.virtual_time
 LIMIT = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
 
 
@@ -35,8 +36,6 @@ async def play(at: Table, name: str) -> pb.Certificate:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tmp_path: Path) -> None:
     async with table(tmp_path, 1, LIMIT) as at:
         directory, rounds = at.inside.directory, 0
@@ -72,8 +71,6 @@ def files_to_back_up() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path) -> None:
     files = files_to_back_up()
     assert files == ["deployment.toml", "service.toml", "identity.key", "tls.key", "tls.crt"]
@@ -100,8 +97,6 @@ async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_only_so_many_rounds_show_how_many_clients_used_each_budget(tmp_path: Path) -> None:
     """Reproduction: hop 1 found the budgets of all 120 people from the counts of 100 rounds; nothing ended them."""
     limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\nmax_rounds = 3\n"

@@ -50,7 +50,6 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
     local: LocalDeployment, operator: Operator
 ) -> None:
@@ -222,7 +221,6 @@ def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:
     assert "\n" not in text
 
 
-@pytest.mark.asyncio
 async def test_a_full_disk_does_not_write_submissions_into_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,7 +241,6 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
     assert leaks(text.encode(), [secret for row in rows for secret in row]) == []
 
 
-@pytest.mark.asyncio
 async def test_an_outage_of_the_store_is_a_few_short_lines_with_their_cause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,13 +11,13 @@ import pytest
 from croupier.accountant.service.service import AccountantService
 from croupier.operator.ledger import backup_ledger, published_without_entry, restore_ledger
 from croupier.operator.ledger_stores import new_ledger
-from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.errors import Code
 from croupier.protocol.names import RoundId
 from tests.support import BIT, settings
-from tests.support.messages import naming
+from tests.support.messages import naming, refuses
 from tests.support.rounds import Table, people, table
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 NOISE_LIMIT = "[noise_limit]\nepsilon = 100\ndelta = 1e-2\n"
 
 
@@ -47,18 +47,15 @@ async def starts(at: Table, name: str) -> None:
 async def test_a_lost_ledger_does_not_begin_at_zero(tmp_path: Path, name: str) -> None:
     """Reproduction: the accountant was ready with 0 rounds, while the analyzer showed certified results."""
     async with table(tmp_path, 1, settings_of=lambda hop: NOISE_LIMIT if hop == "shuffler-1" else "") as at:
-        await at.inside.stop(name)
-        await at.inside.start(name)  # nothing is certified yet
+        await at.inside.restart(name)  # nothing is certified yet
         await play(at, "first")
-        await at.inside.stop(name)
-        await at.inside.start(name)  # with its store
+        await at.inside.restart(name)  # with its store
         await lose_store(at, name)
         with pytest.raises(ValueError, match=naming(name, "analyzer", "first", "--new-ledger", name)):
             await starts(at, name)
         await asyncio.to_thread(new_ledger, at.inside.directory, name)
         await at.inside.start(name)
-        await at.inside.stop(name)
-        await at.inside.start(name)
+        await at.inside.restart(name)
         await play(at, "second")
 
 
@@ -84,9 +81,8 @@ async def test_without_the_analyzers_word_nothing_is_signed(tmp_path: Path) -> N
         await at.inside.stop("analyzer")
         await at.inside.start("accountant")
         await at.inside.start("analyzer")
-        with pytest.raises(Refusal, match=naming("accountant", "first", "--new-ledger")) as refused:
+        with refuses(Code.BAD_MANIFEST, naming("accountant", "first", "--new-ledger")):
             await at.operator.open_round(settings(), RoundId("second"))
-        assert refused.value.code is Code.BAD_MANIFEST
 
 
 async def test_what_a_restored_ledger_lacks_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

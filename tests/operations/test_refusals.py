@@ -38,7 +38,6 @@ class Refusing(stubs.AnalyzerServicer):
         raise NotImplementedError
 
 
-@pytest.mark.asyncio
 async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     metrics = Counting()
@@ -67,7 +66,6 @@ async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixt
     assert metrics.refused == [Code.OVERLOADED, Code.INTERNAL]
 
 
-@pytest.mark.asyncio
 async def test_a_round_with_a_very_long_name_is_refused_and_not_retried(tmp_path: Path) -> None:
     """The hint contains the name; in full it would exceed what gRPC allows in a header, and look like an overload."""
     async with in_process(tmp_path / "deployment", 1) as inside:

@@ -99,7 +99,6 @@ def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
     local: LocalDeployment, operator: Operator
 ) -> None:
@@ -158,7 +157,6 @@ async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
     local: LocalDeployment, operator: Operator
 ) -> None:
@@ -179,7 +177,6 @@ async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +218,6 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_systemd_is_told_when_a_service_serves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.settimeout(PATIENCE_S)
@@ -235,7 +231,6 @@ async def test_systemd_is_told_when_a_service_serves_and_stops(tmp_path: Path, m
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_sigterm_during_the_start_ends_with_exit_code_0(tmp_path: Path) -> None:
     async with deployed(tmp_path, names=[]) as (local, _):
         log = local.directory / "analyzer" / "service.log"

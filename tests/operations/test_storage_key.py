@@ -17,7 +17,6 @@ from tests.support.rounds import people, table
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_goes_on_under_a_new_storage_key(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -39,7 +38,6 @@ async def test_a_round_goes_on_under_a_new_storage_key(tmp_path: Path) -> None:
         assert publication.num_reports == 30
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_change_that_was_cut_short_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with table(tmp_path, 1) as at:
@@ -67,7 +65,6 @@ async def test_a_change_that_was_cut_short_is_repeated(tmp_path: Path, monkeypat
         assert publication.num_reports == 30
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_storage_key_that_is_a_containers_secret_stays_on_the_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,7 +88,6 @@ async def test_a_storage_key_that_is_a_containers_secret_stays_on_the_volume(
         assert publication.num_reports == 30
 
 
-@pytest.mark.asyncio
 async def test_a_service_that_runs_keeps_its_storage_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with table(tmp_path, 1, over_tls=True) as at:
         said = croupier("rotate", "analyzer", "--storage-key", "--dir", at.inside.directory, expect=2).stderr

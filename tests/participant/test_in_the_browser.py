@@ -1,6 +1,7 @@
-"""The participants' page in a real browser: an answer that counts, tabs and closed pages, refusals, limits, a file.
+"""The participants' page in a real browser: one question, an answer that counts, refusals, limits, a file.
 
-One browser and one deployment serve all of these tests; services, gateway and page are the real ones.
+One browser and one deployment serve all of these tests; services, gateway and page are the real ones. Several tabs,
+closed pages and further invitations are tested with surveys and studies, which go the same way.
 """
 
 from __future__ import annotations
@@ -85,10 +86,6 @@ async def counted(here: Place, terms: RoundTerms, expected: int) -> None:
     await here.at.submit(terms, people(terms.question, 9, 4))
     publication, certificate = await here.at.finish(terms)
     assert publication.num_reports == certificate.num_users == expected + 9
-
-
-def sent(here: Place, method: str) -> set[bytes]:
-    return {raw for called, raw in here.seen if called == method}
 
 
 @pytest.mark.slow
@@ -244,57 +241,6 @@ async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["GetTickets", "Submit"])
-async def test_a_page_that_was_closed_goes_on(here: Place, method: str) -> None:
-    """It is closed before the answer to the call comes; what it sends later are the same bytes."""
-    terms = await opened(here)
-    arrived, closed = asyncio.Event(), asyncio.Event()
-
-    async def hold(raw: bytes, pass_on: PassOn) -> bytes:
-        answer = await pass_on(raw)
-        arrived.set()
-        await closed.wait()
-        return answer
-
-    async with here.person() as context:
-        page = await visit(context, await here.invitation(terms))
-        here.gateway.instead = {method: hold}
-        await choose_and_send(page)
-        await arrived.wait()
-        await page.close()
-        here.gateway.instead.clear()
-        closed.set()
-        page = await visit(context, here.page_url)
-        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
-    assert len(sent(here, "GetTickets")) == len(sent(here, "Submit")) == 1
-    assert here.called.count(method) == 2
-    await counted(here, terms, 1)
-
-
-@pytest.mark.slow
-async def test_two_tabs_send_one_answer(here: Place) -> None:
-    """Both ask for tickets at the same time, after different answers: what was stored first is what both send."""
-    terms = await opened(here)
-    both = asyncio.Barrier(2)
-
-    async def together(raw: bytes, pass_on: PassOn) -> bytes:
-        await both.wait()
-        return await pass_on(raw)
-
-    async with here.person() as context:
-        link = await here.invitation(terms)
-        tabs = [await visit(context, link) for _ in range(2)]
-        here.gateway.instead = {"GetTickets": together}
-        for tab, answer in zip(tabs, ("yes", "no"), strict=True):
-            await choose_and_send(tab, answer)
-        for tab in tabs:
-            await expect(tab.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
-    assert here.called.count("GetTickets") == 2
-    assert len(sent(here, "GetTickets")) == len(sent(here, "Submit")) == 1
-    await counted(here, terms, 1)
-
-
-@pytest.mark.slow
 async def test_who_declines_has_sent_nothing(here: Place) -> None:
     terms = await opened(here)
     async with here.person() as context:
@@ -340,22 +286,6 @@ async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
     assert here.called.count("GetTickets") == 1
     for round_terms in (terms, other):
         await here.at.operator.withdraw(round_terms.round_id)
-
-
-@pytest.mark.slow
-async def test_another_invitation_does_not_answer_twice(here: Place) -> None:
-    terms = await opened(here)
-    async with here.person() as context:
-        page = await visit(context, await here.invitation(terms))
-        await choose_and_send(page)
-        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
-        page = await visit(context, await here.invitation(terms))
-        await expect(page.get_by_role("heading", name="Someone has answered this question from here")).to_be_visible()
-        assert here.called.count("Submit") == 1
-        await page.get_by_role("button", name="I am another person").click()
-        await choose_and_send(page, "no")
-        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
-    await counted(here, terms, 2)
 
 
 @pytest.mark.slow

@@ -61,7 +61,6 @@ async def node(*arguments: str | Path, **environment: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_an_answer_is_counted_once_however_often_the_program_starts(program: Path) -> None:
     """Twice at once, with a dishonest accountant that gives tickets to both, and once more afterwards."""
     async with table(program.parent, 2) as here:
@@ -99,7 +98,6 @@ async def test_an_answer_is_counted_once_however_often_the_program_starts(progra
         assert publication.num_reports == certificate.num_users == 21
 
 
-@pytest.mark.asyncio
 async def test_an_endless_answer_is_not_read_to_its_end(program: Path) -> None:
     (endless := program.with_name("endless.mjs")).write_text(ENDLESS)
     await node(endless)

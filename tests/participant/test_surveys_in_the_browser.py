@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -21,7 +20,7 @@ from croupier.operator.opened_surveys import close_rounds, withdraw_rounds
 from croupier.operator.published_result import published_results
 from croupier.operator.survey_results import together
 from croupier.protocol.surveys import Survey
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import Beside, croupier
 from tests.support.gateways import PassOn
 from tests.support.participants import Place, is_for_everybody, place
 from tests.support.rounds import people
@@ -432,10 +431,7 @@ async def test_a_survey_by_the_documented_commands(tmp_path: Path, people: int) 
     answered = people - 2
 
     async with place(tmp_path, over_tls=True) as here:
-        where = ("--dir", here.at.inside.directory)
-
-        async def ask(*arguments: str | Path) -> Any:
-            return await asyncio.to_thread(answer, *arguments, *where)
+        ask = Beside(here.at.inside.directory).ask
 
         file, folder = tmp_path / "survey.toml", tmp_path / "invitations"
         new = partial(croupier, "survey", "new", file, typed=typed_answers(answered - 1))

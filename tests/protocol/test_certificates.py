@@ -246,7 +246,6 @@ def test_what_commands_print_is_as_the_schema_says(
         VALID.validate(printed_document)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_results_of_rounds_are_as_the_schema_says(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:

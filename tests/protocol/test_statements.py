@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from croupier.protocol import texts
 from croupier.protocol.codes import (
@@ -83,6 +83,7 @@ def test_numbers_in_sentences_are_rounded_to_their_sound_side() -> None:
     assert "of 12,345 clients" in str(lost)
 
 
+@settings(max_examples=40)
 @given(statements(CODES))
 def test_both_forms_are_read_back_without_loss(statement: Statement[Any]) -> None:
     codes = type(statement.code)

@@ -148,7 +148,6 @@ def test_a_service_without_a_cluster_does_not_load_it() -> None:
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.asyncio
 async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

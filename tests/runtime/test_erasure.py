@@ -18,6 +18,8 @@ from croupier.runtime.steps import StoreStep
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
+pytestmark = pytest.mark.virtual_time
+
 
 def files_of(at: Table, name: str) -> bytes:
     return b"".join(path.read_bytes() for path in (at.inside.directory / name).glob("rounds.db*"))
@@ -46,8 +48,6 @@ def reading(at: Table, which: str = "") -> Iterator[bytes]:
         yield envelope
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_reader_delays_the_erasure_of_a_round_and_its_status_says_so(tmp_path: Path) -> None:
     """Reports of a published round stayed in the log for as long as some backup read the database."""
     async with table(tmp_path, 1) as at:
@@ -62,23 +62,18 @@ async def test_a_reader_delays_the_erasure_of_a_round_and_its_status_says_so(tmp
         assert envelope not in files_of(at, "shuffler-1")
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_service_that_cannot_erase_at_its_start_serves_and_tries_again(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         with reading(at) as envelope:
             await at.finish(terms)
-            await at.inside.stop("shuffler-1")
-            await at.inside.start("shuffler-1")
+            await at.inside.restart("shuffler-1")
             assert "not erased yet" in await problem_of(at, "shuffler-1", terms.round_id)
         await until_erased(at, terms.round_id)
         assert envelope not in files_of(at, "shuffler-1")
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,8 +102,7 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
         assert "under way" in await problem_of(at, "shuffler-1", terms.round_id)
         assert envelope in files_of(at, "shuffler-1")
         await at.operator.open_round(settings(), RoundId("following"))  # the service goes on meanwhile
-        await at.inside.stop("shuffler-1")
-        await at.inside.start("shuffler-1")
+        await at.inside.restart("shuffler-1")
         await until_erased(at, terms.round_id)
         await until_gone(at, envelope)
 

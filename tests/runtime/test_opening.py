@@ -18,6 +18,8 @@ from croupier.shuffler.service import ShufflerService
 from tests.support import settings
 from tests.support.arena import WAIT_S, arena
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def opened(hop: RoundService, round_id: str) -> list[int]:
     """Returns which of the joint envelopes' chunks are opened."""
@@ -25,8 +27,6 @@ async def opened(hop: RoundService, round_id: str) -> list[int]:
     return [index for index, _ in records]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_what_the_background_could_not_open_is_opened_at_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,8 +59,6 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
     assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (30, 30, 0)
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_records_come_in_the_order_of_arrival_and_each_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,8 +84,6 @@ async def test_records_come_in_the_order_of_arrival_and_each_once(
         assert await opened(hop, terms.round_id) == [0, 1, 2, 3]
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,8 +108,6 @@ async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
             await hop.stop()
 
 
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_batch_that_is_not_what_was_admitted_is_not_mixed(tmp_path: Path) -> None:
     """Nothing does this but damage to the database; what was acknowledged must not be left out in silence."""
     async with arena(tmp_path, 1) as deployment:

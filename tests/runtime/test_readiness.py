@@ -16,7 +16,7 @@ from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.store import Store
 from tests.support.messages import naming
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 class SlowStore:

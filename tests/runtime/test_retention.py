@@ -21,9 +21,10 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.steps import StoreStep
 from tests.support import BIT, SUITE, settings
 from tests.support.clocks import DAY_S
+from tests.support.messages import refuses
 from tests.support.rounds import Table, people, table
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"publication"}}
 
 
@@ -109,9 +110,8 @@ async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: P
             refusal = await refused(call)
             assert refusal.code is Code.WRONG_STATE
             assert "deleted after 7 days" in str(refusal)
-        with pytest.raises(Refusal) as reused:
+        with refuses(Code.CONFLICT):
             await at.operator.open_round(settings(), terms.round_id)
-        assert reused.value.code is Code.CONFLICT
 
 
 async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Path) -> None:
@@ -132,8 +132,7 @@ async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Pat
         ]
         assert len(wrapped) == 6
         await pass_days(at, 0.0)  # notices them
-        await at.inside.stop(*at.deployment.chain)
-        await at.inside.start(*at.deployment.chain)
+        await at.inside.restart(*at.deployment.chain)
         await pass_days(at, 0.9)
         assert all(key in files_of(at) for key in wrapped)
         await pass_days(at, 0.2)

@@ -19,7 +19,6 @@ from tests.support import settings
 from tests.support.arena import arena
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("name", "end"), [("shuffler-1", pb.ROUND_STATE_DELIVERED), ("accountant", pb.ROUND_STATE_RELEASED)]

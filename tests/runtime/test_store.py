@@ -54,7 +54,6 @@ def add(tx: Transaction) -> None:
     tx.add_round(ROUND, "suite", {KeyPurpose.ENVELOPE: PAIR})
 
 
-@pytest.mark.asyncio
 async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
     await store.run("add", add)
     await store.run("look", lambda tx: tx.update_round(ROUND, state=pb.ROUND_STATE_OPEN, manifest=b"m"))
@@ -70,7 +69,6 @@ async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
         await store.run("look", lambda tx: tx.round(RoundId("other")))
 
 
-@pytest.mark.asyncio
 async def test_rounds_that_are_never_opened_are_told_by_when_they_were_seen(store: Store) -> None:
     for name in ("opened", "never"):
         await store.run("add", lambda tx: tx.add_round(RoundId(name), "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
@@ -80,7 +78,6 @@ async def test_rounds_that_are_never_opened_are_told_by_when_they_were_seen(stor
     assert await store.run("look", lambda tx: tx.never_opened(1100, 1000)) == ["never"]
 
 
-@pytest.mark.asyncio
 async def test_a_failed_step_leaves_nothing(store: Store) -> None:
     await store.run("add", add)
 
@@ -93,7 +90,6 @@ async def test_a_failed_step_leaves_nothing(store: Store) -> None:
     assert (await store.run("look", lambda tx: tx.round(ROUND))).state == pb.ROUND_STATE_PREPARED
 
 
-@pytest.mark.asyncio
 async def test_chunks_are_idempotent_and_never_change(store: Store) -> None:
     await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 1, 2, b"b"))
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
@@ -109,7 +105,6 @@ async def test_chunks_are_idempotent_and_never_change(store: Store) -> None:
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
 
 
-@pytest.mark.asyncio
 async def test_documents_are_written_once(store: Store) -> None:
     for _ in range(2):
         await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, b"c"))
@@ -119,7 +114,6 @@ async def test_documents_are_written_once(store: Store) -> None:
     assert await store.run("look", lambda tx: tx.document(ROUND, DocumentKind.PUBLICATION)) is None
 
 
-@pytest.mark.asyncio
 async def test_documents_that_change_and_that_go(store: Store) -> None:
     for content in (b"1", b"2"):
         await store.run("look", lambda tx: tx.replace_document(ROUND, DocumentKind.MODEL, content))  # noqa: B023
@@ -135,7 +129,6 @@ async def test_documents_that_change_and_that_go(store: Store) -> None:
     assert await store.run("look", lambda tx: tx.document(RoundId("other"), DocumentKind.MODEL)) == b"z"
 
 
-@pytest.mark.asyncio
 async def test_one_submission_a_client(store: Store) -> None:
     await store.run("look", lambda tx: tx.add_submissions(ROUND, [(b"a", b"2"), (b"b", b"1")]))
     with pytest.raises(sa.exc.IntegrityError):
@@ -144,7 +137,6 @@ async def test_one_submission_a_client(store: Store) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store: Store) -> None:
     for round_id in ("r", "other"):
         await store.run("look", lambda tx: tx.add_round(RoundId(round_id), "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
@@ -171,7 +163,6 @@ async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: Store) -> None:
     parts = 25
 
@@ -209,7 +200,6 @@ def bytes_left(tx: Transaction) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
     monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
@@ -241,7 +231,6 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
     assert (await store.run("look", lambda tx: tx.chunk(RoundId("other"), Direction.OUT, 1, 9))) == BODY
 
 
-@pytest.mark.asyncio
 async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("croupier.runtime.rows.opened.ROWS_PER_PAGE", 4)
     come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
@@ -261,7 +250,6 @@ async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, mon
     assert read == [(index, bytes([index])) for index in opened]
 
 
-@pytest.mark.asyncio
 async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store) -> None:
     """One for each chunk and look-up took PostgreSQL a minute for 40,000 chunks, while everybody waited."""
     for _ in range(50):
@@ -280,7 +268,6 @@ async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store)
     ]
 
 
-@pytest.mark.asyncio
 async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
     await fill(store, "r")
@@ -303,7 +290,6 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_what_was_cut_short_is_forgotten_after_the_restart(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +310,6 @@ async def test_what_was_cut_short_is_forgotten_after_the_restart(
         assert await store.run("look", lambda tx: tx.keys(ROUND)) == {}
 
 
-@pytest.mark.asyncio
 async def test_steps_that_run_at_once_do_not_lose_each_other(store: Store) -> None:
     await store.run("add", add)
     steps = [store.run("look", lambda tx: tx.add_cost(ROUND, "mix", 1.0, 2.0)) for _ in range(100)]
@@ -339,7 +324,6 @@ async def test_steps_that_run_at_once_do_not_lose_each_other(store: Store) -> No
     assert await store.run("look", lambda tx: tx.num_submissions(ROUND)) == 100
 
 
-@pytest.mark.asyncio
 async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     first = Store(database_url, StorageKey(WRAPPING_KEY))
     await first.run("add", add)
@@ -360,7 +344,6 @@ async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     second.close()
 
 
-@pytest.mark.asyncio
 async def test_the_ledger_is_entered_in_the_stores_transaction_or_not_at_all(store: Store) -> None:
     def half(tx: Transaction) -> None:
         Ledger(tx.connection).enter(RoundId("r"), Digest(b"digest"), [ENTRY])
@@ -373,7 +356,6 @@ async def test_the_ledger_is_entered_in_the_stores_transaction_or_not_at_all(sto
     assert (await store.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
 
 
-@pytest.mark.asyncio
 async def test_a_name_that_no_database_can_hold_is_a_bad_request_or_unknown(store: Store) -> None:
     with pytest.raises(Refusal) as refused:
         await store.run("look", lambda tx: tx.round(RoundId("a\0b")))
@@ -431,7 +413,6 @@ def everything_on_disk(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.iterdir())
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: Path) -> None:
     await store.run("add", add)
@@ -450,7 +431,6 @@ async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: 
     assert await store.run("look", lambda tx: tx.submission_hashes(ROUND)) == {b"client": b"hash"}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Store, tmp_path: Path) -> None:
     """SQLite says in a row that it has done nothing; nobody read that row, and the bytes stayed."""
@@ -468,7 +448,6 @@ async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Sto
     assert BODY not in everything_on_disk(tmp_path)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["rounds.db", "rounds.db.lock"])
 async def test_a_store_whose_file_is_gone_acknowledges_nothing(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture

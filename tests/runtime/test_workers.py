@@ -36,7 +36,6 @@ def reverse(part: list[int]) -> list[int]:
     return [-item for item in part]
 
 
-@pytest.mark.asyncio
 async def test_results_come_in_the_order_of_the_items_and_errors_travel() -> None:
     pool = WorkerPool(2)
     results, cpu_s = await pool.map_chunks(reverse, range(1000), chunk=7)
@@ -54,7 +53,6 @@ def is_imported(module: str) -> bool:
     return module in sys.modules
 
 
-@pytest.mark.asyncio
 async def test_workers_have_imported_their_room_before_their_first_job() -> None:
     """Reproduction: each of eight imported for .1 s in the first round of a deployment."""
     for room, imported in (("croupier.protocol.envelope", False), ("colorsys", True)):
@@ -63,7 +61,6 @@ async def test_workers_have_imported_their_room_before_their_first_job() -> None
         pool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_service_waits_for_its_loops_and_not_for_its_workers() -> None:
     pool = WorkerPool(1)
     nice, _ = await pool.run(os.nice, 0)
@@ -78,7 +75,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.asyncio
 async def test_imported_code_is_no_garbage_to_look_for() -> None:
     pool = WorkerPool(1)
     frozen, _ = await pool.run(gc.get_freeze_count)
@@ -103,7 +99,6 @@ def test_workers_end_when_their_service_is_killed(tmp_path: Path) -> None:
     assert not any(alive(pid) for pid in workers)
 
 
-@pytest.mark.asyncio
 async def test_a_pool_that_lost_a_worker_goes_on() -> None:
     pool = WorkerPool(1)
     try:
@@ -122,7 +117,6 @@ def until_there(file: Path) -> int:
     return 7
 
 
-@pytest.mark.asyncio
 async def test_a_caller_that_gave_up_before_a_worker_died_takes_no_others_along(tmp_path: Path) -> None:
     """The thread that hears of a dead worker fell over a cancelled call, and the others waited for ever."""
     pool = WorkerPool(1)
@@ -147,7 +141,6 @@ async def job_of(pool: WorkerPool, call: Call, done: list[Call]) -> None:
     done.append(call)
 
 
-@pytest.mark.asyncio
 async def test_a_caller_with_much_work_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
     """One address with forged signatures had all others wait for 5 s: work was done in the order in which it came."""
     pool, done = WorkerPool(1), list[Call]()
@@ -170,7 +163,6 @@ async def test_a_caller_with_much_work_does_not_keep_the_others_waiting(tmp_path
         pool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_call_that_waits_for_a_worker_can_be_turned_away(tmp_path: Path) -> None:
     pool, done = WorkerPool(1), list[Call]()
     try:

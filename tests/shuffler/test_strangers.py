@@ -22,7 +22,7 @@ from croupier.runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 def written_by(at: Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:

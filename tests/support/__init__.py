@@ -215,6 +215,16 @@ class InProcess:
     async def stop(self, *names: str) -> None:
         await asyncio.gather(*(self.running.pop(name).stop() for name in names))
 
+    async def restart(self, *names: str) -> None:
+        await self.stop(*names)
+        await self.start(*names)
+
+    async def have_noticed(self, deployment: Deployment) -> None:
+        """Waits until every service has noticed a new deployment file."""
+        async with asyncio.timeout(100):
+            while any(running.service.peers.deployment != deployment for running in self.running.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
     def operator(self) -> Operator:
         return Operator(self.directory, self.transport)
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -33,6 +34,7 @@ from tests.support.clients import crafted, seal_all_of, seal_prepared, submissio
 
 WAIT_S = 120.0
 _LONGEST_PAUSE_S = 10.0
+Role = TypeVar("Role", bound=RoundService)
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
 
 
@@ -50,6 +52,12 @@ class Arena:
 
     def service(self, name: str) -> RoundService:
         return self.inside.running[name].service
+
+    def service_as(self, name: str, kind: type[Role]) -> Role:
+        """Returns a service that is played by this class."""
+        service = self.service(name)
+        assert isinstance(service, kind)
+        return service
 
     async def seal(
         self, terms: RoundTerms, count: int, *, value: float = 1, max_local_epsilon: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -96,3 +98,16 @@ def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = c
 def refused(*arguments: object) -> str:
     """Returns what a command says that refuses its arguments, in one line."""
     return " ".join(croupier(*map(str, arguments), expect=2).stderr.split())
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Commands on one directory, in threads beside the services that a test itself runs."""
+
+    directory: Path
+
+    async def say(self, *arguments: str | Path, expect: int = 0) -> Said:
+        return await asyncio.to_thread(croupier, *arguments, "--dir", self.directory, expect=expect)
+
+    async def ask(self, *arguments: str | Path, expect: int = 0) -> Any:
+        return await asyncio.to_thread(answer, *arguments, "--dir", self.directory, expect=expect)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from croupier.protocol.errors import Code, Refusal
+
 
 def naming(*values: object) -> str:
     """Returns a pattern of messages that name these values in this order, with any words around and between them.
@@ -14,6 +18,11 @@ def naming(*values: object) -> str:
     if not values:
         raise ValueError("values is empty; name at least one")
     return r"[\s\S]*?".join(_alone(str(value)) for value in values)
+
+
+def refuses(code: Code, said: str | None = None) -> pytest.RaisesExc[Refusal]:
+    """Expects a refusal with this code; said: a pattern of its text."""
+    return pytest.raises(Refusal, match=said, check=lambda refusal: refusal.code is code)
 
 
 def _alone(value: str) -> str:

@@ -13,7 +13,6 @@ from tests.support.virtual_time import NothingHappensError, VirtualClock, Virtua
 pytestmark = pytest.mark.virtual_time
 
 
-@pytest.mark.asyncio
 async def test_waiting_takes_no_time_and_keeps_its_order() -> None:
     started, order = time.monotonic(), list[int]()
 
@@ -31,7 +30,6 @@ async def test_waiting_takes_no_time_and_keeps_its_order() -> None:
     assert time.monotonic() - started < 1000
 
 
-@pytest.mark.asyncio
 async def test_the_clock_stands_still_while_a_thread_works() -> None:
     loop, released = virtual_loop(), False
 
