@@ -219,18 +219,6 @@ def test_counts_must_be_whole_numbers_in_range(counts: list[float], match: str) 
         Budgets(np.ones(size), np.zeros(size), np.array(counts))
 
 
-@pytest.mark.parametrize("count", [1.5, float("inf"), float("nan"), "3", True, 0])
-def test_tiers_of_no_whole_number_of_users_are_refused(count: object) -> None:
-    with pytest.raises(ValueError, match="count is "):
-        Budgets.from_tiers([(1.0, count)])
-
-
-def test_budgets_below_the_range_of_floats_are_refused() -> None:
-    for local in (1e-320, 9e-101, 0.0, -1.0):
-        with pytest.raises(ValueError, match="must be 1e-100 <= epsilon <= 500"):
-            Budgets.from_epsilons([1.0, local])
-
-
 def test_very_many_rounds_are_added_up() -> None:
     """Their loss distribution would take gigabytes."""
     certificate = certify([1.0] * 1000, KaryRandomizedResponse(3), delta=1e-6, rounds=10**9, attack=False)
