@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import async_playwright
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.survey_rounds import fetch_survey
@@ -44,6 +42,7 @@ from croupier.show.report import ReportRound, report_of
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming
+from tests.support.participants import chromium, is_for_everybody
 from tests.support.results import result_of
 from tests.support.rounds import people, table
 
@@ -230,7 +229,6 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -> None:
     """A real deployment, because the report's signed documents have to be those that the analyzer gives away."""
     place, out = tmp_path / "d", tmp_path / "new" / "report.html"
@@ -298,7 +296,6 @@ questions.remote = {question = "Arbeiten Sie zu Hause?"}
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -362,12 +359,8 @@ def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
     """A real browser: contrast, widths and the policy are its business."""
-    binary = shutil.which("chromium")
-    if binary is None:
-        pytest.skip("no browser: install the package 'chromium'")
     results = [result_of(SMOKES, SHARE), result_of(MOOD, SHARES, round_id="a-very-long-" + "round-" * 8)]
     files = [tmp_path / f"{place}.json" for place in range(2)]
     for file, result in zip(files, results, strict=True):
@@ -375,18 +368,11 @@ async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
     html, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
     await asyncio.to_thread(croupier, "report", *files, "--out", html)
     said: list[str] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=binary)
+    async with chromium() as browser:
         page = await browser.new_page()
         page.on("console", lambda message: said.append(message.text))
         await page.goto(html.as_uri())
-        for scheme, width in (("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)):
-            await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            await page.set_viewport_size({"width": width, "height": 800})
-            violations = await Axe().run(page)
-            assert violations.violations_count == 0, violations.generate_report()
-            assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        await browser.close()
+        await is_for_everybody(page)
     assert said == []
     await asyncio.to_thread(croupier, "report", *files, "--out", pdf)
     assert pdf.read_bytes().startswith(b"%PDF")
