@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import hashlib
 import json
 import re
@@ -17,10 +16,6 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from starlette.responses import PlainTextResponse
 
 from croupier import console
@@ -36,6 +31,7 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
+from croupier.runtime.service_directory import load_secrets
 from tests.support import settings
 from tests.support.asgi import answered, page_of
 from tests.support.command_line import croupier, running
@@ -135,44 +131,16 @@ def test_where_it_cannot_listen_is_said(tmp_path: Path) -> None:
     assert re.search(naming("'croupier[console]'"), missing_library(ImportError(name="starlette.routing")))
 
 
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "console")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (directory / "tls.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return directory / "tls.crt", directory / "tls.key"
-
-
 @pytest.mark.slow
 def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
-    certificate, key = make_certificate(tmp_path)
+    own = load_secrets(tmp_path / "d" / "operator")
+    (certificate := tmp_path / "tls.crt").write_bytes(own.tls_certificate)
+    (key := tmp_path / "tls.key").write_bytes(own.tls_key)
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "croupier.cli",
-        "console",
-        "--json",
-        "--dir",
-        tmp_path / "d",
-        "--listen",
-        "0.0.0.0:0",
-    ]
-    command += ["--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
+    command: list[str | Path] = [sys.executable, "-m", "croupier.cli", "console", "--json", "--dir", tmp_path / "d"]
+    command += ["--listen", "0.0.0.0:0", "--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False
     with running(*command) as process:
