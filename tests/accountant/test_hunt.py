@@ -35,7 +35,14 @@ from croupier.accountant.ranges import Linkage
 from croupier.accountant.recorded_profile import RecordedProfile, profile_of
 from croupier.protocol.hop_noise import HopNoise
 from tests.support.drawn import drawn
-from tests.support.oracles.from_definitions import Table, count_law, one_option, response, worst_divergences
+from tests.support.oracles.from_definitions import (
+    Table,
+    count_law,
+    one_option,
+    response,
+    sigma_of,
+    worst_divergences,
+)
 from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick
 
 
@@ -221,19 +228,12 @@ def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
 @pytest.mark.parametrize("tiers", [33])
 def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
     """A noisy victim among louder ones, and a loud one among noisier ones."""
-    sigmas = np.geomspace(0.05, 50, 20_001)
-
-    def sigma(epsilon: float, spent: float) -> float:
-        reached = norm.sf(sigmas * epsilon - 1 / (2 * sigmas))
-        reached -= np.exp(epsilon) * norm.sf(sigmas * epsilon + 1 / (2 * sigmas))
-        return float(sigmas[np.argmax(reached <= spent)]) * (1 + 1e-3)  # above the true one: the cut is nearly the same
-
     others = [(1.0, 60, 10.0 ** -(2 + 0.1 * step)) for step in range(tiers - 1)]
     budgets = Budgets.from_tiers([*others, (1.0, 1, 1e-9)])
     certificate = certify(budgets, GaussianMechanism(), delta=1e-5, attack=False)
     tier = next(tier for tier in certificate.tiers if tier.local_delta >= 1e-9 and tier.local_epsilon >= 1.0)
-    loud = np.array([sigma(1.0, spent) for _, _, spent in others])
-    own = sigma(1.0, 1e-9)
+    loud = np.array([sigma_of(1.0, spent) for _, _, spent in others])
+    own = sigma_of(1.0, 1e-9)
     for cut in np.linspace(1, 30, 60).tolist():
         quiet = float((60 * norm.logcdf((cut - 0.0) / loud)).sum())
         low, high = (-math.expm1(quiet + float(norm.logcdf((cut - value) / own))) for value in (0.0, 1.0))

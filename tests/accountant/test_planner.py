@@ -25,11 +25,7 @@ from croupier.protocol.rounding import round_down
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.messages import naming
 
-FAMILIES = [
-    BinaryRandomizedResponse(),
-    KaryRandomizedResponse(6),
-    pytest.param(LaplaceMechanism(), marks=pytest.mark.slow),
-]
+FAMILIES = [BinaryRandomizedResponse(), KaryRandomizedResponse(6), LaplaceMechanism()]
 
 
 @pytest.mark.parametrize("randomizer", FAMILIES, ids=str)

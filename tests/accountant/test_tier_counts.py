@@ -40,6 +40,7 @@ from tests.support import make_kit
 from tests.support.accounting import certified_round
 from tests.support.messages import naming
 from tests.support.oracles.exchange import worst_bits
+from tests.support.oracles.hop_noise import truncated_laplace
 
 GRID = (0.5, 1.0, 2.0)
 PEOPLE = 6
@@ -57,12 +58,9 @@ def multisets(people: int = PEOPLE) -> list[Counts]:
 
 def law_of_a_count(privacy: BudgetPrivacy, users: int) -> dict[int, float]:
     """The law of a tier's count, from its definition."""
-    radius, weight = privacy.radius, {}
-    for shift in range(-radius, radius + 1):
-        weight[shift] = math.exp(-abs(shift) * privacy.epsilon / 2)
-    total, law = math.fsum(weight.values()), defaultdict[int, float](float)
-    for shift, mass in weight.items():
-        law[max(0, users - radius + shift)] += mass / total
+    law = defaultdict[int, float](float)
+    for shift, mass in truncated_laplace(2 / privacy.epsilon, privacy.radius).items():
+        law[max(0, users - privacy.radius + shift)] += mass
     return dict(law)
 
 

@@ -234,7 +234,6 @@ def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path
     assert simulated["certificate"]["epsilon"] == document["certificate"]["epsilon"]
 
 
-@pytest.mark.slow
 def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
     document = train("--simulate", "--no-private", "--epochs", "2", "--batch-size", "400", "--out", tmp_path)
     assert document["certificate"] is None

@@ -15,6 +15,7 @@ from typing import Any
 import mpmath
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 Floats = NDArray[np.float64]
 
@@ -100,6 +101,15 @@ def blanket_delta(budgets: Sequence[float], victim: int, k: int, epsilon: float,
                         mean += ways * mpmath.mpf(k - 2) ** (size - zeros - ones) / mpmath.mpf(k) ** size * value
             total += mass * mean / size
         return total
+
+
+def sigma_of(epsilon: float, delta: float) -> float:
+    """The noise of a Gaussian mechanism with sensitivity 1, by a scan that stops at most a thousandth above it."""
+    sigmas = np.geomspace(0.05, 50, 20_001)
+    spent = norm.sf(sigmas * epsilon - 1 / (2 * sigmas)) - np.exp(epsilon) * norm.sf(
+        sigmas * epsilon + 1 / (2 * sigmas)
+    )
+    return float(sigmas[np.argmax(spent <= delta)])
 
 
 def count_law(shares: list[tuple[float, int]]) -> Floats:
