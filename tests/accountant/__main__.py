@@ -17,7 +17,6 @@ _TESTS = [
     "tests/accountant/test_every_setting_is_answered.py",
     "tests/accountant/test_hunt.py",
     "tests/accountant/test_certificates_against_attacks.py",
-    "tests/accountant/test_certificates_by_brute_force.py",
     "tests/accountant/test_certificates_in_order.py",
     "tests/accountant/attacks/test_lower_bound.py",
     "tests/accountant/bounds/test_exchange_binary.py",

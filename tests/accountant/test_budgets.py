@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from croupier import Budgets, LaplaceMechanism, Tier, certify, read_budgets_csv
-from croupier.protocol.codes import Method
+from croupier import Budgets, Tier, certify, read_budgets_csv
 from tests.support.messages import naming
-from tests.support.statements import codes
 
 
 def write(folder: Path, text: str) -> Path:
@@ -103,7 +101,7 @@ def test_what_is_not_text_after_the_header_is_refused(tmp_path: Path) -> None:
         read_budgets_csv(file)
 
 
-@pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")], [501.0]])
+@pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")], [501.0], [1e-320], [9e-101]])
 def test_bad_sequences_are_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="must"):
         Budgets.from_epsilons(bad)
@@ -116,18 +114,10 @@ def test_true_is_no_budget(bad: Any) -> None:
         certify(bad, "rr", delta=1e-6)
 
 
-@pytest.mark.parametrize("bad", [(1.0,), (1.0, 0), (1.0, -3), (0.0, 1), (1.0, 1, 1.0), (1.0, True)])
-def test_bad_tiers_are_refused(bad: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [(1.0,), (0.0, 1), (1.0, 1, 1.0), *((1.0, count) for count in (0, -3, True, 1.5, float("inf"), float("nan"), "3"))],
+)
+def test_bad_tiers_are_refused(bad: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="must"):
         Budgets.from_tiers([bad])
-
-
-def test_a_million_arbitrary_budgets_are_kept() -> None:
-    values = np.random.default_rng(0).uniform(0.1, 4, 10**6)
-    assert Budgets.from_epsilons(values).num_users == 10**6
-
-
-def test_laplace_says_why_there_is_no_amplification() -> None:
-    certificate = certify([1.0, 0.5, 0.5], LaplaceMechanism(), delta=1e-6)
-    assert certificate.epsilon == 1.0
-    assert codes(certificate.method) == [Method.LOCAL_BUDGET]

@@ -103,18 +103,10 @@ def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile, close:
 
 
 @pytest.mark.slow
-def test_a_curve_of_80_people_is_within_5_percent_of_certify(close: CertifiedProfile) -> None:
-    """Reproduction: it was up to 12 % above, where the divergence of a few people bends at once."""
-    assert_close(close, 80, 60)
-
-
-@pytest.mark.slow
-def test_a_curve_of_1000_people_is_within_5_percent_of_certify() -> None:
-    """Reproduction: with nine points it was 1.2 to 1.7 times above what 'certify' says between them."""
-    assert_close(croupier.privacy_profile({1.0: 1000}, "rr"), 1000, 30)
-
-
-def assert_close(curve: CertifiedProfile, people: int, steps: int) -> None:
+@pytest.mark.parametrize(("people", "steps"), [(80, 60), (1000, 30)])
+def test_a_curve_is_within_5_percent_of_certify(people: int, steps: int) -> None:
+    """Reproduction: between its points it was up to 12 % above what 'certify' says of 80 people, 70 % of 1,000."""
+    curve = croupier.privacy_profile({1.0: people}, "rr")
     assert [point.delta for point in curve.points] == list(DELTAS_OF_A_CURVE)
     first, last = curve.points[0].epsilon, curve.points[-1].epsilon
     for step in range(1, steps):
@@ -131,20 +123,6 @@ def test_a_curve_at_given_deltas_is_drawn_as_points(curve: CertifiedProfile) -> 
     assert len(line.get_xdata()) == 0
     assert (certified.get_linestyle(), certified.get_label()) == ("None", "rr, CERTIFIED")
     assert list(certified.get_xdata()) == [point.epsilon for point in curve.points]
-
-
-@pytest.mark.slow
-def test_every_row_has_the_delta_it_is_certified_at() -> None:
-    """Reproduction: Gaussian noise that is not amplified has its local delta; rows had the smaller one asked for."""
-    profile = croupier.privacy_profile([(1.0, 3, 1e-5)], "gaussian", deltas=[1e-3, 1e-9])
-    assert [point.certificate.delta for point in profile.points] == [1e-3, 1e-5]
-    assert [row["delta"] for row in profile.rows()] == [1e-3, 1e-5]
-    assert "1e-05" in profile._repr_html_()
-    assert "1e-09" not in profile._repr_html_()
-    for point in profile.points:  # an attack at another delta says nothing of this one
-        assert point.lower_bound is not None
-        assert point.lower_bound.delta == point.certificate.delta
-        assert point.lower_bound.epsilon <= point.epsilon
 
 
 @pytest.mark.slow

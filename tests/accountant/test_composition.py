@@ -15,30 +15,11 @@ from croupier import Budgets, LaplaceMechanism, certify
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
 from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Bounded, Proof
-from croupier.protocol.codes import Method, ProofStep
-from croupier.protocol.statements import Statement
+from croupier.protocol.codes import Method
+from tests.support.accounting import GaussianProfile
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import count_law
 from tests.support.statements import parameters
-
-
-class GaussianProfile:
-    """mu-GDP, whose composition is known: T rounds are sqrt(T) mu."""
-
-    method: Proof = (Statement.of(Method.PUBLISHED),)
-
-    def __init__(self, mu: float) -> None:
-        self.mu = mu
-
-    def delta(self, epsilon: float) -> Bounded:
-        return Bounded(min(1.0, gaussian_delta(self.mu, epsilon)), 0.0)
-
-    def guess(self, delta: float) -> float:
-        return gaussian_epsilon(self.mu, delta)
-
-    def explain(self) -> tuple[Statement[ProofStep], ...]:
-        return ()
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0])

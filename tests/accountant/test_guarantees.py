@@ -14,7 +14,6 @@ from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,64 +30,26 @@ from tests.support.messages import naming
 from tests.support.statements import parameters
 
 
-def test_the_json_has_the_keys_that_others_read() -> None:
+def test_the_json_says_what_the_certificate_says() -> None:
+    """Its keys are those of the published schema: tests/protocol/test_certificates.py."""
     certificate = certify([1.0] * 50 + [0.5] * 50, "rr", delta=1e-3, dishonest=2).to_json()
-    assert list(certificate) == [
-        "schema",
-        "epsilon",
-        "delta",
-        "grade",
-        "method",
-        "assumptions",
-        "notes",
-        "num_users",
-        "dishonest",
-        "numerical_slack",
-        "tiers",
-        "one_honest_hop",
-        "everyone_else_colludes",
-        "comparison",
-        "lower_bound",
-        "randomizer",
-        "linkage",
-        "rounds",
-        "budget_privacy",
-    ]
-    tier = {"local_epsilon", "local_delta", "up_to", "count", "epsilon", "delta"}
-    assert [set(tier_document) for tier_document in certificate["tiers"]] == [tier] * 2
     alone = certificate["everyone_else_colludes"]
     assert (alone["epsilon"], alone["delta"], alone["grade"]) == (1.0, 0.0, "CERTIFIED")
-    assert all(
-        set(row) == {"name", "epsilon", "grade", "status", "reference", "notes"} for row in certificate["comparison"]
-    )
     assert certificate["grade"] == "CERTIFIED"
     assert (certificate["num_users"], certificate["dishonest"], certificate["delta"]) == (100, 2, 1e-3)
     assert 0 < certificate["numerical_slack"] < 1e-9
     assert parameters(certificate["assumptions"], croupier.Assumption.DISHONEST_CLIENTS) == {"dishonest": 2}
 
 
-@pytest.mark.parametrize(
-    ("budgets", "randomizer", "settings"),
-    [
-        ([1.0] * 50 + [0.5] * 50, "rr", {"delta": 1e-3, "dishonest": 2}),
-        (
-            [(1.0, 9, 0.01), (0.5, 20, 0.02)],
-            "gaussian",
-            {"delta": 0.1, "linkage": "stratified", "compare_all": True},
-        ),
-        (np.linspace(0.1, 2, 50), "hemisphere", {"epsilon": 0.3, "rounds": 2, "attack": False}),
-    ],
-    ids=["rr", "gaussian", "hemisphere"],
-)
-def test_a_certificate_is_read_back_from_its_json(budgets: Any, randomizer: str, settings: dict[str, Any]) -> None:
-    certificate = certify(budgets, randomizer, **settings)
+def test_a_certificate_is_read_back_from_its_json() -> None:
+    """A dict, a text or bytes; certificates of every kind are in tests/protocol/test_certificates.py."""
+    budgets = [(1.0, 9, 0.01), (0.5, 20, 0.02)]
+    certificate = certify(budgets, "gaussian", delta=0.1, linkage="stratified", compare_all=True)
     text = json.dumps(certificate.to_json())
     assert Certificate.from_json(json.loads(text)) == certificate
     assert Certificate.from_json(text) == Certificate.from_json(text.encode()) == certificate
-    for missing in certificate.to_json().keys() - {
-        "one_honest_hop",
-        "budget_privacy",
-    }:  # which earlier versions did not write
+    later = {"one_honest_hop", "budget_privacy"}  # which earlier versions did not write
+    for missing in certificate.to_json().keys() - later:
         document = json.loads(text)
         del document[missing]
         with pytest.raises(ValueError, match=missing):
@@ -113,12 +74,6 @@ def test_a_certificate_is_a_sentence() -> None:
     assert f"LOWER_BOUND ε ≥ {round_down(certificate.lower_bound.epsilon)}; if everyone else colludes ε = 1 (" in str(
         certificate
     )
-
-
-def test_a_published_figure_carries_its_grade() -> None:
-    (row,) = (c for c in certify([4.0] * 1000, "rr", delta=1e-6).comparison if c.name == "GSPA Thm 2")
-    assert row.grade is Grade.ASYMPTOTIC
-    assert row.epsilon == pytest.approx(1.44938, abs=1e-4)
 
 
 def test_certificates_are_frozen_and_checked() -> None:
@@ -236,7 +191,7 @@ WRONG = [None, True, -1, -0.5, 1e308, math.nan, math.inf, 10**400, "", "x", [], 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_whatever_stands_in_a_document_it_is_refused_or_can_be_used(wrong: Any) -> None:
     """Reproduction: a method that is a number, or an assumption that is a list, was read, and ended in a TypeError."""
-    document = certify({0.5: 9, 1.0: 3}, "rr", delta=1e-3, dishonest=1, compare_all=True).to_json()
+    document = certify({0.5: 9, 1.0: 3}, "rr", delta=1e-3, dishonest=1).to_json()
     for path in places(document):
         changed: Any = copy.deepcopy(document)
         place = changed

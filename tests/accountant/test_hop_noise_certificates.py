@@ -38,6 +38,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.explanation import profile_around
 from tests.support import make_kit
 from tests.support.messages import naming
+from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick
+from tests.support.statements import codes
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "hop_noise.json").read_text())["rows"]
 DELTA = 1e-6
@@ -45,34 +47,10 @@ NOISE = (0.1, DELTA)
 ONE_HOP = [Assumption.REPLACE_ONE, Assumption("runs-rr"), Assumption.ONE_HONEST_HOP]
 
 
-def codes(certificate: Certificate) -> list[Assumption]:
-    return [assumption.code for assumption in certificate.assumptions]
-
-
-Counts = dict[tuple[int, ...], float]
-
-
-def batches(kind: str, local_epsilon: float, value: int, noise: HopNoise, known: tuple[int, ...]) -> Counts:
-    """The law of what leaves the honest hop, from the definition: the victim's report, its fakes and what is known."""
-    k = 2 if kind == "rr" else 3
-    law = noise.law(k)
-    weights = {z: math.exp(-abs(z) / law.scale) for z in range(-law.radius, law.radius + 1)}
-    total = math.fsum(weights.values())
-    draws: Counts = {(-z, z): weight / total for z, weight in weights.items()}
-    if k > 2:
-        draws = {zs: math.prod([weights[z] / total for z in zs]) for zs in itertools.product(weights, repeat=k)}
-    other = 1 / (math.exp(local_epsilon) + k - 1)
-    probabilities: Counts = {}
-    for report in range(k):
-        reported = other * math.exp(local_epsilon) if report == value else other
-        for zs, probability in draws.items():
-            counts = tuple(law.radius + z + known.count(b) + (b == report) for b, z in enumerate(zs))
-            probabilities[counts] = probabilities.get(counts, 0.0) + reported * probability
-    return probabilities
-
-
-def divergence(first: Counts, second: Counts, epsilon: float) -> float:
-    return math.fsum(max(0.0, p - math.exp(epsilon) * second.get(counts, 0.0)) for counts, p in first.items())
+def batches(k: int, local_epsilon: float, noise: tuple[float, float], known: tuple[int, ...]) -> list[np.ndarray]:
+    """The laws of what leaves the honest hop for the victim's values 0 and 1; `known` are everybody else's reports."""
+    law = HopNoise(*noise).law(k)
+    return batch_laws(fakes_array(k, law.scale, law.radius), known, local_epsilon)[:2]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +72,9 @@ def test_whatever_others_send_the_counts_keep_the_certificate(
     assert attack is not None
 
     for known in itertools.combinations_with_replacement(range(k), 3):
-        first, second = (batches(kind, local, value, HopNoise(*noise), known) for value in (0, 1))
-        for law, other in ((first, second), (second, first)):
-            assert divergence(law, other, certificate.epsilon) <= target * (1 + 1e-12)
-            assert divergence(law, other, attack.epsilon) >= target * (1 - 1e-12)
+        for law, other in itertools.permutations(batches(k, local, noise, known)):
+            assert hockey_stick(law, other, certificate.epsilon) <= target * (1 + 1e-12)
+            assert hockey_stick(law, other, attack.epsilon) >= target * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=lambda row: f"{row['kind']}-{row['epsilon']}-{row['delta']}")
@@ -112,26 +89,26 @@ def test_one_person_alone_is_certified_what_the_specification_says(row: dict[str
 def test_every_tier_has_the_least_bound_and_the_list_is_of_those_used() -> None:
     few, crowd, both = ({8.0: 5}, {0.5: 100_000}, {0.5: 30_000, 8.0: 5})
     hop = certify(few, "rr", delta=DELTA, hop_noise=NOISE)
-    assert codes(hop) == ONE_HOP
+    assert codes(hop.assumptions) == ONE_HOP
     assert hop.one_honest_hop is not None
     assert (hop.one_honest_hop.epsilon, hop.one_honest_hop.assumptions) == (hop.epsilon, hop.assumptions)
 
     shuffled = certify(crowd, "rr", delta=DELTA, hop_noise=NOISE)
-    assert Assumption.ONE_HONEST_HOP not in codes(shuffled)
-    assert Assumption.DISHONEST_CLIENTS in codes(shuffled)
+    assert Assumption.ONE_HONEST_HOP not in codes(shuffled.assumptions)
+    assert Assumption.DISHONEST_CLIENTS in codes(shuffled.assumptions)
     assert shuffled.one_honest_hop is not None
     assert shuffled.epsilon < shuffled.one_honest_hop.epsilon < NOISE[0]
-    assert [assumption.code for assumption in shuffled.one_honest_hop.assumptions] == ONE_HOP
+    assert codes(shuffled.one_honest_hop.assumptions) == ONE_HOP
 
     mixed = certify(both, "rr", delta=DELTA, hop_noise=(0.04, DELTA))
-    assert {Assumption.ONE_HONEST_HOP, Assumption.DISHONEST_CLIENTS} <= set(codes(mixed))
+    assert {Assumption.ONE_HONEST_HOP, Assumption.DISHONEST_CLIENTS} <= set(codes(mixed.assumptions))
     small, large = mixed.tiers
     assert small.epsilon < certify({0.5: 1}, "rr", delta=DELTA, hop_noise=(0.04, DELTA)).epsilon
     assert large.epsilon == certify({8.0: 1}, "rr", delta=DELTA, hop_noise=(0.04, DELTA)).epsilon
     assert mixed.lower_bound is None  # an attack on either assumption alone could refute the tier of the other one
 
     local = certify({0.05: 3}, "rr", delta=DELTA, hop_noise=(5.0, DELTA))
-    assert (local.epsilon, local.method[0].code, codes(local)) == (0.05, Method.LOCAL_BUDGET, ONE_HOP)
+    assert (local.epsilon, local.method[0].code, codes(local.assumptions)) == (0.05, Method.LOCAL_BUDGET, ONE_HOP)
 
 
 def test_the_bounds_of_the_shuffle_count_fakes_as_dishonest() -> None:
@@ -183,12 +160,12 @@ def test_rounds_compose_by_the_losses_of_hop_noise() -> None:
     noise, budgets = (0.1, 1e-8), {8.0: 50}
     certificate = certify(budgets, "rr", delta=DELTA, hop_noise=noise)
     fifty = certify(budgets, "rr", delta=DELTA, hop_noise=noise, rounds=50)
-    assert {Assumption.FRESH_NOISE, Assumption.FIXED_TERMS, Assumption.ONE_HONEST_HOP} <= set(codes(fifty))
-    assert Method.COMPOSED_LOSSES in [step.code for step in fifty.method]
+    assert {Assumption.FRESH_NOISE, Assumption.FIXED_TERMS, Assumption.ONE_HONEST_HOP} <= set(codes(fifty.assumptions))
+    assert Method.COMPOSED_LOSSES in codes(fifty.method)
     assert fifty.epsilon < 0.8 * 50 * certificate.epsilon
     together = compose([certificate] * 50, delta=DELTA, fixed_terms=True)
     assert together.epsilon == pytest.approx(fifty.epsilon, rel=2e-3)
-    assert Assumption.DISHONEST_CLIENTS not in [line.code for line in together.assumptions]
+    assert Assumption.DISHONEST_CLIENTS not in codes(together.assumptions)
     loss = privacy_loss_distribution(certificate)
     assert certificate.epsilon * 0.99 <= loss.get_epsilon_for_delta(DELTA) <= certificate.epsilon * 1.01
 
@@ -206,17 +183,17 @@ def test_a_privacy_filter_admits_rounds_by_the_losses_of_hop_noise() -> None:
 
 def test_curves_rest_on_what_their_points_rest_on() -> None:
     curve = privacy_profile({4.0: 5000}, "rr", deltas=[1e-3, DELTA, 1e-8], hop_noise=NOISE)
-    used = {line.code for line in curve.assumptions}
+    used = set(codes(curve.assumptions))
     assert {Assumption.ONE_HONEST_HOP, Assumption.DISHONEST_CLIENTS} <= used
     alone = privacy_profile({4.0: 5}, "rr", hop_noise=NOISE)
-    assert {line.code for line in alone.assumptions} == set(ONE_HOP)
+    assert set(codes(alone.assumptions)) == set(ONE_HOP)
 
 
 def test_a_curve_with_hop_noise_is_nowhere_below_the_truth() -> None:
     curve = privacy_profile({3.0: 2}, "rr", hop_noise=(0.7, 1e-3))
-    first, second = (batches("rr", 3.0, value, HopNoise(0.7, 1e-3), (0,)) for value in (0, 1))
+    first, second = batches(2, 3.0, (0.7, 1e-3), (0,))
     for epsilon in (0.0, 0.1, 0.3, 0.5, 0.6, 0.64, 0.66, 0.7, 1.0, 2.0, 2.9):
-        assert divergence(first, second, epsilon) <= curve(epsilon) * (1 + 1e-12)
+        assert hockey_stick(first, second, epsilon) <= curve(epsilon) * (1 + 1e-12)
 
 
 def test_plans_include_the_error_of_fakes_and_stop_at_a_budget_of_8() -> None:
@@ -297,14 +274,10 @@ def test_budgets_in_spans_have_the_hop_noise_of_their_largest() -> None:
 def test_a_lost_budget_brings_the_assumption_of_its_own_bound() -> None:
     """The known budget is hidden best by the crowd, a person with the largest one of the grid by hop noise."""
     for known, both in ((30_000, True), (30, False)):
-        kit = make_kit()
-        kit.survey.questions[0].ClearField("budget_grid")
-        kit.survey.questions[0].budget_grid.extend([pb.LocalBudget(epsilon=0.5), pb.LocalBudget(epsilon=8.0)])
-        kit.survey.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.04, delta=DELTA))
-        kit.survey.delta = DELTA
+        kit = make_kit(grid=(0.5, 8.0), hop_noise=pb.HopNoise(epsilon=0.04, delta=DELTA))
         message = pb.Certificate(delta=DELTA, num_tickets=known + 1, num_reports=known + 1, unknown_budgets=1)
         certify_into(message, kit.terms, [(0.5, known)])
-        stated = {assumption.code for assumption in assumptions_of(message)}
+        stated = set(codes(assumptions_of(message)))
         assert Assumption.ONE_HONEST_HOP in stated
         assert (Assumption.UNIFORM_ORDER in stated, Assumption.HONEST_ACCOUNTANT in stated) == (both, both)
         assert message.tiers[0].epsilon < message.unknown_budget_epsilon == message.epsilon <= 0.04
@@ -313,11 +286,7 @@ def test_a_lost_budget_brings_the_assumption_of_its_own_bound() -> None:
 
 def test_a_round_of_one_hop_is_certified_for_a_budget_that_nobody_used() -> None:
     """A dishonest accountant could leave it out: what rests on the hop alone must not rest on its counts."""
-    kit = make_kit()
-    kit.survey.questions[0].ClearField("budget_grid")
-    kit.survey.questions[0].budget_grid.extend([pb.LocalBudget(epsilon=1.0), pb.LocalBudget(epsilon=8.0)])
-    kit.survey.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.5, delta=DELTA))
-    kit.survey.delta = DELTA
+    kit = make_kit(grid=(1.0, 8.0), hop_noise=pb.HopNoise(epsilon=0.5, delta=DELTA))
     message = pb.Certificate(delta=DELTA, num_tickets=30, num_reports=30)
     certify_into(message, kit.terms, [(1.0, 30)])
     assert message.tiers[0].epsilon < message.epsilon == message.one_honest_hop.epsilon

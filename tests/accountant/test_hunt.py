@@ -25,6 +25,7 @@ from croupier import (
     HemisphereMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
+    OneBitMean,
     Randomizer,
     TableMechanism,
     certify,
@@ -34,51 +35,27 @@ from croupier.accountant.ranges import Linkage
 from croupier.accountant.recorded_profile import RecordedProfile, profile_of
 from croupier.protocol.hop_noise import HopNoise
 from tests.support.drawn import drawn
-from tests.support.oracles.from_definitions import count_law
+from tests.support.oracles.from_definitions import (
+    Table,
+    count_law,
+    one_option,
+    response,
+    sigma_of,
+    worst_divergences,
+)
 from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick
 
-Channel = Sequence[Sequence[mpmath.mpf]]
-"""Probabilities of the outputs (columns) for each input (rows)."""
 
-
-def response(epsilon: float, letters: int) -> Channel:
-    total = mpmath.exp(mpmath.mpf(epsilon)) + letters - 1
-    return [[(total - letters + 1 if x == y else 1) / total for y in range(letters)] for x in range(letters)]
-
-
-def shuffled(reports: Sequence[Sequence[mpmath.mpf]]) -> dict[tuple[int, ...], mpmath.mpf]:
-    """The law of the histogram of independent reports."""
-    letters = len(reports[0])
-    law = {(0,) * letters: mpmath.mpf(1)}
-    for report in reports:
-        grown: dict[tuple[int, ...], mpmath.mpf] = {}
-        for histogram, mass in law.items():
-            for letter, share in enumerate(report):
-                key = tuple(count + (place == letter) for place, count in enumerate(histogram))
-                grown[key] = grown.get(key, mpmath.mpf(0)) + mass * share
-        law = grown
-    return law
-
-
-def worst(victim: Channel, others: Sequence[Channel], dishonest: int, epsilons: Sequence[float]) -> list[mpmath.mpf]:
+def worst(victim: Table, others: Sequence[Table], dishonest: int, epsilons: Sequence[float]) -> list[mpmath.mpf]:
     """The exact delta at each epsilon; the reports of the dishonest others are taken away."""
-    largest = [mpmath.mpf(0)] * len(epsilons)
-    inputs = range(len(victim))
-    for honest in itertools.combinations(others, max(0, len(others) - dishonest)):
-        for values in itertools.product(inputs, repeat=len(honest)):
-            rest = [channel[value] for channel, value in zip(honest, values, strict=True)]
-            laws = [shuffled([*rest, victim[value]]) for value in inputs]
-            for p, q in itertools.permutations(laws, 2):
-                for place, epsilon in enumerate(epsilons):
-                    gain = mpmath.exp(mpmath.mpf(epsilon))
-                    stick = sum(max(mpmath.mpf(0), mass - gain * q[key]) for key, mass in p.items())
-                    largest[place] = max(largest[place], stick)
-    return largest
+    gains = [mpmath.exp(mpmath.mpf(epsilon)) for epsilon in epsilons]
+    honest = itertools.combinations(others, max(0, len(others) - dishonest))
+    return list(map(max, *(worst_divergences(victim, left, gains) for left in honest), [0] * len(gains)))
 
 
 def check_few(
     budgets: list[float],
-    channels: Mapping[float, Channel],
+    channels: Mapping[float, Table],
     randomizer: Randomizer,
     dishonest: int,
     linkage: Linkage,
@@ -113,26 +90,17 @@ settings_of_few = given(
 )
 
 
-@pytest.mark.slow
 @settings_of_few
-@drawn(25)
+@drawn(15)
 @example(2, [1e-16, 1e-16, 400.0], 0, "separate", [0.3], 1e-17)
 def test_few_users_of_randomised_response(
     letters: int, budgets: list[float], dishonest: int, linkage: Linkage, shares: list[float], delta: float
 ) -> None:
     with mpmath.workdps(60):
-        channels = {local: response(local, letters) for local in budgets}
-    for randomizer in [KaryRandomizedResponse(letters), *([BinaryRandomizedResponse()] if letters == 2 else [])]:
+        channels = {local: response(mpmath.mpf(local), letters, mpmath.exp) for local in budgets}
+    bits = [BinaryRandomizedResponse(), OneBitMean()] if letters == 2 else []
+    for randomizer in [KaryRandomizedResponse(letters), *bits]:
         check_few(budgets, channels, randomizer, dishonest, linkage, shares, delta)
-
-
-def one_option(epsilon: float, options: int) -> Channel:
-    """A row for every set of options: one of them is drawn, and its bit reported by randomised response."""
-    bit = response(epsilon, 2)
-    return [
-        [mass / options for option in range(options) for mass in bit[chosen >> option & 1]]
-        for chosen in range(1 << options)
-    ]
 
 
 @settings_of_few
@@ -143,7 +111,7 @@ def test_few_users_who_choose_several_of_two_options(
 ) -> None:
     few = budgets[:3]  # of four sets for each of the others
     with mpmath.workdps(60):
-        channels = {local: one_option(local, 2) for local in few}
+        channels = {local: one_option(mpmath.mpf(local), 2, mpmath.exp) for local in few}
     check_few(few, channels, MultipleChoice(2), dishonest, linkage, shares, delta)
 
 
@@ -260,19 +228,12 @@ def test_small_budgets_of_noise_among_larger_ones(seed: int) -> None:
 @pytest.mark.parametrize("tiers", [33])
 def test_many_gaussian_tiers_with_their_own_local_deltas(tiers: int) -> None:
     """A noisy victim among louder ones, and a loud one among noisier ones."""
-    sigmas = np.geomspace(0.05, 50, 20_001)
-
-    def sigma(epsilon: float, spent: float) -> float:
-        reached = norm.sf(sigmas * epsilon - 1 / (2 * sigmas))
-        reached -= np.exp(epsilon) * norm.sf(sigmas * epsilon + 1 / (2 * sigmas))
-        return float(sigmas[np.argmax(reached <= spent)]) * (1 + 1e-3)  # above the true one: the cut is nearly the same
-
     others = [(1.0, 60, 10.0 ** -(2 + 0.1 * step)) for step in range(tiers - 1)]
     budgets = Budgets.from_tiers([*others, (1.0, 1, 1e-9)])
     certificate = certify(budgets, GaussianMechanism(), delta=1e-5, attack=False)
     tier = next(tier for tier in certificate.tiers if tier.local_delta >= 1e-9 and tier.local_epsilon >= 1.0)
-    loud = np.array([sigma(1.0, spent) for _, _, spent in others])
-    own = sigma(1.0, 1e-9)
+    loud = np.array([sigma_of(1.0, spent) for _, _, spent in others])
+    own = sigma_of(1.0, 1e-9)
     for cut in np.linspace(1, 30, 60).tolist():
         quiet = float((60 * norm.logcdf((cut - 0.0) / loud)).sum())
         low, high = (-math.expm1(quiet + float(norm.logcdf((cut - value) / own))) for value in (0.0, 1.0))

@@ -164,13 +164,6 @@ def test_numbers_of_numpy_are_numbers_and_texts_are_none() -> None:
             compare({1.0: 100}, "rr", bad)
 
 
-def test_a_class_is_no_randomizer() -> None:
-    """Reproduction: it was answered with a list of names."""
-    given: Any = BinaryRandomizedResponse
-    with pytest.raises(ValueError, match=naming("BinaryRandomizedResponse(…)", "BinaryRandomizedResponse")):
-        certify([1.0], given, delta=1e-3)
-
-
 def test_the_name_of_a_file_is_no_budgets() -> None:
     with pytest.raises(ValueError, match=naming("budgets", "'budgets.csv'", "read_budgets_csv")):
         certify("budgets.csv", "rr", delta=1e-3)

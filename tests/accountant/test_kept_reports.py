@@ -16,9 +16,8 @@ import sqlalchemy as sa
 from croupier import Assumption, Certificate, certify, compose, explain
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.accountant.rounds.account import Account
-from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.spending import Entry, Limit, total_of_rounds
 from croupier.accountant.waves import WavesProfile
 from croupier.protocol.certificates import assumptions_of, certificate_json
@@ -31,6 +30,7 @@ from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.explanation import profile_around
+from tests.support.accounting import certified_round
 from tests.support.oracles.hop_noise import truncated_laplace
 from tests.support.studies import kit_of_wave
 
@@ -39,13 +39,7 @@ SERIES = PermanentSeries(52, "5e" * 32)
 
 def certified(terms: RoundTerms, budgets: dict[float, int]) -> tuple[pb.Certificate, list[Entry]]:
     people = sum(budgets.values())
-    return certify_round(
-        terms,
-        {pb.LANE_REPORT: [pb.Commitment(num_out=people)]},
-        BudgetsFound(Counter(budgets), 0, {}),
-        ReportsFound(people, Digest(bytes(32)), [], people, {}),
-        people,
-    )
+    return certified_round(terms, BudgetsFound(Counter(budgets), 0, {}), people, people)
 
 
 def joint_laws(k: int, noise: HopNoise, waves: int, local_epsilon: float) -> list[np.ndarray]:

@@ -38,18 +38,6 @@ def test_the_largest_local_budgets(randomizer: Randomizer) -> None:
     assert more.epsilon > 0.4
 
 
-@pytest.mark.slow
-def test_a_plan_meets_the_target_at_its_delta() -> None:
-    """Gaussian noise that is not amplified keeps its local delta, 10^-3: two people of any budget do."""
-    budgets = Budgets.from_tiers([(1.0, 2, 1e-3)])
-    with pytest.raises(ValueError, match=naming("delta")):
-        plan("gaussian", delta=1e-6, epsilon=0.2, num_users=2, budgets=budgets)
-    planned = plan("gaussian", delta=1e-6, epsilon=1.5, budgets=budgets)
-    assert planned.certificate.delta <= 1e-6
-    assert planned.budgets.num_users > 100
-    assert plan("gaussian", delta=1e-3, epsilon=1.5, num_users=2, budgets=budgets).certificate.delta <= 1e-3
-
-
 def test_delta_is_the_one_of_the_command_if_none_is_given() -> None:
     planned = plan("rr", epsilon=0.4, num_users=200)
     assert planned.certificate.delta == inspect.signature(command).parameters["delta"].default == 1e-6
@@ -57,9 +45,9 @@ def test_delta_is_the_one_of_the_command_if_none_is_given() -> None:
 
 def test_a_plan_is_printed_in_one_line() -> None:
     """Reproduction: print(plan(…)) was 2,000 characters."""
-    planned = plan("rr", epsilon=0.4, num_users=2000)
+    planned = plan("rr", epsilon=0.4, num_users=200)
     local, error = round_down(planned.budgets.tiers[0].local_epsilon, 4), f"{planned.standard_error:.3g} of the range"
-    assert re.search(naming("budgets", "2,000 users", f"ε {local}", f"noise {error}"), str(planned))
+    assert re.search(naming("budgets", "200 users", f"ε {local}", f"noise {error}"), str(planned))
     accuracy = plan("rr", budgets=[(0.5, 900), (2.0, 100)])
     assert str(accuracy).startswith("accuracy: 1,000 users with local ε 0.5 to 2; ")
 
@@ -248,14 +236,6 @@ def test_accuracy_alone() -> None:
     assert planned.standard_error == pytest.approx(standard_error(planned.budgets, BinaryRandomizedResponse()))
     table = TableMechanism({1.0: np.array([[0.7, 0.3], [0.3, 0.7]])})
     assert plan(table, delta=1e-3, budgets=[1.0] * 100).standard_error is None
-
-
-def test_what_cannot_be_reached_is_said() -> None:
-    """Alone, one has its local budget, and no number of users with budget 400 reaches 0.1."""
-    single = plan("rr", delta=1e-6, epsilon=0.1, num_users=1)
-    assert single.budgets.local_epsilon[0] == pytest.approx(0.1, rel=2e-3)
-    with pytest.raises(ValueError, match=naming("epsilon")):
-        plan("rr", delta=1e-6, epsilon=0.1, budgets=[400.0])
 
 
 def test_a_plan_keeps_delta_too() -> None:

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier import Budgets, certify, compose
-from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_curve import Bounded, Proof
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.privacy_filter import (
     BASIC_SHARE,
     GAUSSIAN_SHARE,
@@ -28,8 +27,8 @@ from croupier.accountant.privacy_filter import (
     smallest_admitting_epsilon,
 )
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
-from croupier.protocol.codes import Assumption, Method, ProofStep
-from croupier.protocol.statements import Statement
+from croupier.protocol.codes import Assumption, Method
+from tests.support.accounting import GaussianProfile
 from tests.support.drawn import drawn
 from tests.support.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 from tests.support.statements import codes, parameters
@@ -132,26 +131,8 @@ def test_a_total_that_is_read_afterwards_may_be_exceeded() -> None:
     assert lost > 1.1 * delta
 
 
-class Gaussian:
-    """The exact privacy profile of N(0, 1) against N(mu, 1)."""
-
-    method: Proof = ()
-
-    def __init__(self, mu: float) -> None:
-        self.mu = mu
-
-    def delta(self, epsilon: float) -> Bounded:
-        return Bounded(gaussian_delta(self.mu, epsilon), 0.0)
-
-    def guess(self, delta: float) -> float:
-        return gaussian_epsilon(self.mu, delta)
-
-    def explain(self) -> tuple[Statement[ProofStep], ...]:
-        return ()
-
-
 def gaussian_round(mu: float, rounds: int, delta: float) -> RoundCost:
-    points = curve_points(Gaussian(mu), (10.0, 0.0), last_cut(rounds, delta))
+    points = curve_points(GaussianProfile(mu), (10.0, 0.0), last_cut(rounds, delta))
     return RoundCost(1.0, delta, (points,))
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from croupier.accountant.rounds import round_certificate
-from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
-from croupier.accountant.rounds.round_certificate import certify_round
+from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.protocol.certificates import refusals_of, round_certificate_json
 from croupier.protocol.codes import RefusalReason
@@ -21,11 +20,11 @@ from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.names import Digest
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.support.accounting import certified_round
 from tests.support.statements import parameters
 
 GRID = (0.5, 1.0, 2.0)
@@ -43,21 +42,16 @@ def refused(
     """Returns the certificate of a round with these budgets, which has to be a refusal."""
     policy = {"min_batch_size": 20, "epsilon_max": 0.01, "delta": 1e-4} | policy
     kit = make_kit(question=Question("q", mechanism or RandomizedResponse()), **policy)
-    chain = {pb.LANE_REPORT: [pb.Commitment(num_out=reports)]}
-    message, _ = certify_round(
-        kit.terms,
-        chain,
-        BudgetsFound(Counter(budgets), off_grid, {}),
-        ReportsFound(reports, Digest(b""), [], reports, {}),
-        tickets,
-    )
+    message, _ = certified_round(kit.terms, BudgetsFound(Counter(budgets), off_grid, {}), reports, tickets)
     assert not message.granted
     assert math.isinf(message.epsilon)
     message.ClearField("manifest_hash")  # each round has keys of its own
     return message
 
 
-@pytest.mark.parametrize("mechanism", [RandomizedResponse(), KaryResponse(4), Laplace(0.0, 1.0)])
+@pytest.mark.parametrize(
+    "mechanism", [RandomizedResponse(), KaryResponse(4), pytest.param(Laplace(0.0, 1.0), marks=pytest.mark.slow)]
+)
 def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism) -> None:
     """Reproduction: tiers, epsilon, an attack, and advice that was computed from the budgets."""
     lost = {"tickets": 70, "reports": 65}

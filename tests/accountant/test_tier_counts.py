@@ -19,9 +19,8 @@ import sqlalchemy as sa
 from croupier import Certificate, certify
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.rounds.forecast import forecast
-from croupier.accountant.rounds.found import BudgetsFound, ReportsFound
+from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.accountant.rounds.round_certificate import certify_round
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
@@ -32,14 +31,16 @@ from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.tier_counts import EXACT, BudgetPrivacy, TierCounts
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from tests.support import make_kit
+from tests.support.accounting import certified_round
 from tests.support.messages import naming
 from tests.support.oracles.exchange import worst_bits
+from tests.support.oracles.hop_noise import truncated_laplace
 
 GRID = (0.5, 1.0, 2.0)
 PEOPLE = 6
@@ -57,12 +58,9 @@ def multisets(people: int = PEOPLE) -> list[Counts]:
 
 def law_of_a_count(privacy: BudgetPrivacy, users: int) -> dict[int, float]:
     """The law of a tier's count, from its definition."""
-    radius, weight = privacy.radius, {}
-    for shift in range(-radius, radius + 1):
-        weight[shift] = math.exp(-abs(shift) * privacy.epsilon / 2)
-    total, law = math.fsum(weight.values()), defaultdict[int, float](float)
-    for shift, mass in weight.items():
-        law[max(0, users - radius + shift)] += mass / total
+    law = defaultdict[int, float](float)
+    for shift, mass in truncated_laplace(2 / privacy.epsilon, privacy.radius).items():
+        law[max(0, users - privacy.radius + shift)] += mass
     return dict(law)
 
 
@@ -153,10 +151,7 @@ def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pyt
     )
     exact = BudgetsFound(+Counter(dict(zip(GRID, users, strict=True))), 0, {})
     noised_counts = noised(Documents(), terms, exact)  # type: ignore[arg-type]
-    chain = {pb.LANE_REPORT: [pb.Commitment(num_out=PEOPLE)]}
-    message, entries = certify_round(
-        terms, chain, noised_counts, ReportsFound(PEOPLE, Digest(b""), [], PEOPLE, {}), PEOPLE
-    )
+    message, entries = certified_round(terms, noised_counts, PEOPLE, PEOPLE)
     explained = json.dumps(round_certificate_json(message))
     return message.SerializeToString(deterministic=True), repr(entries).encode(), explained.encode()
 
@@ -279,8 +274,7 @@ def test_noise_is_drawn_once_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_grid_of_one_budget_hides_nothing_and_counts_exactly() -> None:
-    kit = make_kit(budget_privacy=pb.BudgetPrivacy(epsilon=1.0, delta=1e-6))
-    del kit.survey.questions[0].budget_grid[1:]
+    kit = make_kit(grid=(0.5,), budget_privacy=pb.BudgetPrivacy(epsilon=1.0, delta=1e-6))
     assert kit.terms.counted_by == EXACT
 
 

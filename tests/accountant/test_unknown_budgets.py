@@ -46,11 +46,9 @@ def certified(
     mechanism: Mechanism, *tiers: tuple[float, int], dishonest: int = 1, of_largest: float = 4.0
 ) -> tuple[pb.Certificate, int]:
     """Returns the certificate of a round in which one budget was lost, and how many entries the ledger has of it."""
-    kit = make_kit(question=Question("q", mechanism))  # its grid is 0.5, 1, 2
-    kit.survey.delta, kit.survey.epsilon_max = 1e-4, 4.0
+    limit = pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3)
+    kit = make_kit(question=Question("q", mechanism), delta=1e-4, epsilon_max=4.0, privacy_limit=limit)
     kit.survey.questions[0].budget_grid[2].epsilon_max = of_largest
-    kit.survey.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
-
     terms = kit.terms
     message = pb.Certificate(delta=1e-4, unknown_budgets=1, dishonest=dishonest)
     entries = certify_into(message, terms, list(tiers))
@@ -67,7 +65,7 @@ def test_the_largest_budget_of_the_grid_speaks_for_all(mechanism: Mechanism) -> 
     """The claim on which it rests, with numbers: what is certified of a victim grows with its own budget."""
     certificates = [
         certify([0.5] * 30 + [1.0] * 30 + [own], randomizer_of(mechanism), delta=1e-4, attack=False)
-        for own in (0.1, 0.25, 0.7, 1.5, 2.0, 4.0)
+        for own in (0.1, 0.7, 2.0, 4.0)
     ]
     own = [next(tier.epsilon for tier in certificate.tiers if tier.count == 1) for certificate in certificates]
     assert own == sorted(own)
@@ -101,10 +99,8 @@ def test_with_noise_a_smaller_budget_may_show_more(tiers: tuple[tuple[float, int
 @pytest.mark.parametrize(("spent", "refused"), [(1e-3, True), (1e-6, False), (1e-8, False)])
 def test_a_budget_that_nobody_known_uses_is_certified_at_its_own_delta(spent: float, refused: bool) -> None:
     """Among 1,000 of 2, with 10^-3, one of 0.5 has (0.5, 10^-3) and no more: the count of reports above 11 tells."""
-    kit = make_kit(question=Question("q", Gaussian(low=0.0, high=1.0, lattice=100, local_delta=spent)))
-    del kit.survey.questions[0].budget_grid[:]
-    kit.survey.questions[0].budget_grid.extend(pb.LocalBudget(epsilon=epsilon, delta=spent) for epsilon in (0.5, 2.0))
-    kit.survey.delta, kit.survey.epsilon_max = 1e-6, 4.0
+    noise = Question("q", Gaussian(low=0.0, high=1.0, lattice=100, local_delta=spent))
+    kit = make_kit(question=noise, grid=(0.5, 2.0), epsilon_max=4.0)
     message = pb.Certificate(delta=1e-6, unknown_budgets=1)
     entries = certify_into(message, kit.terms, [(2.0, 1000)])
     assert max(entry.epsilon for entry in entries) == message.epsilon >= 0.5
@@ -117,11 +113,8 @@ def test_a_budget_that_nobody_known_uses_is_certified_at_its_own_delta(spent: fl
 @pytest.mark.parametrize("small", [0.1, 0.17])
 def test_the_ledgers_curve_holds_for_a_client_of_an_unused_budget(small: float) -> None:
     """Its wide noise shows beside that of the others; the round's number is above its budget, the curve was not."""
-    kit = make_kit(question=Question("q", NOISE))
-    del kit.survey.questions[0].budget_grid[:]
-    kit.survey.questions[0].budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (small, 2.0))
-    kit.survey.delta, kit.survey.epsilon_max = 1e-6, 4.0
-    kit.survey.privacy_limit.CopyFrom(pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3))
+    limit = pb.PrivacyLimit(total_epsilon=9.0, total_delta=1e-3)
+    kit = make_kit(question=Question("q", NOISE), grid=(small, 2.0), epsilon_max=4.0, privacy_limit=limit)
     entries = certify_into(pb.Certificate(delta=1e-6, unknown_budgets=1), kit.terms, [(2.0, 2000)])
     assert entries[-1].epsilon > small
     kept = RecordedProfile([entry.profile for entry in entries])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import mpmath
@@ -31,16 +30,8 @@ from croupier.accountant.spending import ANY_TIER
 from croupier.protocol.codes import Method
 from croupier.protocol.names import Digest, RoundId
 from tests.support.messages import naming
+from tests.support.oracles.from_definitions import response, sigma_of, worst_divergences
 from tests.support.statements import parameters
-
-
-def sigma_of(epsilon: float, delta: float) -> float:
-    """The analytic calibration, by a scan that shares no code with the accountant's."""
-    sigmas = np.geomspace(0.05, 50, 20_001)
-    spent = norm.sf(sigmas * epsilon - 1 / (2 * sigmas)) - np.exp(epsilon) * norm.sf(
-        sigmas * epsilon + 1 / (2 * sigmas)
-    )
-    return float(sigmas[np.argmax(spent <= delta)])
 
 
 @pytest.mark.slow
@@ -96,22 +87,11 @@ def test_many_budgets_of_a_closed_form_have_profiles_in_the_ledger() -> None:
 
 
 def exact_worst_case(victim: float, others: Sequence[float], epsilon: float) -> mpmath.mpf:
-    """The largest divergence of the number of ones over all data sets of the others, in 400 digits."""
-    worst = mpmath.mpf(0)
+    """The largest divergence of bits over all data sets of the others, in 400 digits."""
     with mpmath.workdps(400):
-        shown, gain = 1 / (1 + mpmath.exp(-mpmath.mpf(victim))), mpmath.exp(mpmath.mpf(epsilon))
-        ones = [1 / (1 + mpmath.exp(-mpmath.mpf(other))) for other in others]
-        for held in itertools.product([False, True], repeat=len(others)):
-            law = [mpmath.mpf(1)]
-            for bit, share in zip(held, ones, strict=True):
-                p = share if bit else 1 - share
-                law = [a * (1 - p) + b * p for a, b in zip([*law, 0], [0, *law], strict=True)]
-            terms = [
-                (shown - gain * (1 - shown)) * before - (gain * shown - (1 - shown)) * here
-                for before, here in zip([0, *law], [*law, 0], strict=True)
-            ]
-            worst = max(worst, sum(max(mpmath.mpf(0), term) for term in terms))
-    return worst
+        own, *tables = (response(mpmath.mpf(budget), 2, mpmath.exp) for budget in (victim, *others))
+        (worst,) = worst_divergences(own, tables, [mpmath.exp(mpmath.mpf(epsilon))])
+        return worst
 
 
 @pytest.mark.parametrize("victim", [1e-100, 3e-17, 1e-16, 1e-13, 1e-6, 0.5, 10.0, 30.0])
@@ -217,18 +197,6 @@ def test_counts_must_be_whole_numbers_in_range(counts: list[float], match: str) 
     size = len(counts)
     with pytest.raises(ValueError, match=match):
         Budgets(np.ones(size), np.zeros(size), np.array(counts))
-
-
-@pytest.mark.parametrize("count", [1.5, float("inf"), float("nan"), "3", True, 0])
-def test_tiers_of_no_whole_number_of_users_are_refused(count: object) -> None:
-    with pytest.raises(ValueError, match="count is "):
-        Budgets.from_tiers([(1.0, count)])
-
-
-def test_budgets_below_the_range_of_floats_are_refused() -> None:
-    for local in (1e-320, 9e-101, 0.0, -1.0):
-        with pytest.raises(ValueError, match="must be 1e-100 <= epsilon <= 500"):
-            Budgets.from_epsilons([1.0, local])
 
 
 def test_very_many_rounds_are_added_up() -> None:

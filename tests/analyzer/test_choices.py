@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from croupier.accountant.accuracy import margins
-from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.questions import Question
-from croupier.runtime.noise import draw_fakes
+from tests.analyzer.draws import with_fakes
 
 SHARES = np.array([0.5, 0.1, 0.0, 0.9])
 QUESTION = Question("symptoms", MultipleChoice(len(SHARES)))
@@ -34,8 +33,7 @@ def play(
         reports = 2 * drawn + (chosen[np.arange(people), drawn] ^ flipped)
         fakes = None
         if law is not None:
-            added = np.repeat(np.arange(2 * k), draw_fakes(law))
-            reports, fakes = np.concatenate([reports, added]), Fakes(law, 1, len(added), law.most)
+            reports, fakes = with_fakes(reports, law, 1, source)
         result = estimate(QUESTION, reports, tiers, fakes=fakes)
         low, high = np.array(result.confidence_intervals).T
         errors.append(np.array(result.values) - truth)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from scipy.stats import binom
 
 from croupier.analyzer.differences import apart, reach
 from croupier.analyzer.estimators import ESTIMATORS
@@ -21,10 +19,9 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
+from tests.analyzer.draws import LEVEL, Floats, least
 
-LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-Floats = npt.NDArray[np.float64]
 Tiers = tuple[tuple[float, int], ...]
 
 LARGE: Tiers = ((1.0, 2000),)
@@ -102,11 +99,6 @@ def coverage(
     truth = first.truth(population=population) - second.truth(population=population)
     intervals = (apart(own, other, 1.0) for own, other in zip(*sides, strict=True))
     return sum(low - 1e-12 <= truth <= high + 1e-12 for low, high in intervals) / rounds
-
-
-def least(rounds: int) -> float:
-    """A 95 % interval covers less often in one of a million such simulations."""
-    return float(binom(rounds, LEVEL).ppf(1e-6)) / rounds
 
 
 @pytest.mark.parametrize("population", [False, True])

@@ -6,7 +6,6 @@ import itertools
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
@@ -20,11 +19,9 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.runtime.noise import draw_fakes
+from tests.analyzer.draws import Floats, least
 
 ROUNDS = 10_000
-LEAST = float(binom(ROUNDS, 0.95).ppf(1e-6)) / ROUNDS
-"""A 95 % interval covers less often than this, 94 %, in one of a million such simulations."""
-Floats = npt.NDArray[np.float64]
 
 
 def pmf(law: FakeLaw, hops: int) -> Floats:
@@ -89,7 +86,7 @@ def test_histograms_with_hop_noise_cover_over_ten_thousand_rounds(k: int) -> Non
         low, high = law_of_sums.interval(sums, 0.95)
         covered[number] = (low <= counts / n) & (counts / n <= high)
         values[number] = law_of_sums.estimate(sums)
-    assert covered.mean(axis=0).min() >= LEAST
+    assert covered.mean(axis=0).min() >= least(ROUNDS)
     errors = law_of_sums.standard_error(counts / n)
     assert np.all(np.abs(values.mean(axis=0) - counts / n) < 5 * errors / math.sqrt(ROUNDS))
     assert np.allclose(values.std(axis=0), errors, rtol=0.05)

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.optimize import isotonic_regression
-from scipy.stats import binom
 
 from croupier.analyzer.estimates import Distribution, Estimate, Fakes
 from croupier.analyzer.estimators import estimate
@@ -26,9 +24,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.noise import draw_fakes
 from croupier.show.distribution import quantile
 from croupier.show.published import publication_json
+from tests.analyzer.draws import LEVEL, Floats, dealt, least, responses, with_fakes
 
-Floats = npt.NDArray[np.float64]
-LEVEL = 0.95
 QUANTILES = (0.1, 0.5, 0.9)
 N = 400
 
@@ -72,20 +69,9 @@ def one_round(setting: Setting, numbers: Floats, source: np.random.Generator) ->
     position = numbers / 24 * (k - 1)
     floor = np.minimum(np.floor(position), k - 2)
     levels = (floor + (source.random(n) < position - floor)).astype(int)
-    budgets = source.permutation(np.repeat(*np.array(setting.tiers).T.tolist()))
-    blank = source.random(n) < k / (np.exp(budgets) + k - 1)
-    reports = np.where(blank, source.integers(0, k, n), levels)
-    fakes = None
+    reports, fakes = responses(k, levels, dealt(setting.tiers, source), source), None
     if setting.noise is not None:
-        law = HopNoise(setting.noise, 1e-6).law(k)
-        zs = np.arange(-law.radius, law.radius + 1)
-        weights = np.exp(-np.abs(zs) / law.scale)
-        drawn = source.choice(zs, size=(2, k), p=weights / weights.sum())
-        if law.is_paired:
-            drawn[:, 1] = -drawn[:, 0]
-        added = (drawn + law.radius).sum(axis=0)
-        fakes = Fakes(law, 2, int(added.sum()), law.most)
-        reports = np.concatenate([reports, np.repeat(np.arange(k), added)])
+        reports, fakes = with_fakes(reports, HopNoise(setting.noise, 1e-6).law(k), 2, source)
     result: Estimate = estimate(Question("hours", Levels(0.0, 24.0, k)), reports, setting.tiers, LEVEL, fakes=fakes)
     return result
 
@@ -154,9 +140,8 @@ def test_intervals_over_ten_thousand_rounds(setting: Setting, population: bool) 
 
 def check(setting: Setting, rounds: int, population: bool) -> None:
     """Asserts coverage at the level, and unbiased estimates whose errors are no larger than stated."""
-    least = float(binom(rounds, LEVEL).ppf(1e-6)) / rounds
     inside, off = covered(setting, rounds, population=population)
-    assert min(inside.values()) >= least, inside
+    assert min(inside.values()) >= least(rounds), inside
     for name in ("mean", "share", "below"):
         if not population:
             assert abs(off[name]) < 5 / math.sqrt(rounds), off

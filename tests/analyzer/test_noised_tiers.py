@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Noised
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.codes import Note
+from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.gaussian import Gaussian
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.krr import KaryResponse
@@ -22,11 +25,13 @@ from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement
 from croupier.protocol.tier_counts import BudgetPrivacy
+from tests.analyzer.draws import Floats, Ints, dealt, responses
 from tests.support.statements import codes
 
 PRIVACY = BudgetPrivacy()
 TIERS = [(0.5, 150), (1.0, 0), (2.0, 120), (4.0, 30)]
-REPEATS = 1500
+USERS = sum(count for _, count in TIERS)
+REPEATS = 600
 
 
 def counted(rng: np.random.Generator) -> list[tuple[float, int]]:
@@ -37,26 +42,33 @@ def counted(rng: np.random.Generator) -> list[tuple[float, int]]:
     return [(epsilon, PRIVACY.counted(users, shift)) for (epsilon, users), shift in zip(TIERS, drawn, strict=True)]
 
 
+def coverage(
+    mechanism: ScalarMechanism,
+    reports: Callable[[np.random.Generator], Ints],
+    intervals: Callable[[Any], Sequence[tuple[float, float]]],
+    truths: Sequence[float],
+) -> Floats:
+    """Returns how often the intervals of 300 people hold the truths; 30 people use a budget that mostly counts none."""
+    rng, covered = np.random.default_rng(3), np.zeros(len(truths))
+    for _ in range(REPEATS):
+        result = estimate(
+            Question("q", mechanism), reports(rng), counted(rng), least_epsilon=0.5, noised=Noised(PRIVACY, USERS)
+        )
+        covered += [low <= truth <= high for (low, high), truth in zip(intervals(result), truths, strict=True)]
+    return covered / REPEATS
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("k", [2, 5])
 def test_intervals_of_shares_cover_with_noised_counts(k: int, share: float) -> None:
-    """95 % intervals of 1,500 rounds of 300 people, of whom 30 use a budget that mostly counts nobody."""
-    rng = np.random.default_rng(k)
-    mechanism = RandomizedResponse() if k == 2 else KaryResponse(k)
-    question, users = Question("q", mechanism), sum(count for _, count in TIERS)
-    noised, covered = Noised(PRIVACY, users), 0
-    for _ in range(REPEATS):
-        hits = 0
-        for epsilon, count in TIERS:
-            q = 1 / (math.exp(epsilon) + k - 1)
-            have = round(share * count)
-            hits += int(rng.binomial(have, math.exp(epsilon) * q) + rng.binomial(count - have, q))
-        reports = np.repeat([1, 0], [hits, users - hits])
-        tiers = counted(rng)
-        result = estimate(question, reports, tiers, noised=noised)
-        low, high = result.confidence_intervals[-1 if k == 2 else 1]
-        covered += low <= share <= high
-    assert covered >= 0.94 * REPEATS
+    values = np.arange(USERS) < share * USERS  # 1, or else 0
+    covered = coverage(
+        RandomizedResponse() if k == 2 else KaryResponse(k),
+        lambda rng: responses(k, values, dealt(TIERS, rng), rng),
+        lambda result: [result.confidence_intervals[-1 if k == 2 else 1]],
+        [share],
+    )
+    assert covered >= 0.94
 
 
 def test_without_the_users_that_are_not_counted_an_interval_would_miss() -> None:
@@ -71,57 +83,39 @@ def test_without_the_users_that_are_not_counted_an_interval_would_miss() -> None
     assert not low <= 0.9 <= high
 
 
+def laplace_reports(rng: np.random.Generator) -> Ints:
+    """Everybody has 0.7, on a lattice of 1,000 steps."""
+    p = -np.expm1(-dealt(TIERS, rng) / 1000)
+    return np.asarray(700 + rng.geometric(p) - rng.geometric(p))
+
+
 @pytest.mark.parametrize("kind", ["laplace", "onebit"])
 def test_intervals_of_means_cover_with_noised_counts(kind: str) -> None:
-    rng = np.random.default_rng(3)
-    users, truth = sum(count for _, count in TIERS), 0.7
-    mechanism = Laplace(0.0, 1.0, lattice=1000) if kind == "laplace" else OneBit(0.0, 1.0)
-    question, covered = Question("q", mechanism), 0
-    for _ in range(REPEATS):
-        reports = []
-        for epsilon, count in TIERS:
-            if kind == "laplace":
-                r = math.exp(-epsilon / 1000)
-                noise = rng.geometric(1 - r, count) - rng.geometric(1 - r, count)
-                reports.append(700 + noise)
-            else:
-                keep = math.exp(epsilon) / (1 + math.exp(epsilon))
-                bit = rng.random(count) < truth
-                reports.append(np.where(rng.random(count) < keep, bit, ~bit).astype(np.int64))
-        result = estimate(
-            question, np.concatenate(reports), counted(rng), least_epsilon=0.5, noised=Noised(PRIVACY, users)
-        )
-        ((low, high),) = result.confidence_intervals
-        covered += low <= truth <= high
-    assert covered >= 0.94 * REPEATS
+    covered = coverage(
+        Laplace(0.0, 1.0, lattice=1000) if kind == "laplace" else OneBit(0.0, 1.0),
+        laplace_reports
+        if kind == "laplace"
+        else lambda rng: responses(2, rng.random(USERS) < 0.7, dealt(TIERS, rng), rng),
+        lambda result: result.confidence_intervals,
+        [0.7],
+    )
+    assert covered >= 0.94
 
 
 def test_a_distribution_on_levels_covers_with_noised_counts() -> None:
     """Mean, cumulative share and standard deviation, also of the people whom nobody counts."""
-    rng = np.random.default_rng(5)
-    mechanism, users = Levels(0.0, 4.0, k=5), sum(count for _, count in TIERS)
-    question, covered = Question("q", mechanism), np.zeros(3, dtype=int)
-    shares = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
-    repeats = 400
-    for _ in range(repeats):
-        hits = np.zeros(5, dtype=int)
-        for epsilon, count in TIERS:
-            q = 1 / (math.exp(epsilon) + 4)
-            for level, have in enumerate(np.round(shares * count).astype(int)):
-                law = np.full(5, q)
-                law[level] = math.exp(epsilon) * q
-                hits += rng.multinomial(have, law / law.sum())
-        reports = np.repeat(np.arange(5), hits)
-        result = estimate(question, reports, counted(rng), noised=Noised(PRIVACY, users))
-        told = result.distribution
-        assert told is not None
-        ends = (
+    values = np.repeat(np.arange(5), [30, 60, 120, 60, 30])
+    covered = coverage(
+        Levels(0.0, 4.0, k=5),
+        lambda rng: responses(5, values, dealt(TIERS, rng), rng),
+        lambda result: [
             result.confidence_intervals[0],
-            told.cumulative[1].confidence_interval,
-            told.standard_deviation.confidence_interval,
-        )
-        covered += [low <= true <= high for (low, high), true in zip(ends, (2.0, 0.3, math.sqrt(1.2)), strict=True)]
-    assert (covered >= 0.93 * repeats).all()
+            result.distribution.cumulative[1].confidence_interval,
+            result.distribution.standard_deviation.confidence_interval,
+        ],
+        [2.0, 0.3, math.sqrt(1.2)],
+    )
+    assert (covered >= 0.93).all()
 
 
 def test_counts_are_estimated_and_scaled_to_the_reports() -> None:

@@ -5,29 +5,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from scipy.stats import binom
 
-from croupier.analyzer.estimates import Estimate, Fakes
+from croupier.analyzer.estimates import Estimate
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.mechanisms.pgr import on_hyperplanes, point_weights
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.projective import ProjectiveSpace
 from croupier.protocol.questions import Question
+from tests.analyzer.draws import LEVEL, Floats, dealt, incidence, least, points, with_fakes
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-LEVEL = 0.95
 TIERS = ((0.5, 108), (1.0, 74), (2.0, 18))
 N = sum(count for _, count in TIERS)
-
-
-def incidence(space: ProjectiveSpace) -> Ints:
-    """Which points are on which hyperplane, from the definition."""
-    vectors = np.array([space.vector(point) for point in range(space.num_points)])
-    return np.asarray(vectors @ vectors.T % space.q == 0, dtype=np.int64)
 
 
 @pytest.mark.parametrize(("k", "q"), [(7, 2), (3, 2), (13, 3), (50, 5), (300, 7), (12, 11)])
@@ -48,27 +38,6 @@ def test_the_probabilities_of_a_hit_are_those_of_the_definition() -> None:
         np.testing.assert_allclose(hits[~np.eye(len(on), dtype=bool)], other, rtol=1e-12)
 
 
-def reports_of(mechanism: ProjectiveResponse, values: Ints, source: np.random.Generator) -> Ints:
-    """One batch: budgets are dealt to people at random."""
-    space, on = mechanism.space, incidence(mechanism.space)
-    members = np.array([np.flatnonzero(row) for row in on])
-    budgets = source.permutation(np.repeat(*np.array(TIERS).T.tolist()))
-    points, block = space.num_points, space.block
-    blank = source.random(N) < points / (block * np.exp(budgets) + points - block)
-    own = members[values, source.integers(0, block, N)]
-    return np.asarray(np.where(blank, source.integers(0, points, N), own))
-
-
-def with_fakes(mechanism: ProjectiveResponse, reports: Ints, source: np.random.Generator) -> tuple[Ints, Fakes]:
-    """The reports with the fakes of two hops."""
-    points = mechanism.space.num_points
-    law = HopNoise(1.0, 1e-6).law(points)
-    noise = np.arange(-law.radius, law.radius + 1)
-    weights = np.exp(-np.abs(noise) / law.scale)
-    added = (source.choice(noise, size=(2, points), p=weights / weights.sum()) + law.radius).sum(axis=0)
-    return np.concatenate([reports, np.repeat(np.arange(points), added)]), Fakes(law, 2, int(added.sum()), law.most)
-
-
 def coverage(rounds: int, *, noise: bool, population: bool) -> tuple[Floats, Floats]:
     """How often the interval of each category has its truth, and by how many standard errors the mean is off."""
     mechanism, source = ProjectiveResponse(9, (), 3), np.random.default_rng(44)
@@ -78,9 +47,9 @@ def coverage(rounds: int, *, noise: bool, population: bool) -> tuple[Floats, Flo
     covered, off = np.zeros(9), np.zeros(9)
     for _ in range(rounds):
         values = source.choice(9, N, p=shares) if population else fixed
-        reports, fakes = reports_of(mechanism, values, source), None
+        reports, fakes = points(mechanism.space, values, dealt(TIERS, source), source), None
         if noise:
-            reports, fakes = with_fakes(mechanism, reports, source)
+            reports, fakes = with_fakes(reports, HopNoise(1.0, 1e-6).law(mechanism.space.num_points), 2, source)
         result: Estimate = estimate(Question("word", mechanism), reports, TIERS, LEVEL, fakes=fakes)
         low, high = np.array(result.population_intervals if population else result.confidence_intervals).T
         covered += (low <= truth) & (truth <= high)
@@ -91,7 +60,7 @@ def coverage(rounds: int, *, noise: bool, population: bool) -> tuple[Floats, Flo
 def check(rounds: int, *, noise: bool, population: bool) -> None:
     """Each share is covered at its level, and its estimate has no bias, but for once in a million such tests."""
     covered, off = coverage(rounds, noise=noise, population=population)
-    assert covered.min() >= float(binom(rounds, LEVEL).ppf(1e-6)) / rounds
+    assert covered.min() >= least(rounds)
     assert np.abs(off).max() < 6.5
 
 

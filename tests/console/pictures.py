@@ -9,17 +9,17 @@ import asyncio
 import csv
 import io
 import random
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from PIL import Image
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.demo_plan import SURVEY, SURVEY_QUESTIONS
 from croupier.operator.round_settings import RoundSettings
 from tests.support.console import served
+from tests.support.participants import chromium
 from tests.support.rounds import Table, table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,21 +65,12 @@ async def take(browser: Browser, url: str, name: str, theme: str, size: tuple[in
 
 
 async def main(directory: Path) -> None:
-    binary = shutil.which("chromium")
-    if binary is None:
-        raise SystemExit("no browser: install the package 'chromium'")
-    async with (
-        table(directory, 2) as at,
-        served(at.inside.directory, at) as url,
-        async_playwright() as playwright,
-    ):
+    async with table(directory, 2) as at, served(at.inside.directory, at) as url, chromium() as browser:
         _, finished, opened = await played(at)
-        browser = await playwright.chromium.launch(executable_path=binary)
         await take(browser, url, "overview", "light", (1200, 560), "Rounds")
         await take(browser, f"{url}rounds/{opened}", "round", "dark", (1200, 620), "Stage by stage")
         await take(browser, f"{url}rounds/{finished}", "result", "light", (1200, 1080), "What was learned")
         await take(browser, f"{url}rounds/{finished}", "profile", "dark", (390, 700), "The privacy profile")
-        await browser.close()
 
 
 if __name__ == "__main__":

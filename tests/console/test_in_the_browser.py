@@ -22,8 +22,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from croupier.client.submission import Participant
 from croupier.operator.opened_surveys import withdraw_rounds
@@ -36,14 +35,11 @@ from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
 from tests.support import BIT, settings
 from tests.support.console import served
+from tests.support.participants import chromium, is_for_everybody
 from tests.support.rounds import Table, people, table
 from tests.support.surveys import links_of, opened_survey
 
-pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
-LOOKS = [
-    ("light", 1200, None),
-    ("dark", 390, {"runOnly": ["color-contrast"]}),  # the other rules do not depend on the theme
-]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
 SECRET = 7.6543219
 expect.set_options(timeout=120_000)  # others may be using the machine; nothing waits this long unless it fails
 HOURS = Question("hours", OneBit(low=0.0, high=10.0))
@@ -74,30 +70,12 @@ class Place:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    binary = shutil.which("chromium")
-    if binary is None:
-        pytest.skip("no browser: install the package 'chromium'")
     async with (
         table(tmp_path_factory.mktemp("console"), 2) as at,
         served(at.inside.directory, at) as url,
-        async_playwright() as playwright,
+        chromium() as browser,
     ):
-        browser = await playwright.chromium.launch(executable_path=binary)
         yield Place(at, browser, url)
-        await browser.close()
-
-
-async def is_for_everybody(page: Page) -> None:
-    """Both themes, a screen and a phone: no rule of axe is violated, and nothing is wider than the screen."""
-    grounds = set()
-    for scheme, width, rules in LOOKS:
-        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        await page.set_viewport_size({"width": width, "height": 800})
-        violations = await Axe().run(page, options=rules)
-        assert violations.violations_count == 0, violations.generate_report()
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        grounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(grounds) == 2
 
 
 async def fetch(url: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
@@ -111,7 +89,6 @@ async def fetch(url: str, data: bytes | None = None, **headers: str) -> tuple[in
     return await asyncio.to_thread(call)
 
 
-@pytest.mark.slow
 async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
     terms = await place.at.operator.open_round(settings())
     async with place.page(f"rounds/{terms.round_id}") as page:
@@ -169,7 +146,6 @@ async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
         await is_for_everybody(page)
 
 
-@pytest.mark.slow
 async def test_the_overview_follows_the_services(place: Place) -> None:
     async with place.page() as page:
         cards = page.get_by_role("listitem").filter(has_text="peak memory")
@@ -188,7 +164,6 @@ async def test_the_overview_follows_the_services(place: Place) -> None:
         await expect(page.get_by_text("0 reports, 7 needed")).to_be_visible()
 
 
-@pytest.mark.slow
 async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place) -> None:
     terms = await place.at.operator.open_round(settings(epsilon_max=0.01))
     await place.at.submit(terms, people(BIT, 20, 2))
@@ -204,7 +179,6 @@ async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place)
     assert (await fetch(f"{place.url}no/such/page"))[0] == 404
 
 
-@pytest.mark.slow
 async def test_an_answer_is_given_on_the_participants_page(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """The console serves it, as a gateway; the answer is in no file and no log."""
     caplog.set_level(logging.DEBUG)
@@ -232,7 +206,6 @@ async def test_an_answer_is_given_on_the_participants_page(place: Place, caplog:
     assert str(SECRET) not in caplog.text
 
 
-@pytest.mark.slow
 async def test_a_survey_is_answered_in_ones_own_language(place: Place, tmp_path: Path) -> None:
     survey = await opened_survey(place.at, "work")
     (link,) = await links_of(place.at, survey, tmp_path / "links", "Ada", gateway=place.url)
@@ -247,7 +220,6 @@ async def test_a_survey_is_answered_in_ones_own_language(place: Place, tmp_path:
     await withdraw_rounds(place.at.inside.directory, survey.round_ids(), transport=place.at.inside.transport)
 
 
-@pytest.mark.slow
 async def test_a_page_without_the_operators_keys_and_without_a_script(place: Place, tmp_path: Path) -> None:
     terms = await place.at.operator.open_round(settings())
     own = tmp_path / "participant"

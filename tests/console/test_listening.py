@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import hashlib
 import json
 import re
 import signal
 import ssl
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urljoin, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp
 
 from croupier import console
 from croupier.console.app import make_app
@@ -34,28 +26,21 @@ from croupier.console.source import Source
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.page.participants import page_hash
 from croupier.operator.keys import make_deployment
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.wordings import Wording
+from croupier.runtime.service_directory import load_secrets
+from tests.support import settings
+from tests.support.asgi import answered, page_of
 from tests.support.command_line import croupier, running
 from tests.support.messages import naming
+from tests.support.rounds import table
 
 TOKEN = "a token of more than 16 characters"
 HERE = Path(console.__file__).parent
 FILES = sorted([*HERE.glob("templates/*"), *HERE.glob("static/*")])
-
-
-async def answered(app: ASGIApp, path: str, headers: Mapping[str, str]) -> list[Any]:
-    """Returns the messages of an application's answer."""
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "http.request"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": raw, "scheme": "http"}
-    await app(scope, receive, send)
-    return sent
 
 
 async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
@@ -64,7 +49,6 @@ async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
     return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -85,19 +69,15 @@ async def test_on_loopback_a_request_names_this_machine(host: str, status: int) 
     assert headers["cache-control"] == "no-store"
 
 
-@pytest.mark.asyncio
 async def test_on_loopback_the_participants_page_has_its_own_policy(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
-    start, *pieces = await answered(
-        make_app(Source(tmp_path), Listening()), "/participate/", {"host": "127.0.0.1:8780"}
-    )
+    start, *pieces = await answered(make_app(Source(tmp_path), Listening()), "/participate/")
     headers = {name.decode(): value.decode() for name, value in start["headers"]}
     assert hashlib.sha256(b"".join(piece["body"] for piece in pieces)).hexdigest() == page_hash()
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
     assert headers["cross-origin-resource-policy"] == "same-origin"
 
 
-@pytest.mark.asyncio
 async def test_elsewhere_the_token_is_needed() -> None:
     where = Listening("192.0.2.1", 8780, Path("tls.crt"), Path("tls.key"), TOKEN)
     status, headers = await asked(where, host="anything.example")
@@ -107,12 +87,11 @@ async def test_elsewhere_the_token_is_needed() -> None:
     assert (await asked(where, authorization=f"Basic {basic(TOKEN)}"))[0] == 200
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("path", ["//evil.example", "///evil.example", "/\\evil.example", "//evil.example/%22", "/a b"])
 async def test_no_address_makes_a_link_to_another_host(path: str, tmp_path: Path) -> None:
     """Reproduction: GET //evil.example gave a page with <a href="//evil.example">try again</a>."""
     make_deployment(tmp_path, "local", 1)
-    sent = await answered(make_app(Source(tmp_path), Listening()), path, {"host": "127.0.0.1:8780"})
+    sent = await answered(make_app(Source(tmp_path), Listening()), path)
     assert sent[0]["status"] == 404
     links = re.findall(r'href="([^"]*)"', sent[1]["body"].decode())
     assert [link for link in links if "evil" in link or "a%20b" in link]
@@ -152,44 +131,16 @@ def test_where_it_cannot_listen_is_said(tmp_path: Path) -> None:
     assert re.search(naming("'croupier[console]'"), missing_library(ImportError(name="starlette.routing")))
 
 
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "console")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (directory / "tls.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return directory / "tls.crt", directory / "tls.key"
-
-
 @pytest.mark.slow
 def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
-    certificate, key = make_certificate(tmp_path)
+    own = load_secrets(tmp_path / "d" / "operator")
+    (certificate := tmp_path / "tls.crt").write_bytes(own.tls_certificate)
+    (key := tmp_path / "tls.key").write_bytes(own.tls_key)
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "croupier.cli",
-        "console",
-        "--json",
-        "--dir",
-        tmp_path / "d",
-        "--listen",
-        "0.0.0.0:0",
-    ]
-    command += ["--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
+    command: list[str | Path] = [sys.executable, "-m", "croupier.cli", "console", "--json", "--dir", tmp_path / "d"]
+    command += ["--listen", "0.0.0.0:0", "--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False
     with running(*command) as process:
@@ -230,3 +181,21 @@ def test_the_page_ends_with_work_that_fails_or_is_interrupted(tmp_path: Path) ->
         finally:
             signal.signal(signal.SIGINT, before)
     assert [url.startswith("http://127.0.0.1:") for url in shown] == [True] * 3
+
+
+ASKED = [
+    Question("bit", RandomizedResponse(), (Wording("en", "Do you smoke?", "Health", choices=("never", "at times")),)),
+    Question("mood", KaryResponse(2, ("a", "b")), (Wording("de", "Wie?", choices=("so", "R und D")),)),
+    Question("sleep", OneBit(0.0, 24.0), (Wording("en", "How long?", unit="hours", high="all day"),)),
+]
+
+
+@pytest.mark.virtual_time
+async def test_the_web_page_asks_in_the_words_of_the_wording(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at, Source(at.inside.directory, at.inside.transport) as source:
+        app = make_app(source, Listening())
+        for question in ASKED:
+            terms = await at.operator.open_round(settings(question))
+            shown = await page_of(app, f"/rounds/{terms.round_id}")
+            (wording,) = question.wordings
+            assert [text for text in (wording.question, *wording.choices, wording.high) if text not in shown] == []

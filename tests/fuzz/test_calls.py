@@ -45,7 +45,7 @@ from tests.support.rounds import Table, people, table
 from tests.support.sequential import settings as turns_settings
 from tests.support.sequential import task as turns_task
 
-pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fuzz calls")]  # one deployment for all of them
 CLIENT = "client"
 METHODS = {
     f"/{service.full_name}/{method.name}": method
@@ -287,7 +287,6 @@ def judge(caller: str, service: str, method: str, raw: bytes, status: grpc.Statu
 BATCH = 16
 
 
-@pytest.mark.slow
 def test_every_call_has_a_proper_answer(stage: Stage) -> None:
     """Services remember what they were sent, so nothing is replayed: what is wrong is shown whole, with its seed."""
     target, wrong = stage.target, []
@@ -326,7 +325,6 @@ LARGE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", LARGE)
 def test_the_largest_requests_are_refused_or_answered(stage: Stage, kind: str) -> None:
     for method in METHODS:
@@ -361,7 +359,6 @@ def method_of(name: str) -> str:
     return next(method for method in METHODS if method.endswith(f"/{name}"))
 
 
-@pytest.mark.slow
 def test_after_all_of_it_a_good_round_is_played(stage: Stage) -> None:
     at = stage.target.at
 

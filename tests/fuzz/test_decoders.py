@@ -21,7 +21,6 @@ from google.protobuf.message import DecodeError
 
 from croupier.analyzer.estimators import decoder
 from croupier.analyzer.vectors import decode_gaussian_vector
-from croupier.client.round_checks import accept_manifest
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.population import PopulationFile, guess_question, read_population
@@ -40,7 +39,6 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
-from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import read_survey
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -171,46 +169,6 @@ PUBLICATION = pb.Publication(
     manifest_hash=TERMS.hash,
     certificate=signed(Kind.CERTIFICATE, canonical(CERTIFICATE), "accountant"),
 )
-
-
-@pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """A deployment whose services have the keys of this module."""
-    made = make_deployment(tmp_path_factory.mktemp("deployment") / "d", "local", 2)
-    entries = [
-        service.model_copy(update={"identity": IDENTITIES[service.name].public_key.hex()}) for service in made.services
-    ]
-    return made.model_copy(update={"services": tuple(entries)})
-
-
-SERVED = Vocabulary((TERMS.round_id,), (TERMS.hash, canonical(CERTIFICATE)))
-PAYLOADS = {
-    Kind.PUBLICATION: drawn(pb.Publication.DESCRIPTOR, [canonical(PUBLICATION)], SERVED),
-    Kind.CERTIFICATE: drawn(pb.Certificate.DESCRIPTOR, [canonical(CERTIFICATE)], SERVED),
-    Kind.MANIFEST: drawn(pb.Manifest.DESCRIPTOR, MANIFESTS, WORDS),
-}
-
-
-@pytest.mark.slow
-@effort(8000)
-@hypothesis.given(st.one_of(*(st.tuples(st.just(kind), payloads) for kind, payloads in PAYLOADS.items())))
-def test_what_a_client_reads_of_hostile_services(deployment: Deployment, served: tuple[Kind, bytes]) -> None:
-    kind, payload = served
-    noted()
-    try:
-        if kind is Kind.PUBLICATION:
-            read_publication(signed(kind, payload, "analyzer"), deployment)
-        elif kind is Kind.CERTIFICATE:
-            publication = pb.Publication.FromString(canonical(PUBLICATION))
-            publication.certificate.CopyFrom(signed(kind, payload, "accountant"))
-            read_publication(signed(Kind.PUBLICATION, canonical(publication), "analyzer"), deployment)
-        else:
-            document = pb.SignedRound(manifest=signed(kind, payload, *TERMS.services), survey=TERMS.survey.payload)
-            accept_manifest(document, deployment)
-    except SignatureError:
-        pass
-    except Refusal as error:
-        assert error.code in (Code.BAD_BATCH, Code.BAD_MANIFEST)
 
 
 @effort(8000)
@@ -344,6 +302,7 @@ def deployment_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (directory / DEPLOYMENT_FILE).read_text()
 
 
+@pytest.mark.slow
 @hypothesis.given(data=st.data())
 @effort(3000)
 def test_files_of_participants(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -368,16 +327,6 @@ def test_files_of_participants(tmp_path_factory: pytest.TempPathFactory, data: s
         guess_question(CsvFile(file), "value", None, None)
     except ValueError as error:
         assert file.name in str(error) or "value" in str(error)
-
-
-@effort(3000)
-@hypothesis.given(TEXT)
-def test_budget_groups(text: str) -> None:
-    noted()
-    try:
-        assert all(group.max_local_epsilon > 0 and group.share > 0 for group in parse_budget_groups(text))
-    except ValueError as error:
-        assert "budgets has the part" in str(error)
 
 
 def test_an_endless_cell_and_a_directory_are_refused_as_files_of_people(tmp_path: Path) -> None:

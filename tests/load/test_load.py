@@ -30,6 +30,8 @@ from tests.support.clients import seal_all_of, submissions_of
 from tests.support.http2 import calling
 from tests.support.rounds import WAIT_S, Table, table
 
+pytestmark = pytest.mark.slow
+
 NUM_GOOD = 60
 NUM_BAD = 30
 PATIENCE_S = 120.0
@@ -49,8 +51,6 @@ async def many(at: Table, terms: RoundTerms) -> None:
     assert set(codes) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
 async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path: Path) -> None:
     async with table(tmp_path, 1, settings_of=lambda _: "max_concurrent_calls = 64\n", over_tls=True) as at:
         terms = await at.operator.open_round(settings())
@@ -67,8 +67,6 @@ async def test_many_clients_get_through_thirty_bad_peers_of_every_kind(tmp_path:
         assert (publication.num_reports, certificate.num_users) == (NUM_GOOD, NUM_GOOD)
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
 async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tmp_path: Path) -> None:
     """The bench in small: `croupier research bench-load`. A third of the bad peers is silent, slow, or gone."""
     async with table(tmp_path, 1, over_tls=True) as at:
@@ -87,10 +85,8 @@ async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tm
         assert missing == {"shuffler-1": []}
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
-@pytest.mark.asyncio
 async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> None:
     """Once it did: each handshake freed the certificates that another one was just using."""
     local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)
@@ -111,11 +107,9 @@ async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> N
     assert await asyncio.to_thread(local.down) == ["shuffler-1"]
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(("num_refused", "num_accepted"), [(80, 8), (500, 500)], ids=["88", "1000"])
-@pytest.mark.asyncio
 async def test_large_calls_hold_no_more_than_their_budget_whatever_the_answer(
     tmp_path: Path, num_refused: int, num_accepted: int
 ) -> None:
@@ -166,10 +160,8 @@ def resident_bytes(pid: int, kind: str = "VmRSS") -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
-@pytest.mark.asyncio
 async def test_strangers_that_never_finish_hold_no_more_than_their_budget(tmp_path: Path) -> None:
     """Once 8 connections with 100 messages each, all but their last bytes, held 3.3 GB; the ceiling is 256 MiB."""
     local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import DocumentKind
 from croupier.shuffler.sequential import SequentialHop
-from croupier.shuffler.service import ShufflerService
-from tests.support.sequential import DIMENSION, Table, laid, num_present, people, settings, task
+from tests.support import InProcess
+from tests.support.sequential import DIMENSION, Table, gathered, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 async def progress_of(table: Table, terms: RoundTerms) -> pb.SequentialProgress:
@@ -31,9 +32,7 @@ async def progress_of(table: Table, terms: RoundTerms) -> pb.SequentialProgress:
 
 async def test_no_client_is_skipped_while_the_first_hop_stops(tmp_path: Path) -> None:
     """Reproduction: a call held up the stop, and those who had been sent away were asked meanwhile."""
-    async with laid(tmp_path) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task(period_ms=200), needed=2))
+    async with gathered(tmp_path, 12, chosen=settings(task(period_ms=200), needed=2)) as (table, group, terms):
         answered = asyncio.Event()
         taking = asyncio.create_task(table.take(terms, group, progress=lambda _: answered.set()))
         await asyncio.wait_for(answered.wait(), 60)
@@ -63,9 +62,7 @@ async def test_the_last_answer_counts_although_its_clients_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reproduction: a first hop that restarted waited for clients that had answered already."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(), needed=6))
+    async with gathered(tmp_path, chosen=settings(task(), needed=6)) as (table, group, terms):
         original, stuck = SequentialHop.pass_on, asyncio.Event()
 
         async def seven_times(self: SequentialHop, terms_of_round: RoundTerms, answer: bytes) -> pb.RelayResponse:
@@ -87,9 +84,7 @@ async def test_the_last_answer_counts_although_its_clients_are_gone(
 
 async def test_a_user_asked_on_two_streams_at_once_answers_once(tmp_path: Path) -> None:
     """Reproduction: a second attendance while the first computed failed for everybody on it."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(period_ms=1500), needed=2))
+    async with gathered(tmp_path, chosen=settings(task(period_ms=1500), needed=2)) as (table, group, terms):
         asked = asyncio.Event()
         loop = virtual_loop()
 
@@ -113,19 +108,15 @@ async def test_a_user_asked_on_two_streams_at_once_answers_once(tmp_path: Path) 
 
 async def test_streams_that_break_now_and_then_exhaust_no_patience(tmp_path: Path) -> None:
     """Reproduction: connections end every half an hour, and after some of them every client had given up."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
-        first = table.inside.running["shuffler-1"].service
-        assert isinstance(first, ShufflerService)
+    async with gathered(tmp_path) as (table, group, terms):
         taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=2.0))
         for _ in range(8):
-            while num_present(first, terms.round_id) < 6:
+            while num_present(table.first, terms.round_id) < 6:
                 await asyncio.sleep(0.05)
                 assert not taking.done(), taking.exception()
             await asyncio.sleep(0.1)  # the clients have heard of it, too
-            first.sequential.attendance.close_all()
-            while num_present(first, terms.round_id) == 6:  # noqa: ASYNC110
+            table.first.sequential.attendance.close_all()
+            while num_present(table.first, terms.round_id) == 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await table.operator.close_round(terms.round_id, end_sequential=True)
         assert (await taking).report.num_answers == 0
@@ -144,3 +135,43 @@ async def test_silent_strangers_keep_no_client_out(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
             taken = await table.take(terms, group, patience_s=60)
         assert taken.report.num_answers == 8
+
+
+async def kill(inside: InProcess, name: str) -> None:
+    running = inside.running.pop(name)
+    running.service.engine.cancel()
+    running._files.stop()
+    await running._server.stop(0)
+    await running.readiness.stop()
+    await running.service.stop()
+    running.pool.close()
+    running.store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_round_among_kills_ends_with_a_true_certificate(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    async with gathered(tmp_path, 10, chosen=settings(task(period_ms=100), needed=2)) as (table, group, terms):
+        killed: list[str] = []
+        taking = asyncio.create_task(table.take(terms, group, patience_s=120))
+        while not taking.done():
+            await asyncio.sleep(dice.uniform(0, 1.0))
+            name = dice.choice(["shuffler-1", "shuffler-1", "shuffler-2", "analyzer", "accountant"])
+            await kill(table.inside, name)
+            await asyncio.sleep(dice.uniform(0, 0.5))
+            await table.inside.start(name)
+            killed.append(name)
+        taken = await taking
+        assert killed
+        publication, certificate = await table.result(terms)
+        assert certificate.num_answers == publication.num_reports == taken.report.num_answers
+        assert taken.report.num_answers + taken.report.num_skipped <= 10
+        assert max(len(person.asked) for person in group.values()) <= 1
+        assert certificate.dishonest == 10 - certificate.num_answers
+        assert await table.charged() == [tier.epsilon for tier in certificate.tiers]
+        for name, running in table.inside.running.items():
+            store = running.service.store
+            while (await store.run("look", lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert await store.run("look", lambda tx: tx.keys(terms.round_id)) == {}, name

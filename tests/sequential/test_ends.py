@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.client.submission import Participant, SealedSubmission, new_client_key
+from croupier.client.submission import SealedSubmission, new_client_key
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
@@ -21,19 +22,15 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from croupier.shuffler.sequential import SequentialHop
-from croupier.shuffler.service import ShufflerService
-from tests.support.sequential import Table, laid, num_present, people, settings, signed_answer, task
+from tests.support.sequential import Table, gathered, laid, num_present, people, settings, signed_answer, task
 from tests.support.statements import codes
 
-_PROGRESS = (DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL)
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_two_clients_with_the_same_answer_are_one_and_stop_no_round(tmp_path: Path) -> None:
     """Reproduction: hop 1 counted both, the analyzer had learnt from one, and nothing was published."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(), needed=6))
+    async with gathered(tmp_path, chosen=settings(task(), needed=6)) as (table, group, terms):
         copied = signed_answer(table, terms, "user 0", [0, 0, 1])
         for name in list(group)[:2]:
             table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: SealedSubmission(copied, b"")})
@@ -59,10 +56,7 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
                 submission.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key()
             )
             table.outbox.keep(terms.round_id, {name: sealed})
-        users = {
-            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
-        }
-        assert (await table.submit(terms, users)).accepted == 14
+        assert (await table.submit_budgets(terms, group)).accepted == 14
         await table.operator.close_round(terms.round_id)
         taken = await table.take(terms, dict(list(group.items())[:12]))
         _, certificate = await table.result(terms)
@@ -70,20 +64,14 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
         assert (taken.report.num_answers, certificate.num_users, certificate.dishonest) == (10, 12, 2)
 
 
-async def is_sequential(table: Table, terms: RoundTerms, name: str) -> None:
-    service = table.inside.running[name].service
-    while (await service.store.run("look", lambda tx: tx.round(terms.round_id))).state != pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
-
-
-async def kept(table: Table, terms: RoundTerms, name: str, *kinds: DocumentKind) -> list[str]:
-    """Returns what a service still keeps that must be gone when the round is over."""
-    store = table.inside.running[name].service.store
-    keys, documents = await store.run(
-        "look",
-        lambda tx: (list(tx.keys(terms.round_id)), [kind for kind in kinds if tx.document(terms.round_id, kind)]),
-    )
-    return [*keys, *documents]
+async def kept(table: Table, terms: RoundTerms, names: Iterable[str] = ()) -> list[str]:
+    """Returns what these services (or all) still keep that must be gone when the round is over."""
+    kinds, left = (DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL), list[str]()
+    for name in names or table.inside.running:
+        store = table.inside.running[name].service.store
+        left += await store.run("look", lambda tx: list(tx.keys(terms.round_id)))
+        left += await store.run("look", lambda tx: [kind for kind in kinds if tx.document(terms.round_id, kind)])
+    return left
 
 
 async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tmp_path: Path) -> None:
@@ -91,9 +79,7 @@ async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tm
 
     How many have answered by then is not certified: the ledger charges for no amplification.
     """
-    async with laid(tmp_path) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path, 12) as (table, group, terms):
         answered = asyncio.Event()
         taking = asyncio.create_task(table.take(terms, group, progress=lambda _: answered.set()))
         await asyncio.wait_for(answered.wait(), 60)
@@ -105,14 +91,8 @@ async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tm
         assert set(said.values()) == {"DISPOSED"}
         with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
             await taking
-        assert [
-            await kept(table, terms, name, DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL)
-            for name in table.inside.running
-        ] == [[]] * 4
-        ledger = await table.inside.running["accountant"].service.store.run(
-            "look", lambda tx: Ledger(tx.connection).entered()
-        )
-        assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
+        assert await kept(table, terms) == []
+        assert await table.charged() == [2.0, 4.0]
 
 
 @pytest.mark.slow
@@ -160,9 +140,7 @@ async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reproduction: the answer on its way and the model stayed in hop 1's store."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path) as (table, group, terms):
         original, passed = SequentialHop.pass_on, 0
 
         async def broken(self: SequentialHop, terms_of_round: RoundTerms, answer: bytes) -> pb.RelayResponse:
@@ -175,12 +153,9 @@ async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
         monkeypatch.setattr(SequentialHop, "pass_on", broken)
         with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
             await table.take(terms, group)
-        assert await kept(table, terms, "shuffler-1", DocumentKind.SEQUENTIAL_PROGRESS) == []
+        assert await kept(table, terms, ["shuffler-1"]) == []
         assert set((await table.operator.withdraw(terms.round_id)).values()) == {"DISPOSED"}
-        assert [
-            await kept(table, terms, name, DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL)
-            for name in table.inside.running
-        ] == [[]] * 4
+        assert await kept(table, terms) == []
 
 
 async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path) -> None:
@@ -188,14 +163,9 @@ async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path)
     async with laid(tmp_path) as table:
         group = people(3)
         terms = await table.operator.open_round(replace(settings(task()), short_batch_policy="dispose"))
-        users = {
-            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
-        }
-        await table.submit(terms, users)
+        await table.submit_budgets(terms, group)
         taking = asyncio.create_task(table.take(terms, group))
-        first = table.inside.running["shuffler-1"].service
-        assert isinstance(first, ShufflerService)
-        while num_present(first, terms.round_id) < 3:  # noqa: ASYNC110
+        while num_present(table.first, terms.round_id) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert (await table.operator.close_round(terms.round_id)).state == pb.ROUND_STATE_DISPOSED
         with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
@@ -207,10 +177,7 @@ async def test_turns_that_are_ended_before_they_begin_do_not_begin(tmp_path: Pat
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.operator.open_round(settings(task()))
-        users = {
-            name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
-        }
-        await table.submit(terms, users)
+        await table.submit_budgets(terms, group)
         await table.inside.stop("shuffler-2")  # so that hop 1 cannot deliver
         closed = await table.operator.close_round(terms.round_id, end_sequential=True)
         assert closed.state == pb.ROUND_STATE_CLOSED

@@ -37,10 +37,10 @@ from croupier.shuffler.sequential import SequentialHop
 from tests.support import BIT
 from tests.support import settings as bit_settings
 from tests.support.messages import naming
-from tests.support.sequential import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
+from tests.support.sequential import DIMENSION, Person, Table, gathered, laid, people, settings, signed_answer, task
 from tests.support.statements import codes
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager
@@ -65,9 +65,7 @@ def code_of(refusal: Refusal | None) -> Code | None:
 
 
 async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path) as (table, group, terms):
         stranger = Person(np.zeros(DIMENSION), 2.0)
         with pytest.raises(Refusal, match=naming(1, "outbox")):
             await table.take(terms, {"stranger": stranger})
@@ -85,9 +83,7 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
 
 
 async def test_a_user_without_a_submission_keeps_no_other_out(tmp_path: Path) -> None:
-    async with laid(tmp_path, 1) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path, hops=1) as (table, group, terms):
         taken = await table.take(terms, {"stranger": Person(np.zeros(DIMENSION), 2.0)} | group)
         assert taken.refused == {"stranger": "its submission is not in the outbox"}
         assert taken.answered == set(group)
@@ -146,9 +142,7 @@ async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
 
 async def test_no_client_answers_for_another(tmp_path: Path) -> None:
     """The attacker attends as itself, guesses that another is asked, and sends all the time."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(), needed=7))
+    async with gathered(tmp_path, chosen=settings(task(), needed=7)) as (table, group, terms):
         attacker, *others = list(group)
         junk = signed_answer(table, terms, attacker, [0, 0, -1])
         keys = [sign_attendance(Digest(b""), b"", PrivateKey(group[name].key)).client_key for name in others]
@@ -174,9 +168,7 @@ async def test_no_client_answers_for_another(tmp_path: Path) -> None:
 
 
 async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(), needed=6))
+    async with gathered(tmp_path, chosen=settings(task(), needed=6)) as (table, group, terms):
         bad = [
             signed_answer(table, terms, "user 0", [1e6, 0, 0]),
             signed_answer(table, terms, "user 1", [np.nan, 0, 1]),
@@ -192,9 +184,7 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
 
 async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second answer that hop 2 passes on is its own, well sealed and signed: with a key that has no ticket."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(), needed=4))
+    async with gathered(tmp_path, chosen=settings(task(), needed=4)) as (table, group, terms):
         onion, original, count = Onion(terms), open_many, 0
         junk = sign_answer(terms.hash, np.array([0, 0, -1], dtype="<f4").tobytes(), new_client_key())
         behind = [onion.layer(pb.LANE_ANSWER, sink) for sink in (HOP_ANALYZER, HOP_RELEASE)]
@@ -216,9 +206,7 @@ async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monke
 async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path) as (table, group, terms):
         passed_on: asyncio.Queue[bytes] = asyncio.Queue()
         original = SequentialHop.pass_on
 
@@ -254,9 +242,7 @@ async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
 async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path) as (table, group, terms):
         hop_1 = Identity("shuffler-1", load_secrets(table.inside.directory / "shuffler-1").identity_key)
         original = Attendance.ask
 
@@ -274,9 +260,7 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
 
 
 async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path) as (table, group, terms):
         original = Attendance.ask
         refused = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=False)
         accountant = Identity("accountant", load_secrets(table.inside.directory / "accountant").identity_key)
@@ -294,9 +278,7 @@ async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, m
 
 async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first hop that asks again about another model, for a second sample of the same data."""
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task(period_ms=600)))
+    async with gathered(tmp_path, chosen=settings(task(period_ms=600))) as (table, group, terms):
         original = Attendance.ask
         answers: list[bytes | None] = []
 
@@ -343,25 +325,9 @@ async def test_a_bad_attendance_is_refused(tmp_path: Path) -> None:
         await table.operator.withdraw(turns.round_id)
 
 
-async def test_a_sequential_round_can_be_withdrawn(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
-        first = table.inside.running["shuffler-1"].service
-        taking = asyncio.create_task(table.take(terms, dict(list(group.items())[:6]), patience_s=1.0))
-        while (  # noqa: ASYNC110
-            await first.store.run("look", lambda tx: tx.round(terms.round_id))
-        ).state != pb.ROUND_STATE_SEQUENTIAL:
-            await asyncio.sleep(0.05)
-        said = await table.operator.withdraw(terms.round_id)
-        assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
-        assert await first.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
-        with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
-            await taking
-        assert [person.asked for person in group.values()] == [[]] * 8
-
-
-@pytest.mark.parametrize("mechanism", ["hemisphere", "gaussian_vector", "sequential"])
+@pytest.mark.parametrize(
+    "mechanism", [pytest.param("hemisphere", marks=pytest.mark.slow), "gaussian_vector", "sequential"]
+)
 async def test_canaries_can_be_played_where_vectors_are_asked_for(tmp_path: Path, mechanism: str) -> None:
     """Reproduction: they have no interval to draw a value from."""
     question = task()

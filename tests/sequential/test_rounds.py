@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,23 @@ import pytest
 
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
-from croupier.accountant.rounds.ledger import Ledger
+from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.client.randomizers import randomize
+from croupier.protocol.certificates import method_of
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.shuffler.attendance import MAX_ATTENDANCES
 from croupier.shuffler.sequential_order import secret_order
-from croupier.shuffler.service import ShufflerService
-from tests.support.sequential import DIMENSION, Person, laid, num_present, people, settings, task
+from tests.support import make_kit
+from tests.support.sequential import DIMENSION, Person, gathered, laid, num_present, people, settings, task
 from tests.support.statements import codes
 from tests.support.virtual_time import virtual_loop
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+pytestmark = pytest.mark.virtual_time
 
 
 def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
@@ -41,9 +44,7 @@ def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 3])
 async def test_each_client_answers_once_about_the_model_of_those_before(tmp_path: Path, hops: int) -> None:
-    async with laid(tmp_path, hops) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path, 12, hops=hops) as (table, group, terms):
         taken = await table.take(terms, group)
         publication, certificate = await table.result(terms)
         assert taken.answered == set(group)
@@ -72,9 +73,7 @@ async def test_an_answer_spends_what_was_counted(tmp_path: Path, monkeypatch: py
         spent.append(epsilon)
         return randomize(question, value, epsilon, source)
 
-    async with laid(tmp_path) as table:
-        group = people(8)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path) as (table, group, terms):
         monkeypatch.setattr("croupier.client.submission.randomize", noted)
         for person in group.values():
             person.max_local_epsilon = 4.0
@@ -84,9 +83,7 @@ async def test_an_answer_spends_what_was_counted(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 async def test_a_vanished_client_is_skipped_and_adds_no_cover(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path, 12) as (table, group, terms):
         there = dict(list(group.items())[:9])
         taken = await table.take(terms, there)
         publication, certificate = await table.result(terms)
@@ -95,11 +92,8 @@ async def test_a_vanished_client_is_skipped_and_adds_no_cover(tmp_path: Path) ->
         assert publication.num_reports == 9
         assert certificate.epsilon == certified([(2.0, 6), (4.0, 6)], 3) > certified([(2.0, 6), (4.0, 6)], 0)
         assert Assumption.INDEPENDENT_ABSENCE in codes(certificate.assumptions)
-        ledger = await table.inside.running["accountant"].service.store.run(
-            "look", lambda tx: Ledger(tx.connection).entered()
-        )
         # Someone who knows who is absent when would know more of the order: the ledger keeps the local budgets.
-        assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
+        assert await table.charged() == [2.0, 4.0]
 
 
 async def test_no_client_is_asked_in_a_round_that_is_not_granted(tmp_path: Path) -> None:
@@ -144,17 +138,12 @@ async def test_when_too_many_are_missing_nothing_is_published(tmp_path: Path) ->
         assert codes(certificate.refusals) == [RefusalReason.EPSILON_ABOVE_LIMIT]
         assert not publication.vector
         # What has been learnt has been spent.
-        ledger = await table.inside.running["accountant"].service.store.run(
-            "look", lambda tx: Ledger(tx.connection).entered()
-        )
         # Someone who knows who is absent when would know more of the order: the ledger keeps the local budgets.
-        assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
+        assert await table.charged() == [2.0, 4.0]
 
 
 async def test_who_has_no_gradient_answers_as_if_it_were_zero(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path, 12) as (table, group, terms):
 
         def broken(_: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
             raise RuntimeError("no data here")
@@ -174,9 +163,7 @@ async def test_who_has_no_gradient_answers_as_if_it_were_zero(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffler-1", "shuffler-2", "analyzer", "accountant"])
 async def test_a_service_that_restarts_costs_no_client_a_second_answer(tmp_path: Path, name: str) -> None:
-    async with laid(tmp_path) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task()))
+    async with gathered(tmp_path, 12) as (table, group, terms):
         enough = asyncio.Event()
         answered = 0
 
@@ -199,9 +186,7 @@ async def test_a_service_that_restarts_costs_no_client_a_second_answer(tmp_path:
 
 
 async def test_the_operator_may_end_the_asking(tmp_path: Path) -> None:
-    async with laid(tmp_path) as table:
-        group = people(12)
-        terms = await table.gather(group, settings(task(), needed=2))
+    async with gathered(tmp_path, 12, chosen=settings(task(), needed=2)) as (table, group, terms):
         first_answered, several = asyncio.Event(), asyncio.Event()
 
         def progress(_: int) -> None:
@@ -233,14 +218,38 @@ async def test_the_order_is_that_of_a_secret_key_and_uniform() -> None:
 
 @pytest.mark.slow
 async def test_a_gateway_attends_for_more_users_than_fit_a_message(tmp_path: Path) -> None:
-    async with laid(tmp_path, 1) as table:
-        group = people(MAX_ATTENDANCES + 3)
-        terms = await table.gather(group, settings(task(period_ms=1), needed=len(group)))
+    count = MAX_ATTENDANCES + 3
+    chosen = settings(task(period_ms=1), needed=count)
+    async with gathered(tmp_path, count, chosen, hops=1) as (table, group, terms):
         taking = asyncio.create_task(table.take(terms, group))
-        first = table.inside.running["shuffler-1"].service
-        assert isinstance(first, ShufflerService)
-        while num_present(first, terms.round_id) < len(group):  # noqa: ASYNC110
+        while num_present(table.first, terms.round_id) < len(group):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await table.operator.close_round(terms.round_id, end_sequential=True)
         await taking
         await table.result(terms)
+
+
+TIERS = [(0.5, 9000), (2.0, 1000)]
+
+
+@pytest.mark.parametrize("epsilon_max", [1.0, 0.05])
+@pytest.mark.parametrize("is_sequential", [True, False])
+def test_a_sequential_round_keeps_the_blanket_and_a_batch_does_not(is_sequential: bool, epsilon_max: float) -> None:
+    question = task()
+    mechanism = question.mechanism
+    assert isinstance(mechanism, Hemisphere)
+    if not is_sequential:
+        question = Question("batch", replace(mechanism, vector=replace(mechanism.vector, sequential=None)))
+    kit = make_kit(question=question, epsilon_max=epsilon_max)
+    message = pb.Certificate(num_users=10_000)
+    entries = certify_into(message, kit.terms, TIERS)
+    randomizer = HemisphereMechanism(dimension=DIMENSION)
+    expected, blanket = (
+        certify(Budgets.from_tiers(TIERS), randomizer, delta=1e-6, attack=False, bounds=bounds)
+        for bounds in ("blanket" if is_sequential else "all", "blanket")
+    )
+    assert message.epsilon == expected.epsilon == max(entry.epsilon for entry in entries)
+    assert method_of(message) == expected.method
+    assert (message.epsilon == blanket.epsilon) == is_sequential
+    # What would have been granted is said by the same bound.
+    assert len(message.refusals) == (epsilon_max < 0.1)

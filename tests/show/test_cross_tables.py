@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo_plan import questions_on
+from croupier.operator.reports import collect
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.survey_file import read_survey_file
 from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
-from croupier.show.cross_tables import cross_table, share_model, sum_of
+from croupier.show.cross_tables import add_sums, add_table, cross_table, share_model, sum_of
 from croupier.show.published import publication_json
+from croupier.show.report import ReportRound, report_of
 from croupier.show.results import cross_table_lines, result_blocks
-from tests.support import settings
 from tests.support.blocks import words_of
-from tests.support.rounds import table
+from tests.support.console import served
+from tests.support.messages import naming
+from tests.support.participants import chromium, is_for_everybody
+from tests.support.rounds import Table, table
 
 ROWS, COLUMNS = ("yes", "no"), ("good", "so-so", "bad")
 PAIRS = Question("smokes_x_mood", KaryResponse(6, crossed(ROWS, COLUMNS)))
+VALUES = [0] * 20 + [1] * 20 + [2] * 80 + [3] * 100 + [4] * 50 + [5] * 30
+"""300 people: of smokers two thirds are in a bad mood, of the others a sixth."""
+BAD = ["yes × bad", "no × bad"]
 SURVEY = """
 name = "health"
 title = "Health"
@@ -54,18 +64,21 @@ smokes_x_mood = {{question = "Rauchen Sie, und wie geht es?"}}
 """
 
 
+async def asked(at: Table, question: Question = PAIRS) -> tuple[JsonObject, Any, Any]:
+    """Returns the result of a round of 300 people, and its verified document."""
+    terms = await at.operator.open_round(
+        RoundSettings(question, (4.0,), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
+    )
+    await at.submit(terms, [Participant(value, 4.0) for value in VALUES])
+    publication, certificate = await at.finish(terms)
+    return publication_json(publication, certificate), publication, certificate
+
+
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
-    """300 people: of smokers two thirds are in a bad mood, of the others a sixth."""
-    values = [0] * 20 + [1] * 20 + [2] * 80 + [3] * 100 + [4] * 50 + [5] * 30
     async with table(tmp_path, 2) as at:
-        terms = await at.operator.open_round(
-            RoundSettings(PAIRS, (4.0,), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
-        )
-        assert (await at.submit(terms, [Participant(value, 4.0) for value in values])).accepted == 300
-        publication, certificate = await at.finish(terms)
+        _, publication, certificate = await asked(at)
     model = share_model(publication, certificate)
     cross = cross_table(model, PAIRS.name)
     assert cross["questions"] == ["smokes", "mood"]
@@ -92,22 +105,67 @@ async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
-    async with table(tmp_path, 1) as at:
-        for question, why in (
-            (Question("letter", KaryResponse(4)), "not pairs"),
-            (Question("bit", PAIRS.mechanism), ""),
-        ):
-            terms = await at.operator.open_round(settings(question))
-            await at.submit(terms, [Participant(place % 4, 2.0) for place in range(120)])
-            publication, certificate = await at.finish(terms)
-            if why:
-                with pytest.raises(ValueError, match=why):
-                    cross_table(share_model(publication, certificate), question.name)
-            else:
-                assert cross_table(share_model(publication, certificate), question.name)["questions"][0] == "rows"
+async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        result, *document = await asked(at)
+        plain, *other = await asked(at, Question("letter", KaryResponse(6)))
+    add_table(result, *document)
+    add_sums(result, document[0], document[1], [BAD, ["a", "b"]])
+    add_table(plain, *other)
+    add_sums(plain, other[0], other[1], [BAD])
+    with pytest.raises(ValueError, match="not pairs"):
+        cross_table(share_model(*other), "letter")
+    assert cross_table(share_model(*document), "bit")["questions"][0] == "rows"
+    assert "table" not in plain
+    assert "sums" not in plain
+    assert [each["categories"] for each in result["sums"]] == [BAD]
+    page = report_of("Health", [ReportRound(json.loads(json.dumps(result)))])
+    for share in result["table"]["within_rows"][0]:
+        low, high = share["confidence_interval"]
+        assert 0 <= low <= share["projected"] <= high <= 1
+    for text in ("smokes and mood together", "mood among those who answered “yes”", "yes × bad or no × bad"):
+        assert text in page
+    assert "Smokes and mood depend on each other" in page
+    assert page.count('class="scale"') == 4  # the question, the sum, and each of two rows
+    result["table"]["within_rows"][0][0]["projected"] = float("nan")
+    with pytest.raises(ValueError, match=r"the table or the sums of .* cannot be read"):
+        report_of("Health", [ReportRound(result)])
+
+
+@pytest.mark.slow
+@pytest.mark.virtual_time
+async def test_a_report_on_a_round_computes_its_table(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        result, *_ = await asked(at)
+        how = (at.inside.directory, 5.0, at.inside.transport, None, lambda _: None)
+        collected = await collect([result["round_id"]], *how, [BAD])
+        assert collected.rounds[0].result["table"]["rows"] == ["yes", "no"]
+        assert collected.rounds[0].result["sums"][0]["categories"] == BAD
+        with pytest.raises(ValueError, match=naming("sum", "maybe")):
+            await collect([result["round_id"]], *how, [["maybe"]])
+
+
+@pytest.mark.slow
+async def test_the_console_shows_tables_and_sums(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at, served(at.inside.directory, at) as url, chromium() as browser:
+        result, *document = await asked(at)
+        page = await browser.new_page(viewport={"width": 1000, "height": 900})
+        await page.goto(f"{url}rounds/{result['round_id']}")
+        await page.get_by_role("heading", name="smokes and mood together").wait_for()
+        await page.get_by_role("heading", name="mood among those who answered “no”").wait_for()
+        await page.get_by_text("depend on each other: χ²").wait_for()
+        await page.get_by_text("Add answers up").click()
+        for label in BAD:
+            await page.get_by_label(label, exact=True).check()
+        await page.get_by_role("button", name="Show the share").click()
+        add_sums(result, document[0], document[1], [BAD])
+        await page.get_by_text(f"{100 * result['sums'][0]['share']['projected']:.1f} %", exact=True).first.wait_for()
+        await page.get_by_role("heading", name="smokes and mood together").wait_for()
+        await is_for_everybody(page)
+        response = await page.goto(f"{url}rounds/{result['round_id']}?sum=6")
+        assert response is not None
+        assert response.status == 400
 
 
 def test_two_columns_are_asked_as_one(tmp_path: Path) -> None:

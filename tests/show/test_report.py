@@ -15,16 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import async_playwright
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.opened_surveys import close_rounds
 from croupier.operator.published_result import kept_result
 from croupier.operator.reports import check_report_file, collect
-from croupier.operator.survey_file import read_survey_file
-from croupier.operator.survey_plans import open_survey
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
@@ -44,8 +40,10 @@ from croupier.show.report import ReportRound, report_of
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming
+from tests.support.participants import chromium, is_for_everybody
 from tests.support.results import result_of
 from tests.support.rounds import people, table
+from tests.support.surveys import opened_survey
 
 SMOKES = Question("smokes", RandomizedResponse(), (Wording("en", "Do you smoke?", choices=("no", "yes")),))
 MOOD = Question("mood", KaryResponse(3, ("low", "fair", "high")))
@@ -230,7 +228,6 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -> None:
     """A real deployment, because the report's signed documents have to be those that the analyzer gives away."""
     place, out = tmp_path / "d", tmp_path / "new" / "report.html"
@@ -269,44 +266,14 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
     assert "verified with the keys" not in text
 
 
-SURVEY = """\
-name = "work-2026"
-title = "How we work"
-introduction = "The works council asks."
-consent = "I answer for myself."
-budgets = [1, 2, 6]
-min_batch_size = 3
-epsilon_max = 6
-delta = 1e-4
-left_out = "random"
-
-[[questions]]
-name = "mood"
-question = "How satisfied are you?"
-choices = ["very", "quite", "not at all"]
-
-[[questions]]
-name = "remote"
-question = "Do you work from home?"
-
-[translations.de]
-title = "Wie wir arbeiten"
-consent = "Ich antworte für mich."
-questions.mood = {question = "Wie zufrieden sind Sie?", choices = ["sehr", "ziemlich", "gar nicht"]}
-questions.remote = {question = "Arbeiten Sie zu Hause?"}
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file := tmp_path / "survey.toml").write_text(SURVEY)
     async with table(tmp_path, 1) as at:
         where, how = at.inside.directory, at.inside.transport
-        survey = await open_survey(where, read_survey_file(file), how)
+        survey = await opened_survey(at, left_out="random")
         async with at.operator.client(tmp_path / "client") as client:
             for question_round in await fetch_survey(client):
                 await at.submit(question_round.terms, people(question_round.terms.question, 30, 1))
@@ -338,14 +305,14 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
         *report.rounds, introduction=report.introduction("de"), language="de", fixed_terms=report.fixed_terms
     )
     for text in (
-        "The works council asks.",
+        "The works council asks, to plan the offices.",
         "Wie zufrieden sind Sie?",
         "haben „gar nicht“ geantwortet",
         "Arbeiten Sie zu Hause?",
     ):
-        assert (text in page.words) != (text == "The works council asks.")
+        assert (text in page.words) != (text == "The works council asks, to plan the offices.")
     assert "gleichverteilt ausgeloste Antwort" in page.words
-    assert re.search(naming("2 Fragen"), page.words)
+    assert re.search(naming("3 Fragen"), page.words)
 
 
 def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,12 +329,8 @@ def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
     """A real browser: contrast, widths and the policy are its business."""
-    binary = shutil.which("chromium")
-    if binary is None:
-        pytest.skip("no browser: install the package 'chromium'")
     results = [result_of(SMOKES, SHARE), result_of(MOOD, SHARES, round_id="a-very-long-" + "round-" * 8)]
     files = [tmp_path / f"{place}.json" for place in range(2)]
     for file, result in zip(files, results, strict=True):
@@ -375,18 +338,11 @@ async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
     html, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
     await asyncio.to_thread(croupier, "report", *files, "--out", html)
     said: list[str] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=binary)
+    async with chromium() as browser:
         page = await browser.new_page()
         page.on("console", lambda message: said.append(message.text))
         await page.goto(html.as_uri())
-        for scheme, width in (("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)):
-            await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            await page.set_viewport_size({"width": width, "height": 800})
-            violations = await Axe().run(page)
-            assert violations.violations_count == 0, violations.generate_report()
-            assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        await browser.close()
+        await is_for_everybody(page)
     assert said == []
     await asyncio.to_thread(croupier, "report", *files, "--out", pdf)
     assert pdf.read_bytes().startswith(b"%PDF")

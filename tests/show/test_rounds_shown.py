@@ -263,7 +263,6 @@ def test_services_are_shown_with_what_is_wrong() -> None:
         assert re.fullmatch(naming(*values) + ".*", line)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -300,7 +299,6 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
         assert await anext(seen, None) is None
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(tmp_path: Path) -> None:
     """An open round had 0 reports, and what was kept of it was deleted."""
@@ -342,7 +340,6 @@ def test_why_the_terms_of_a_round_are_not_known(
     assert re.search(naming(*why), said) if why else said == ""
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -377,7 +374,6 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path) -> None:
     """Reproduction: `round show` ended with DELIVERED at hop 1, granted or refused; only `survey results` said more."""
@@ -403,9 +399,7 @@ async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path
 def test_what_is_promised_before_people_answer_is_rounded_up() -> None:
     """Reproduction: of a limit of 0.30000049 people read that nothing above 0.3 would ever be read."""
     limit = pb.PrivacyLimit(total_epsilon=0.70000049, total_delta=1.0000004e-5)
-    kit = make_kit(epsilon_max=0.30000049, privacy_limit=limit)
-    del kit.survey.questions[0].budget_grid[:]
-    kit.survey.questions[0].budget_grid.add(epsilon=0.20000049)
+    kit = make_kit(grid=(0.20000049,), epsilon_max=0.30000049, privacy_limit=limit)
     said = flat(read(kit.terms))
     assert "certifies an ε above 0.300001, at δ" in said
     assert re.search(naming("ε = 0.700001", "δ = 1.00001e-05"), said)

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -74,7 +74,12 @@ class RoundKit:
 
 
 def make_kit(
-    hops: int = 2, question: Question = BIT, suite: str = SUITE, round_id: str = "round-1", **policy: Any
+    hops: int = 2,
+    question: Question = BIT,
+    suite: str = SUITE,
+    round_id: str = "round-1",
+    grid: Sequence[float] = (0.5, 1.0, 2.0),
+    **policy: Any,
 ) -> RoundKit:
     """The only round of a survey that is asked once; policy: further fields of its survey."""
     names = [*(f"shuffler-{hop}" for hop in range(1, hops + 1)), "accountant", "analyzer"]
@@ -92,8 +97,7 @@ def make_kit(
             pb.SurveyQuestion(
                 question=question.message(),
                 budget_grid=[
-                    pb.LocalBudget(epsilon=epsilon, delta=question.mechanism.budget_delta)
-                    for epsilon in (0.5, 1.0, 2.0)
+                    pb.LocalBudget(epsilon=epsilon, delta=question.mechanism.budget_delta) for epsilon in grid
                 ],
             )
         ],

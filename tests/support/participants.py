@@ -95,18 +95,25 @@ async def place(
     directory: Path, hops: int = 2, origins: tuple[str, ...] = (), *, over_tls: bool = False
 ) -> AsyncIterator[Place]:
     """A deployment in memory, or over TLS for commands, which know no other way; and all that is before it."""
-    binary = shutil.which("chromium")
-    if binary is None:
-        pytest.skip("no browser: install the package 'chromium'")
-    async with table(directory, hops, over_tls=over_tls) as at, async_playwright() as playwright:
+    async with table(directory, hops, over_tls=over_tls) as at, chromium() as browser:
         gateway = Tampering(at.inside.transport)
         server = make_gateway(at.inside.directory, WebAddress(), origins, gateway.transport)
         serving = asyncio.create_task(server.run_until_stopped())
-        browser = await playwright.chromium.launch(executable_path=binary)
         yield Place(at, gateway, browser, server.url, directory)
-        await browser.close()
         server.should_exit = True
         await serving
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """Yields a browser; without one the test is skipped."""
+    binary = shutil.which("chromium")
+    if binary is None:
+        pytest.skip("no browser: install the package 'chromium'")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=binary)
+        yield browser
+        await browser.close()
 
 
 async def is_for_everybody(page: Page) -> None:

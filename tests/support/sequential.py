@@ -12,6 +12,7 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
+from croupier.accountant.rounds.ledger import Ledger
 from croupier.client.outbox import Outbox
 from croupier.client.sequential import Attendee, SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
@@ -27,6 +28,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
+from croupier.shuffler.service import ShufflerService
 from tests.support import InProcess, Threads, in_memory, in_process
 
 DIMENSION = 3
@@ -87,12 +89,22 @@ class Table:
     async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
         """Opens a round, has everyone submit a budget, and closes admission."""
         terms = await self.operator.open_round(chosen)
+        assert (await self.submit_budgets(terms, group)).accepted == len(group)
+        await self.operator.close_round(terms.round_id)
+        return terms
+
+    async def submit_budgets(self, terms: RoundTerms, group: dict[str, Person]) -> FleetReport:
         users = {
             name: Participant(None, member.max_local_epsilon, PrivateKey(member.key)) for name, member in group.items()
         }
-        assert (await self.submit(terms, users)).accepted == len(group)
-        await self.operator.close_round(terms.round_id)
-        return terms
+        return await self.submit(terms, users)
+
+    @property
+    def first(self) -> ShufflerService:
+        """Hop 1."""
+        service = self.inside.running["shuffler-1"].service
+        assert isinstance(service, ShufflerService)
+        return service
 
     async def submit(self, terms: RoundTerms, users: Mapping[str, Participant]) -> FleetReport:
         return await run_fleet(
@@ -105,8 +117,24 @@ class Table:
             self.channel, terms, self.operator.deployment, attendees, outbox=self.outbox, **more
         )
 
+    async def charged(self) -> list[float]:
+        """Returns the epsilon of every entry in the accountant's ledger."""
+        store = self.inside.running["accountant"].service.store
+        entered = await store.run("look", lambda tx: Ledger(tx.connection).entered())
+        return [entry.epsilon for _, _, entries in entered for entry in entries]
+
     async def result(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         return await self.operator.result(terms.round_id, WAIT_S)
+
+
+@asynccontextmanager
+async def gathered(
+    directory: Path, count: int = 8, chosen: RoundSettings | None = None, hops: int = 2
+) -> AsyncIterator[tuple[Table, dict[str, Person], RoundTerms]]:
+    """Lays a table with a round to which `count` people have submitted a budget; admission is closed."""
+    async with laid(directory, hops) as table:
+        group = people(count)
+        yield table, group, await table.gather(group, chosen or settings(task()))
 
 
 def signed_answer(table: Table, terms: RoundTerms, name: str, report: Sequence[float]) -> bytes:

@@ -5,14 +5,11 @@ What it has cost is read off the certificates, so fewer users than intended make
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
@@ -21,15 +18,14 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.runtime.transaction import Transaction
-from croupier.training.checkpoint import Progress
 from croupier.training.config import StepRule
-from croupier.training.datasets import load_dataset, with_features
-from croupier.training.deployed import DeployedRun, NotGrantedError, StepReport
-from croupier.training.models import load_model
+from croupier.training.deployed import NotGrantedError
 from croupier.training.privacy import Batch, UserSpending
-from tests.support import InProcess, Threads, in_memory
 from tests.support.messages import naming
 from tests.support.statements import codes
+from tests.training.deployments import take, training
+
+pytestmark = [pytest.mark.slow, pytest.mark.virtual_time]
 
 USERS = 60
 
@@ -38,43 +34,19 @@ def settings(question: Question) -> RoundSettings:
     return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=20)
 
 
-@asynccontextmanager
-async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[DeployedRun, InProcess]]:
-    digits = with_features(load_dataset("digits"), "dct")
-    pool = Threads()
-    async with in_memory(directory / "deployment", 2, more) as inside:
-        run = DeployedRun(
-            directory=inside.directory,
-            out=directory / "out",
-            model=load_model("softmax", 63, 10),
-            name="softmax",
-            examples=digits.train.part(slice(0, USERS)),
-            watched=digits.validation,
-            max_local_epsilons=torch.tensor([2.0, 4.0] * (USERS // 2), dtype=torch.float64),
-            clipping_norm=1.0,
-            rule=StepRule(4.0),
-            settings=settings,
-            pool=pool,
-            setting={"learning_rate": 4.0, "budgets": "2:1,4:1"},
-            transport=inside.transport,
-        )
-        yield run, inside
-    pool.close()
+trained = partial(
+    training,
+    users=USERS,
+    settings=settings,
+    rule=StepRule(4.0),
+    setting={"learning_rate": 4.0, "budgets": "2:1,4:1"},
+)
 
 
-async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]]:
-    """Takes steps as a restarted command does."""
-    progress = run.resume()
-    return progress, [report async for report in run.steps(progress, count)]
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with training(tmp_path) as (run, inside):
+    async with trained(tmp_path) as (run, inside):
         answered: list[int] = []
         run.answered = answered.append
         progress, reports = await take(run, 1)
@@ -110,12 +82,9 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert Assumption("runs-hemisphere") in codes(reports[0].certificate.assumptions)
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path: Path) -> None:
     limit = "[privacy_limit]\ntotal_epsilon = 7.0\ntotal_delta = 1e-4\n"
-    async with training(tmp_path, limit) as (run, _):
+    async with trained(tmp_path, more=limit) as (run, _):
         for _ in range(2):  # the refused round stays the last one: no client is asked again
             with pytest.raises(NotGrantedError, match=naming("epsilon 7")):
                 await take(run, 10)
@@ -126,11 +95,8 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
             assert progress.unreleased(1) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> None:
-    async with training(tmp_path) as (run, _):
+    async with trained(tmp_path) as (run, _):
         run.batch_size = 25
         batches = [run.batch(step).tolist() for step in range(6)]
         for epoch in (batches[:3], batches[3:]):
@@ -146,12 +112,9 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
         assert progress.unreleased(4) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Path) -> None:
     """Reproduction: epsilon was that of the intended budgets, as if all users had answered."""
-    async with training(tmp_path) as (run, _):
+    async with trained(tmp_path) as (run, _):
         run.settings = lambda question: replace(settings(question), max_batch_size=40)
         progress, reports = await take(run, 2)
         assert [report.certificate.num_users for report in reports] == [40, 40]
@@ -164,12 +127,9 @@ async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Pat
         assert spending.after(progress.epochs(1)).epsilon > 1.05 * intended.epsilon
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path: Path) -> None:
     """Reproduction: it waited five minutes for a result that could not come."""
-    async with training(tmp_path) as (run, _):
+    async with trained(tmp_path) as (run, _):
         run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
         with pytest.raises(Refusal, match=naming(Code.SHORT_BATCH.message, 60, 61, "60 ACCEPTED")) as caught:
             await take(run, 1)
@@ -181,11 +141,8 @@ async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path:
             await take(run, 1)
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_path: Path) -> None:
-    async with training(tmp_path) as (run, _):
+    async with trained(tmp_path) as (run, _):
         run.settings = lambda question: replace(
             settings(question), min_batch_size=USERS + 1, short_batch_policy="dispose"
         )
@@ -197,11 +154,8 @@ async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_
         assert progress.unreleased(1) == run.resume().unreleased(1) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
-    async with training(tmp_path) as (run, inside):
+    async with trained(tmp_path) as (run, inside):
         run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
         with pytest.raises(Refusal, match="is held"):
             await take(run, 1)
@@ -214,12 +168,9 @@ async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
         assert [report.step for report in reports] == [1]
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: Path) -> None:
     """Reproduction: only the first epoch enrolled, so that a later run met UNKNOWN_CLIENT and a held round."""
-    async with training(tmp_path) as (run, inside):
+    async with trained(tmp_path) as (run, inside):
         await take(run, 1)
         await inside.stop("shuffler-1")
         for file in (inside.directory / "shuffler-1").glob("rounds.db*"):
@@ -229,36 +180,24 @@ async def test_clients_that_the_deployment_has_forgotten_enrol_again(tmp_path: P
         assert [report.certificate.num_users for report in reports] == [USERS]
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
-@pytest.mark.parametrize(
-    ("name", "now", "message"),
-    [
-        ("learning_rate", 5.0, "learning_rate is 5.0, but .* was begun with 4.0"),
-        ("budgets", "8:1", "budgets is '8:1', but .* was begun with '2:1,4:1'"),
-        ("features", "pca", "features is 'pca', but .* was begun with None"),
-    ],
-)
-async def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, name: str, now: Any, message: str) -> None:
+async def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     """Reproduction: other budgets showed an epsilon that was wrong for all epochs before."""
-    async with training(tmp_path) as (run, _):
+    async with trained(tmp_path) as (run, _):
         await take(run, 1)
-        run.setting = dict(run.setting) | {name: now}
-        with pytest.raises(ValueError, match=message):
-            run.resume()
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
-async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: Path) -> None:
-    async with training(tmp_path) as (run, _):
-        await take(run, 1)
+        begun = dict(run.setting)
+        for name, now, before in (
+            ("learning_rate", 5.0, "4.0"),
+            ("budgets", "8:1", "'2:1,4:1'"),
+            ("features", 1, None),
+        ):
+            run.setting = begun | {name: now}
+            with pytest.raises(ValueError, match=naming(name, now, f"begun with {before}")):
+                run.resume()
+        run.setting = begun
         run.examples = run.examples.part(slice(0, 10))
         with pytest.raises(ValueError, match=naming("users", 10, 60)):
             run.resume()
-    async with training(tmp_path / "other") as (other, _):
+    async with trained(tmp_path / "other") as (other, _):
         other.out = run.out
         with pytest.raises(ValueError, match=naming("'local'")):
             other.resume()
@@ -267,11 +206,8 @@ async def test_a_checkpoint_of_another_fleet_or_deployment_is_refused(tmp_path: 
             other.resume()
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.virtual_time
 async def test_nothing_is_left_to_do_twice(tmp_path: Path) -> None:
-    async with training(tmp_path) as (run, _):
+    async with trained(tmp_path) as (run, _):
         first, _ = await take(run, 2)
         again, reports = await take(run, 2)
         assert reports == []

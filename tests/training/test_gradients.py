@@ -53,11 +53,11 @@ def test_they_are_those_of_a_plain_loop(kind: str) -> None:
         assert torch.allclose(row, plain, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.xdist_group("opacus")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "convolutional"])
 def test_they_are_those_of_opacus(kind: str) -> None:
     """An oracle that shares nothing with torch.func: formulas per layer, from activations and backward hooks."""
-    from opacus.grad_sample import GradSampleModule  # takes seconds, in every process that collects this module
+    from opacus.grad_sample import GradSampleModule  # takes seconds
 
     with torch.random.fork_rng():
         torch.manual_seed(6)

@@ -156,20 +156,3 @@ def test_silos_spend_their_local_budget_composed() -> None:
     assert spent.asymptotic < 0.7 * spent.epsilon
     assert spent.everyone_else_colludes == spent.epsilon  # no other user was needed
     assert spent.local_delta == 1e-5  # shown beside every local epsilon
-
-
-@pytest.mark.parametrize("dimension", [500, 2000])
-def test_the_length_of_a_report_shows_whose_noise_it_carries(dimension: int) -> None:
-    """Why Gaussian vectors of different budgets are not amplified: the norm tells the tier, 99 times of 100.
-
-    Budgets of GSPA's experiment, C = 2: noise sigma_i for sensitivity 2 C, on gradients of length up to C.
-    """
-    rng = np.random.default_rng(4)
-    epsilons = np.array([0.5, 0.6, 0.75, 1.0])
-    sigmas = np.array([2 * 2.0 * unit_sigma(float(epsilon), 1e-5) for epsilon in epsilons])
-    tiers = rng.integers(0, 4, 2000)
-    gradients = rng.normal(size=(2000, dimension))
-    gradients *= 2.0 / np.linalg.norm(gradients, axis=1)[:, None]
-    reports = gradients + sigmas[tiers][:, None] * rng.normal(size=(2000, dimension))
-    guessed = np.abs(np.linalg.norm(reports, axis=1)[:, None] / math.sqrt(dimension) - sigmas).argmin(axis=1)
-    assert float((guessed == tiers).mean()) >= 0.99

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,66 +18,32 @@ from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
-from croupier.training.checkpoint import Progress
 from croupier.training.config import StepRule
-from croupier.training.datasets import Dataset, load_dataset, with_features
-from croupier.training.deployed import DeployedRun, SequentialRun, Silos, StepReport
+from croupier.training.deployed import DeployedRun, SequentialRun, Silos
 from croupier.training.descent import Descent
 from croupier.training.models import load_model
 from croupier.training.privacy import UserSpending
 from croupier.training.simulation import SimulatedTraining, shares_of, user_epochs
-from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.statements import codes
+from tests.training.deployments import digits, take, training
 
 CLIENTS, RATE = 14, 0.02
 
 
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return with_features(load_dataset("digits"), "dct")
+def settings(question: Question) -> RoundSettings:
+    return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=9)
 
 
-@asynccontextmanager
-async def training(
-    directory: Path, digits: Dataset, kind: type[DeployedRun] = SequentialRun, silos: Silos | None = None, **more: Any
-) -> AsyncIterator[DeployedRun]:
-    def settings(question: Question) -> RoundSettings:
-        return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=20.0, min_batch_size=9)
-
-    pool = Threads()
-    async with in_memory(directory / "deployment", 2) as inside:
-        yield kind(
-            directory=inside.directory,
-            out=directory / "out",
-            model=load_model("softmax", 63, 10),
-            name="softmax",
-            examples=digits.train.part(slice(0, CLIENTS)) if silos is None else digits.train,
-            silos=silos,
-            watched=digits.validation,
-            max_local_epsilons=torch.tensor([2.0, 4.0] * (CLIENTS // 2), dtype=torch.float64),
-            clipping_norm=1.0,
-            rule=StepRule(RATE),
-            settings=settings,
-            pool=pool,
-            setting={},
-            transport=inside.transport,
-            **more,
-        )
-    pool.close()
-
-
-async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]]:
-    progress = run.resume()
-    return progress, [report async for report in run.steps(progress, count)]
+trained = partial(training, users=CLIENTS, settings=settings, rule=StepRule(RATE), setting={})
+in_sequence = partial(trained, kind=SequentialRun)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset) -> None:
+async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path) -> None:
     answered: list[int] = []
-    async with training(tmp_path, digits, period_ms=200, answered=answered.append) as run:
+    async with in_sequence(tmp_path, period_ms=200, answered=answered.append) as (run, _):
         progress, reports = await take(run, 2)
     assert [report.certificate.num_answers for report in reports] == [CLIENTS, CLIENTS]
     assert answered == [1] * (2 * CLIENTS)
@@ -88,14 +53,13 @@ async def test_an_epoch_is_a_step_for_everybody(tmp_path: Path, digits: Dataset)
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits: Dataset) -> None:
+async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path) -> None:
     """One user, whose gradient is that of nothing learnt: the step's direction is random, its length is not."""
     dimension, tiers = 640, [2.0, 4.0] * (CLIENTS // 2)
     length = RATE * hemisphere_length(dimension) / float(np.mean(np.tanh(np.array(tiers) / 2)))
     seen: list[torch.Tensor] = []
-    async with training(tmp_path, digits, period_ms=200) as run:
+    async with in_sequence(tmp_path, period_ms=200) as (run, _):
         model = run.model
         original = model.per_example
 
@@ -108,7 +72,7 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
     path = [*seen[1:], progress.descent.parameters.detach()]  # the first was a rehearsal
     deployed = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
     assert deployed == pytest.approx([length] * CLIENTS, rel=1e-4)
-    small, at = digits.train.part(slice(0, CLIENTS)), SimulatedTraining(Descent(model.initial, StepRule(RATE)))
+    small, at = digits().train.part(slice(0, CLIENTS)), SimulatedTraining(Descent(model.initial, StepRule(RATE)))
     budgets = torch.tensor(tiers, dtype=torch.float64)
     seen.clear()
     (_, descent), *_ = user_epochs(model, small, budgets, 1.0, at, 1, sequential=True)
@@ -118,10 +82,9 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_path: Path, digits: Dataset) -> None:
-    async with training(tmp_path, digits, period_ms=300) as run:
+async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_path: Path) -> None:
+    async with in_sequence(tmp_path, period_ms=300) as (run, _):
         taking = asyncio.create_task(take(run, 1))
         outbox, before = None, dict[str, bytes]()
         while len(before) < 4:
@@ -145,13 +108,12 @@ async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", [DeployedRun, SequentialRun])
-async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset, kind: type[DeployedRun]) -> None:
-    silos = Silos(shares_of(len(digits.train), CLIENTS), 1e-4)
-    more = {"period_ms": 300} if kind is SequentialRun else {}
-    async with training(tmp_path, digits, kind, silos, **more) as run:
+async def test_silos_are_protected_by_the_record(tmp_path: Path, kind: type[DeployedRun]) -> None:
+    silos = Silos(shares_of(len(digits().train), CLIENTS), 1e-4)
+    more: dict[str, Any] = {"period_ms": 300} if kind is SequentialRun else {}
+    async with trained(tmp_path, kind=kind, silos=silos, **more) as (run, _):
         progress, reports = await take(run, 1)
     certificate = reports[0].certificate
     assert (certificate.epsilon, certificate.grade) == (4.0, "CERTIFIED")
@@ -163,17 +125,14 @@ async def test_silos_are_protected_by_the_record(tmp_path: Path, digits: Dataset
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", [DeployedRun, SequentialRun])
 @pytest.mark.parametrize("unit", ["user", "record"])
-async def test_an_example_without_a_gradient_counts_as_zero(
-    tmp_path: Path, digits: Dataset, kind: type[DeployedRun], unit: str
-) -> None:
+async def test_an_example_without_a_gradient_counts_as_zero(tmp_path: Path, kind: type[DeployedRun], unit: str) -> None:
     """Hemisphere and Gaussian noise: whether an example has a gradient is private, so no error or count may tell."""
-    more = {"period_ms": 300} if kind is SequentialRun else {}
+    more: dict[str, Any] = {"period_ms": 300} if kind is SequentialRun else {}
     silos = None if unit == "user" else Silos(shares_of(2 * CLIENTS, CLIENTS), 1e-5)
-    async with training(tmp_path, digits, kind, silos, **more) as run:
+    async with trained(tmp_path, kind=kind, silos=silos, **more) as (run, _):
         run.examples = run.examples.part(torch.arange(CLIENTS if silos is None else 2 * CLIENTS))  # a copy
         run.examples.features[3] = torch.nan
         progress, reports = await take(run, 1)
@@ -181,14 +140,14 @@ async def test_an_example_without_a_gradient_counts_as_zero(
         assert bool(progress.descent.parameters.isfinite().all())
 
 
-def test_sequential_training_takes_plain_steps(digits: Dataset) -> None:
+def test_sequential_training_takes_plain_steps() -> None:
     arguments: dict[str, Any] = {
         "directory": Path(),
         "out": Path(),
         "model": load_model("softmax", 63, 10),
         "name": "softmax",
-        "examples": digits.train,
-        "watched": digits.validation,
+        "examples": digits().train,
+        "watched": digits().validation,
         "max_local_epsilons": torch.ones(3),
         "clipping_norm": 1.0,
         "settings": RoundSettings,

@@ -20,17 +20,13 @@ import croupier.training as public
 from croupier.protocol.codes import Assumption
 from croupier.show.training import training_remark
 from croupier.training.config import StepRule, TrainingConfig, TrainingSettings
-from croupier.training.datasets import Examples, load_dataset, with_features
-from croupier.training.descent import Descent, evaluate
-from croupier.training.models import load_model, new_module
+from croupier.training.datasets import Examples
+from croupier.training.descent import Descent
+from croupier.training.models import new_module
 from croupier.training.outcome import NoiseComparison, TrainingOutcome
-from croupier.training.privacy import SiloSpending
 from croupier.training.runner import Reports, run_training, train
-from croupier.training.sgd_results import PARTS, Setting, run_setting
-from croupier.training.simulation import SimulatedTraining, silo_epochs, user_epochs
 from croupier.training.subject import subject_of_module
 from tests.support.messages import naming
-from tests.support.statements import codes
 
 SHAPE = (1, 4, 4)
 
@@ -141,31 +137,6 @@ def test_a_simulation_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path, 
     if make:
         with pytest.raises(ValueError, match="optimizer is None, but"):
             train(network(), TRAIN, HELD_OUT, replace(parts, resume=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", ["user", "record"])
-def test_the_rows_of_the_results_page_come_out_of_the_public_call(tmp_path: Path, unit: str) -> None:
-    """Reference: the epochs by themselves. The same seed gives the same numbers, to the last bit."""
-    digits = with_features(load_dataset("digits"), "dct")
-    few = replace(digits, train=digits.train.part(slice(0, 200)))
-    local = np.full(100 if unit == "record" else 400, 3.0)
-    rule = StepRule(0.5) if unit == "record" else StepRule(10.0, 0.5, averaging=0.2)
-    row = Setting("all 3", unit, "softmax", "dct", 2, rule, lambda count: local[:count])  # type: ignore[arg-type]
-    outcome = run_setting(row, few, tmp_path, lambda line: None)
-    model, everyone = load_model("softmax", 63, 10), torch.cat([few.train.features, few.validation.features])
-    final = public.Examples(everyone, torch.cat([few.train.targets, few.validation.targets]))
-    at = SimulatedTraining(Descent(model.initial, rule))
-    if unit == "user":
-        epochs = user_epochs(model, final, torch.from_numpy(local), 1.0, at, 2)
-    else:
-        sigma = 2 * 2.0 / 4 * SiloSpending([(3.0, 1e-5)] * 100, 1e-5).noise(3.0, 1e-5)
-        epochs = silo_epochs(model, final, [sigma] * 100, 2.0, at, 2)
-    expected = [evaluate(model, descent.average, few.test) for _, descent in epochs]
-    assert [(record.loss, record.accuracy, record.error) for record in outcome.records] == expected
-    chosen = Assumption.CHOSEN_ON_USERS if unit == "user" else Assumption.CHOSEN_WITHOUT_USERS
-    assert chosen in codes(outcome.document()["certificate"]["assumptions"])
-    assert len(PARTS["results"]) + len(PARTS["scattering"]) == 14
 
 
 def test_signal_and_noise_are_told_apart_from_what_is_published() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,11 @@ from croupier.accountant.attacks import hop_noise
 from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.protocol.fake_law import FakeLaw
+from tests.support.oracles.from_definitions import Table, one_option, response
 from tests.support.oracles.hop_noise import fakes_array, truncated_laplace
 
-Channel = list[list[float]]
-"""Probabilities of the reports (columns) for each answer (rows)."""
 
-
-def bits(local: float) -> Channel:
-    keep = 1 / (1 + math.exp(-local))
-    return [[keep, 1 - keep], [1 - keep, keep]]
-
-
-def categories(k: int, local: float) -> Channel:
-    total = math.exp(local) + k - 1
-    return [[(math.exp(local) if report == value else 1) / total for report in range(k)] for value in range(k)]
-
-
-def options(k: int, local: float) -> Channel:
-    """Sets of options; a report is an option and its bit."""
-    sets = itertools.product((0, 1), repeat=k)
-    return [[bits(local)[chosen[option]][bit] / k for option in range(k) for bit in (0, 1)] for chosen in sets]
-
-
-def lines(local: float) -> Channel:
+def lines(local: float) -> Table:
     """The seven lines of the Fano plane, as differences of {0, 1, 3} modulo 7."""
     odds = math.exp(local)
     rows = [[odds if (point - line) % 7 in (0, 1, 3) else 1.0 for point in range(7)] for line in range(7)]
@@ -46,21 +28,24 @@ def lines(local: float) -> Channel:
 
 
 TABLE = [[0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.35, 0.25]]
-CASES: dict[str, tuple[Randomizer, Callable[[float], Channel]]] = {
-    "rr": (randomizer_from_name("rr"), bits),
-    "onebit": (randomizer_from_name("onebit"), bits),
-    "krr(k=2)": (randomizer_from_name("krr(k=2)"), bits),
-    "krr(k=4)": (randomizer_from_name("krr(k=4)"), functools.partial(categories, 4)),
-    "levels(k=3)": (randomizer_from_name("levels(k=3)"), functools.partial(categories, 3)),
-    "choices(k=2)": (randomizer_from_name("choices(k=2)"), functools.partial(options, 2)),
-    "choices(k=3)": (randomizer_from_name("choices(k=3)"), functools.partial(options, 3)),
-    "pgr(k=7, q=2)": (randomizer_from_name("pgr(k=7, q=2)"), lines),
+CHANNELS: dict[str, Callable[[float], Table]] = {
+    "rr": partial(response, k=2),
+    "onebit": partial(response, k=2),
+    "krr(k=2)": partial(response, k=2),
+    "krr(k=4)": partial(response, k=4),
+    "levels(k=3)": partial(response, k=3),
+    "choices(k=2)": partial(one_option, k=2),
+    "choices(k=3)": partial(one_option, k=3),
+    "pgr(k=7, q=2)": lines,
+}
+CASES: dict[str, tuple[Randomizer, Callable[[float], Table]]] = {
+    **{name: (randomizer_from_name(name), channel) for name, channel in CHANNELS.items()},
     "table": (TableMechanism(dict.fromkeys((1.5, 4.0), TABLE)), lambda _: TABLE),
     "constant table": (TableMechanism({local: [[0.5, 0.5]] * 2 for local in (1.5, 4.0)}), lambda _: [[0.5, 0.5]] * 2),
 }
 
 
-def exact(channel: Channel, scale: float, radius: int, epsilon: float) -> float:
+def exact(channel: Table, scale: float, radius: int, epsilon: float) -> float:
     """The largest divergence of the counts of one hop's fakes and the report, over all pairs of answers."""
     k = len(channel[0])
     fakes = fakes_array(k, scale, radius)

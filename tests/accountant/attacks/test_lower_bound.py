@@ -16,19 +16,15 @@ from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     GaussianMechanism,
-    HemisphereMechanism,
     KaryRandomizedResponse,
     LaplaceMechanism,
     LowerBound,
-    OneBitMean,
     Randomizer,
     certify,
 )
 from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.numerics.gaussian import gaussian_delta
-from croupier.accountant.ranges import Linkage
 from croupier.protocol.calibration import unit_sigma
-from tests.support.drawn import drawn
 from tests.support.messages import naming
 from tests.support.oracles.from_definitions import VECTORS, worst_delta
 
@@ -48,7 +44,10 @@ def refuted(case: str) -> dict[str, Any]:
         ("GSPA Thm 2, rr eps0=4 n=1000", [(4.0, 1000)], RR, 1e-6),
         ("GSPA Thm 2, rr 99 users at 2", [(2.0, 99), (8.0, 1)], RR, 1e-6),
         ("GSPA Thm 2, laplace on [0,1], 9000 at 0.1", [(0.1, 9000), (3.0, 1000)], LaplaceMechanism(), 1e-6),
-        ("GSPA Thm 2, laplace on [0,1], 999 at 0.01", [(0.01, 999), (8.0, 1)], LaplaceMechanism(), 1e-6),
+        pytest.param(
+            *("GSPA Thm 2, laplace on [0,1], 999 at 0.01", [(0.01, 999), (8.0, 1)], LaplaceMechanism(), 1e-6),
+            marks=pytest.mark.slow,
+        ),
         ("PSP authors' code, laplace eps0=4", [(4.0, 1000)], LaplaceMechanism(), 1e-4),
         ("PSP authors' code, laplace eps0=3", [(3.0, 1000)], LaplaceMechanism(), 1e-6),
     ],
@@ -142,45 +141,6 @@ def test_the_worst_cases_of_the_vectors(row: dict[str, Any]) -> None:
     assert attack.delta <= exact * (1 + 1e-9)
     # All splits of bits are searched; of letters only the first placements.
     assert attack.delta >= exact * (1 - 1e-9 if k == 2 else 0.98)
-
-
-def test_the_histogram_finds_what_refutes_leftover_clones() -> None:
-    known = refuted("variation-ratio / leftover clones, krr n=5")
-    attack = lower_bound([2.0] * 5, KaryRandomizedResponse(4), epsilon=1.5)
-    assert attack.delta == pytest.approx(known["delta_exact_worst"], rel=1e-5)
-
-
-randomizers: list[Randomizer] = [
-    RR,
-    OneBitMean(),
-    HemisphereMechanism(dimension=7),
-    *map(KaryRandomizedResponse, (3, 8)),
-]
-tiers_strategy = st.lists(
-    st.tuples(st.floats(0.05, 6.0).map(lambda x: round(x, 2)), st.integers(1, 400)), min_size=1, max_size=4
-)
-
-
-@drawn(15)
-@given(
-    tiers=tiers_strategy,
-    randomizer=st.sampled_from(randomizers),
-    log_delta=st.floats(-12, -1),
-    dishonest=st.integers(0, 50),
-    linkage=st.sampled_from(["separate", "stratified"]),
-)
-def test_never_above_the_certificate(
-    tiers: Tiers, randomizer: Randomizer, log_delta: float, dishonest: int, linkage: Linkage
-) -> None:
-    budgets, delta = Budgets.from_tiers(tiers), 10.0**log_delta
-    certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
-    attack = lower_bound(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage)
-    assert attack.epsilon <= certificate.epsilon
-    for tier in certificate.tiers:
-        tier_attack = lower_bound(
-            budgets, randomizer, victim=tier.local_epsilon, delta=delta, dishonest=dishonest, linkage=linkage
-        )
-        assert tier_attack.epsilon <= tier.epsilon
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import defaultdict
 
-import numpy as np
 import pytest
 
 from croupier.accountant.budgets import Budgets
@@ -15,21 +12,7 @@ from croupier.accountant.mechanisms.choices import MultipleChoice
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.protocol.hop_noise import HopNoise
-
-
-def law_of(k: int, options: int, epsilon: float) -> list[float]:
-    """Returns the probabilities of the 2k reports of a person who chooses these options, by the definition."""
-    flip = 1 / (1 + math.exp(epsilon))
-    chosen = [options >> option & 1 for option in range(k)]
-    return [(1 - flip if bit == chosen[option] else flip) / k for option in range(k) for bit in (0, 1)]
-
-
-def multiset_law(laws: list[list[float]]) -> dict[tuple[int, ...], float]:
-    """Returns the law of the shuffled reports of a few people, by enumeration."""
-    law: dict[tuple[int, ...], float] = defaultdict(float)
-    for reports in itertools.product(*(range(len(each)) for each in laws)):
-        law[tuple(sorted(reports))] += math.prod(each[report] for each, report in zip(laws, reports, strict=True))
-    return law
+from tests.support.oracles.from_definitions import one_option, worst_divergences
 
 
 @pytest.mark.parametrize(("k", "others"), [(2, (1.0, 2.0, 0.5)), (3, (1.0, 1.5))])
@@ -37,13 +20,8 @@ def multiset_law(laws: list[list[float]]) -> dict[tuple[int, ...], float]:
 def test_the_certificate_is_above_every_data_set(k: int, others: tuple[float, ...], epsilon: float) -> None:
     victim = max(others)
     certified = certify(Budgets.from_epsilons([victim, *others]), f"choices(k={k})", epsilon=epsilon).delta
-    worst = 0.0
-    for of_others in itertools.product(range(1 << k), repeat=len(others)):
-        rest = [law_of(k, options, budget) for options, budget in zip(of_others, others, strict=True)]
-        laws = [multiset_law([law_of(k, options, victim), *rest]) for options in range(1 << k)]
-        for first, second in itertools.permutations(laws, 2):
-            beyond = (mass - math.exp(epsilon) * second.get(reports, 0.0) for reports, mass in first.items())
-            worst = max(worst, sum(difference for difference in beyond if difference > 0))
+    own, *tables = (one_option(budget, k) for budget in (victim, *others))
+    (worst,) = worst_divergences(own, tables, [math.exp(epsilon)])
     assert 0 < worst <= certified
 
 
@@ -51,10 +29,7 @@ def test_the_certificate_is_above_every_data_set(k: int, others: tuple[float, ..
 def test_the_blanket_bound_is_that_of_the_table_of_all_sets(k: int) -> None:
     """The table knows all pairs of sets, of which those without a common option are the worst."""
     budgets = Budgets.from_tiers([(0.5, 300), (1.5, 200)])
-    tables = {
-        epsilon: np.array([law_of(k, options, epsilon) for options in range(1 << k)])
-        for epsilon in budgets.local_epsilon.tolist()
-    }
+    tables = {epsilon: one_option(epsilon, k) for epsilon in budgets.local_epsilon.tolist()}
     ours = certify(budgets, MultipleChoice(k), delta=1e-5, bounds="blanket").epsilon
     table = certify(budgets, TableMechanism(tables), delta=1e-5, bounds="blanket", attack=False).epsilon
     assert ours == pytest.approx(table, rel=2e-3)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import mpmath
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 Floats = NDArray[np.float64]
 
@@ -22,35 +24,51 @@ VECTORS: dict[str, Any] = json.loads(
 )
 
 
-def histogram_law(budgets: Sequence[float], values: Sequence[int], k: int) -> dict[tuple[int, ...], float]:
-    """The law of the histogram of the shuffled k-RR reports of one data set."""
-    law: dict[tuple[int, ...], float] = {(0,) * k: 1.0}
-    for budget, value in zip(budgets, values, strict=True):
-        keep = np.exp(budget) / (np.exp(budget) + k - 1)
-        other = 1 / (np.exp(budget) + k - 1)
-        following: dict[tuple[int, ...], float] = {}
+Table = Sequence[Sequence[Any]]
+"""The probabilities of all reports (columns) for every value (rows): floats, or numbers of mpmath."""
+
+
+def response(epsilon: Any, k: int, exp: Callable[[Any], Any] = math.exp) -> Table:
+    """The table of k-ary randomised response."""
+    total = exp(epsilon) + k - 1
+    return [[(exp(epsilon) if report == value else 1) / total for report in range(k)] for value in range(k)]
+
+
+def histogram_law(laws: Sequence[Sequence[Any]]) -> dict[tuple[int, ...], Any]:
+    """The law of the histogram of shuffled reports, each of which has one of these laws."""
+    law: dict[tuple[int, ...], Any] = {(0,) * len(laws[0]): 1}
+    for report_law in laws:
+        following: dict[tuple[int, ...], Any] = {}
         for histogram, mass in law.items():
-            for report in range(k):
-                bumped = tuple(c + (j == report) for j, c in enumerate(histogram))
-                following[bumped] = following.get(bumped, 0.0) + mass * (keep if report == value else other)
+            for report, share in enumerate(report_law):
+                bumped = (*histogram[:report], histogram[report] + 1, *histogram[report + 1 :])
+                following[bumped] = following.get(bumped, 0) + mass * share
         law = following
     return law
 
 
-def hockey_stick(p: dict[tuple[int, ...], float], q: dict[tuple[int, ...], float], epsilon: float) -> float:
-    """Sum of [p - e^epsilon q]_+."""
-    return float(sum(max(0.0, mass - np.exp(epsilon) * q.get(outcome, 0.0)) for outcome, mass in p.items()))
+def one_option(epsilon: Any, k: int, exp: Callable[[Any], Any] = math.exp) -> Table:
+    """The table of all sets of k options: one option is drawn, and its bit reported by randomised response."""
+    bit = response(epsilon, 2, exp)
+    return [[share / k for option in range(k) for share in bit[chosen >> option & 1]] for chosen in range(1 << k)]
+
+
+def worst_divergences(victim: Table, others: Sequence[Table], gains: Sequence[Any]) -> list[Any]:
+    """For each gain the largest sum of [p - gain q]_+ over all data sets and all pairs of the victim's rows."""
+    worst = [0] * len(gains)
+    for rest in itertools.product(*others):
+        laws = [histogram_law([*rest, own]) for own in victim]
+        for p, q in itertools.permutations(laws, 2):
+            sums = (sum(max(0, mass - gain * q[outcome]) for outcome, mass in p.items()) for gain in gains)
+            worst = list(map(max, worst, sums))
+    return worst
 
 
 def worst_delta(budgets: Sequence[float], victim: int, k: int, epsilon: float) -> float:
-    """The exact central delta of one victim: the maximum over all data sets and all pairs of its values."""
-    rest = [b for i, b in enumerate(budgets) if i != victim]
-    worst = 0.0
-    # By symmetry of the values, the victim moves between 0 and 1.
-    for others in itertools.product(range(k), repeat=len(rest)):
-        p, q = (histogram_law([*rest, budgets[victim]], [*others, x], k) for x in (0, 1))
-        worst = max(worst, hockey_stick(p, q, epsilon), hockey_stick(q, p, epsilon))
-    return worst
+    """The exact central delta of one victim of k-RR: the maximum over all data sets and all pairs of its values."""
+    tables = [response(budget, k) for budget in budgets]
+    own = tables.pop(victim)
+    return float(*worst_divergences(own[:2], tables, [math.exp(epsilon)]))  # all pairs of values are alike
 
 
 def blanket_delta(budgets: Sequence[float], victim: int, k: int, epsilon: float, digits: int = 50) -> Any:
@@ -83,6 +101,15 @@ def blanket_delta(budgets: Sequence[float], victim: int, k: int, epsilon: float,
                         mean += ways * mpmath.mpf(k - 2) ** (size - zeros - ones) / mpmath.mpf(k) ** size * value
             total += mass * mean / size
         return total
+
+
+def sigma_of(epsilon: float, delta: float) -> float:
+    """The noise of a Gaussian mechanism with sensitivity 1, by a scan that stops at most a thousandth above it."""
+    sigmas = np.geomspace(0.05, 50, 20_001)
+    spent = norm.sf(sigmas * epsilon - 1 / (2 * sigmas)) - np.exp(epsilon) * norm.sf(
+        sigmas * epsilon + 1 / (2 * sigmas)
+    )
+    return float(sigmas[np.argmax(spent <= delta)])
 
 
 def count_law(shares: list[tuple[float, int]]) -> Floats:
