@@ -87,8 +87,9 @@ class Batch(Generic[M]):
         return self._columns[1]
 
     @cached_property
-    def _columns(self) -> Floats:
-        return np.array(self.scaled[0], dtype=np.float64).T
+    def _columns(self) -> tuple[Floats, Floats]:
+        columns = np.array(self.scaled[0], dtype=np.float64).T
+        return columns[0], columns[1]
 
     @cached_property
     def errors(self) -> TierErrors | None:
