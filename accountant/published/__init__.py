@@ -12,7 +12,7 @@ from croupier.accountant.published.clones import (
     leftover_clones,
     leftover_clones_delta,
 )
-from croupier.accountant.published.equal_budgets import bbgn_bennett, efmrtt
+from croupier.accountant.published.equal_budgets import bbgn_bennett, efmrtt, optimal_decomposition
 from croupier.accountant.published.likelihood_tests import likelihood_test_clones
 from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_mu, gspa_numeric, gspa_positions
 from croupier.accountant.published.table import compare
@@ -33,4 +33,5 @@ __all__ = [
     "leftover_clones",
     "leftover_clones_delta",
     "likelihood_test_clones",
+    "optimal_decomposition",
 ]

@@ -16,7 +16,7 @@ from croupier.accountant.guarantees import Comparison, Grade, Status
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
-from croupier.accountant.published.equal_budgets import bbgn_bennett, efmrtt
+from croupier.accountant.published.equal_budgets import bbgn_bennett, efmrtt, optimal_decomposition
 from croupier.accountant.published.likelihood_tests import likelihood_test_clones
 from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
 from croupier.accountant.published.validity import OutOfRangeError, need
@@ -92,6 +92,13 @@ _ROWS = (
         "BBGN19 Bennett",
         "Balle, Bell, Gascon, Nissim: The Privacy Blanket of the Shuffle Model, CRYPTO 2019",
         bbgn_bennett,
+        _always(Grade.CERTIFIED),
+        (Note.EQUAL_BUDGETS,),
+    ),
+    _Row(
+        "Optimal decomposition",
+        "Su, Cheng, Wang: Decomposition-Based Optimal Bounds for Privacy Amplification via Shuffling, arXiv 2504.07414",
+        optimal_decomposition,
         _always(Grade.CERTIFIED),
         (Note.EQUAL_BUDGETS,),
     ),

@@ -42,6 +42,7 @@ REFUTED: dict[str, dict[str, Any]] = {row["case"]: row for row in VECTORS["refut
 NAMES = [
     "EFMRTT19",
     "BBGN19 Bennett",
+    "Optimal decomposition",
     "FMT22 closed form",
     "FMT22 numeric",
     "FMT23 leftover clones",
@@ -537,3 +538,26 @@ def test_rows_without_a_number_say_why() -> None:
 def test_certify_shows_all_rows_when_asked() -> None:
     assert [row.name for row in certify(MIXED, "rr", delta=1e-6).comparison] == ["GSPA Thm 2"]
     assert [row.name for row in certify(MIXED, "rr", delta=1e-6, compare_all=True).comparison] == NAMES
+
+
+@pytest.mark.parametrize(("k", "local", "n"), [(2, 1.0, 7), (3, 2.0, 6), (5, 0.7, 5)])
+def test_the_optimal_decomposition_bound_by_enumeration(k: int, local: float, n: int) -> None:
+    """Every outcome of the blanket's messages, in 50 digits: the bound of arXiv 2504.07414 for k-RR."""
+    delta = 0.02
+    reached = p.optimal_decomposition(equal(local, n), KaryRandomizedResponse(k), delta)
+    above, below = (float(blanket_delta([local] * n, 0, k, reached * scale)) for scale in (1.0, 0.999))
+    assert above <= delta
+    assert reached == local or below > delta
+
+
+def test_the_optimal_decomposition_bound_names_its_range() -> None:
+    for budgets, randomizer, why in (
+        (MIXED, BinaryRandomizedResponse(), "equal budgets"),
+        (equal(1.0, 1_000), LaplaceMechanism(), "closed form"),
+        (equal(1.0, 1), BinaryRandomizedResponse(), "at least 2 users"),
+    ):
+        (row,) = compare(budgets, randomizer, 1e-6, only=["Optimal decomposition"])
+        assert (row.epsilon, row.status) == (None, Status.OUT_OF_RANGE)
+        assert why in parameters(row.notes, Note.FORMULA_INVALID)["why"]
+    (row,) = compare(equal(1.0, 1_000), "rr", 1e-6, only=["Optimal decomposition"])
+    assert row.grade is Grade.CERTIFIED
