@@ -6,9 +6,6 @@ drawn for every level. `planner` and `accuracy` certify the choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-
 import numpy as np
 
 from croupier.accountant.budgets import Budgets
@@ -22,12 +19,7 @@ LEVELS = "levels"
 """The name of the randomizer without its number of levels, which is then chosen."""
 FIRST_LEVELS = LevelsMean(9), LevelsMean(2)
 """The first candidates: budgets for 9 levels are close to those of any best number of levels except 2."""
-_STEPS = 4
-"""The most candidates that are tried from each start; each is the best for the budgets of the previous one."""
-
 _DEFAULT = SettledConditions()
-Result = TypeVar("Result")
-Candidate = TypeVar("Candidate", bound=Randomizer)
 
 
 def is_open(randomizer: Randomizer | str) -> bool:
@@ -52,28 +44,3 @@ def best_levels(budgets: Budgets, conditions: SettledConditions = _DEFAULT) -> L
     place = int(np.argmin(errors))
     near = range(tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)] + 1)
     return LevelsMean(min((2, *near), key=error))
-
-
-def with_best(
-    plan_with: Callable[[Candidate], Result],
-    budgets_of: Callable[[Result], Budgets],
-    cost: Callable[[Result], float],
-    best: Callable[[Budgets], Candidate],
-    starts: Sequence[Candidate],
-) -> Result:
-    """Returns the least costly of a few plans, each with the best randomizer for the budgets of another plan.
-
-    Args:
-        plan_with: returns the plan with a randomizer.
-        budgets_of: returns the budgets of a plan.
-        cost: returns the quantity to minimise.
-        best: as `best_levels`.
-        starts: the randomizers from which the searches begin.
-    """
-    results: dict[Candidate, Result] = {}
-    for start in starts:
-        randomizer, steps = start, 0
-        while randomizer not in results and steps < _STEPS:
-            results[randomizer] = plan_with(randomizer)
-            randomizer, steps = best(budgets_of(results[randomizer])), steps + 1
-    return min(results.values(), key=cost)

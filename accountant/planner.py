@@ -9,11 +9,11 @@ and first a quick bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
-from typing import Unpack
+from typing import Protocol, Unpack
 
 import numpy as np
 
@@ -24,13 +24,12 @@ from croupier.accountant.certification import certify
 from croupier.accountant.group_guarantees import BoundPolicy, group_guarantee
 from croupier.accountant.guarantees import TierCertificate
 from croupier.accountant.hop_fakes import Fakes
-from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open, with_best
+from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.numerics.largest_point import Objective, largest_point
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, check_count, check_target_delta, is_number, outside
 from croupier.accountant.release import Conditions, SettledConditions
@@ -47,6 +46,8 @@ INVERTED = 1.0003
 """A factor on epsilons found at the target, because an inverted certificate may be up to 0.05 % larger."""
 RANGE_OF_LOG_MU = -30.0, 10.0
 """The range of the search for the logarithm of a Gaussian's mu."""
+MOST_STEP = math.log(64)
+"""The logarithm of the largest ratio of successive points of a search, and the excess where there is no logarithm."""
 ROUGH = 0.1
 """Relative distance of the first search, on a quick bound, from its target."""
 TOLERANCE = 1e-3
@@ -55,8 +56,29 @@ LEAST_LOCAL_EPSILON = 1e-4
 """The smallest local budget that a plan tries; see `MOST_LOCAL_EPSILON`."""
 MOST_LOCAL_EPSILON = 20.0
 """Local budgets are searched between these; a client's randomizer accepts no larger ones."""
+MOST_CHOICES = 4
+"""The most randomizers that are tried from each start; each is the best for the budgets of the previous one."""
 MOST_USERS = 10**9
 """The most users that a search tries; a blanket bound for this number already takes seconds."""
+
+
+class Candidates(Protocol):
+    """The candidates of a search as points > 0, of which larger ones reach a larger epsilon."""
+
+    @property
+    def least(self) -> float:
+        """The smallest point."""
+
+    @property
+    def most(self) -> float:
+        """The largest point."""
+
+    @property
+    def slope(self) -> float:
+        """About d ln epsilon / d ln point."""
+
+    def nearest(self, point: float) -> float:
+        """Returns the allowed point nearest to a number between the smallest and the largest."""
 
 
 class Goal(StrEnum):
@@ -166,7 +188,7 @@ def plan(
         if epsilon is None and shape is not None:
             answer = again(best(shape if num_users is None else resized(shape, num_users)))
         else:
-            answer = with_best(again, lambda candidate: candidate.budgets, _variance_of_one, best, starts)
+            answer = _with_best(again, best, starts)
         return answer if k is None else replace(answer, chosen=answer.certificate.randomizer)
     randomizer = as_randomizer(randomizer)
     if num_users is not None:
@@ -195,6 +217,19 @@ def plan(
         _largest_certified(Goal.LOCAL_BUDGETS, search, _Factors(even, epsilon, rounds, search.most_local), epsilon),
         search,
     )
+
+
+def _with_best(
+    plan_with: Callable[[Randomizer], Plan], best: Callable[[Budgets], Randomizer], starts: Sequence[Randomizer]
+) -> Plan:
+    """Returns the most accurate of a few plans, each with the best randomizer for the budgets of another plan."""
+    plans: dict[Randomizer, Plan] = {}
+    for start in starts:
+        randomizer, steps = start, 0
+        while randomizer not in plans and steps < MOST_CHOICES:
+            plans[randomizer] = plan_with(randomizer)
+            randomizer, steps = best(plans[randomizer].budgets), steps + 1
+    return min(plans.values(), key=_variance_of_one)
 
 
 def _variance_of_one(plan: Plan) -> float:
@@ -331,7 +366,7 @@ def _largest_certified(goal: Goal, search: PlanSearch, among: _Factors | _Users,
         deciding.add(tier)
         return reached
 
-    start = largest_point(roughly, epsilon, among, Objective(among.start, 0.0, among.slope), ROUGH)
+    point, _ = largest_point(roughly, epsilon, among, among.start, ROUGH)
     known: dict[tuple[float, int], float] = {}
 
     def reached(point: float) -> float:
@@ -341,14 +376,14 @@ def _largest_certified(goal: Goal, search: PlanSearch, among: _Factors | _Users,
         return max(known[point, tier] for tier in deciding)
 
     while True:
-        start = largest_point(reached, epsilon, among, start, TOLERANCE)
-        if start.value > epsilon:
+        point, value = largest_point(reached, epsilon, among, point, TOLERANCE)
+        if value > epsilon:
             if search.exactly:
-                raise ValueError(among.refusal(epsilon, start.value))
+                raise ValueError(among.refusal(epsilon, value))
             search.exactly = True  # a refusal needs exact results
             known.clear()
             continue
-        budgets = among.budgets(start.point)
+        budgets = among.budgets(point)
         certificate = search.certificate(budgets)
         if certificate.epsilon <= epsilon and certificate.delta <= search.delta:
             return _answer(goal, budgets, search, certificate, epsilon)
@@ -357,7 +392,42 @@ def _largest_certified(goal: Goal, search: PlanSearch, among: _Factors | _Users,
             search.exactly = True
             known.clear()
         deciding.add(worst)
-        known[start.point, worst] = certificate.epsilon if certificate.delta <= search.delta else math.inf
+        known[point, worst] = certificate.epsilon if certificate.delta <= search.delta else math.inf
+
+
+def largest_point(
+    reached: Callable[[float], float], target: float, among: Candidates, start: float, tolerance: float
+) -> tuple[float, float]:
+    """Returns about the largest point with reached(point) <= target and its value; the least point if there is none.
+
+    reached is usually increasing, but need not be: the returned point was evaluated, and points beyond it need not be
+    above the target. Steps from `start` as long as the slope says lead to two points with the target between them;
+    Brent's method narrows them to a relative distance of `tolerance`.
+    """
+    from scipy.optimize import brentq
+
+    known: dict[float, float] = {}
+    first, end = math.log(among.least), math.log(among.most)
+
+    def excess(place: float) -> float:
+        point = among.least if place <= first else among.most if place >= end else among.nearest(math.exp(place))
+        if point not in known:
+            known[point] = reached(point)
+        value = known[point]
+        return math.log(value / target) if 0 < value < math.inf else math.copysign(MOST_STEP, value - target)
+
+    place = last = min(max(math.log(start), first), end)
+    above, step = excess(place), tolerance
+    while (excess(place) > 0) == (above > 0):
+        last, above = place, excess(place)
+        step = max(2 * step, min((abs(above) + tolerance) / among.slope, MOST_STEP))
+        place = min(max(last - math.copysign(step, above), first), end)
+        if place == last:
+            break
+    else:
+        brentq(excess, last, place, xtol=tolerance / 2)
+    point = max((point for point, value in known.items() if value <= target), default=min(known))
+    return point, known[point]
 
 
 def _answer(goal: Goal, budgets: Budgets, search: PlanSearch, certificate: Certificate, target: float | None) -> Plan:

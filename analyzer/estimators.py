@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from croupier.analyzer.base import Estimator, Tiers
+from croupier.analyzer.base import Batch, Estimator, Tiers
 from croupier.analyzer.estimates import Fakes, Noised
 from croupier.protocol.kinds import of_every_kind
 from croupier.protocol.questions import Question
@@ -35,15 +35,7 @@ def estimate(
 ) -> Any:
     """Answers a question.
 
-    Args:
-        question: with its mechanism, which defines the reports.
-        reports: decoded reports in any order, a sequence or an array.
-        tiers: (local epsilon, number of users) in the certificate.
-        confidence: level of the intervals, 0 < confidence < 1; vectors have none.
-        least_epsilon: the smallest budget of the round's grid, with which any report may have been made; by default the
-            smallest of the tiers.
-        fakes: the fake reports of the hops that are among `reports`; None without hop noise.
-        noised: the noise of the counts of these tiers, which are then all budgets of the grid; None if they are exact.
+    The arguments are those of a `Batch`; `least_epsilon` is by default the smallest of the tiers.
 
     Returns:
         An `Estimate`, or, for a question about vectors, a `VectorEstimate`. Derivations: docs/estimators.md.
@@ -57,5 +49,5 @@ def estimate(
     if fakes is not None and fakes.law.num_values != num_values:
         raise ValueError(f"fakes have {fakes.law.num_values} values; {question.mechanism.kind} has {num_values}")
     least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)
-    estimator = ESTIMATORS[question.mechanism.kind]
-    return estimator.estimate(question.mechanism, reports, tiers, confidence, least, fakes, noised)
+    batch = Batch(question.mechanism, reports, tiers, least, confidence, fakes, noised)
+    return ESTIMATORS[question.mechanism.kind].estimate(batch)

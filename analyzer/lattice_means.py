@@ -8,12 +8,12 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from croupier.analyzer.base import Floats
+from croupier.analyzer.base import Batch, Floats
 from croupier.analyzer.estimates import Clamping
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws
 from croupier.analyzer.noised_tiers import TierErrors
-from croupier.analyzer.scalars import Reports, ScalarEstimator
+from croupier.analyzer.scalars import ScalarEstimator
 from croupier.protocol.mechanisms.interval import LatticeMechanism
 
 Lattice = TypeVar("Lattice", bound=LatticeMechanism)
@@ -25,43 +25,35 @@ class LatticeMean(ScalarEstimator[Lattice]):
     weighs_by_budget: ClassVar[bool] = False
     """No: every report has the whole value."""
 
-    def clamped(
-        self,
-        mechanism: Lattice,
-        reports: Reports,
-        epsilons: Floats,
-        counts: Floats,
-        least_epsilon: float,
-        errors: TierErrors | None = None,
-    ) -> tuple[Reports, Clamping | None]:
+    def clamped(self, batch: Batch[Lattice]) -> tuple[Batch[Lattice], Clamping | None]:
         """A report is clamped to a margin around its interval that the smallest budget of the grid fixes.
 
         It is pulled towards the interval only: the variance does not grow, and a mean moves by at most the excess.
         """
-        margin, n = mechanism.margin(least_epsilon), float(counts.sum())
-        most = counts if errors is None else counts + errors.most_missing
-        clamped = np.clip(reports, -margin, mechanism.lattice + margin)
+        mechanism, counts = batch.mechanism, batch.counts
+        margin, n = mechanism.margin(batch.least_epsilon), float(counts.sum())
+        most = counts if batch.errors is None else counts + batch.errors.most_missing
+        clamped = np.clip(batch.reports, -margin, mechanism.lattice + margin)
         step = (mechanism.high - mechanism.low) / mechanism.lattice
-        return clamped, Clamping(
+        return replace(batch, reports=clamped), Clamping(
             low=mechanism.low - step * margin,
             high=mechanism.high + step * margin,
-            num_clamped=int((clamped != reports).sum()),
-            bias=step * float(np.dot(self.excess(mechanism, epsilons, margin), most)) / n,
+            num_clamped=int((clamped != batch.reports).sum()),
+            bias=step * float(np.dot(self.excess(mechanism, batch.epsilons, margin), most)) / n,
             influence=step * (mechanism.lattice + 2 * margin) / n,
         )
 
-    def with_noised_tiers(
-        self, mechanism: Lattice, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
-    ) -> Laws:
+    def with_noised_tiers(self, batch: Batch[Lattice], laws: Laws, errors: TierErrors) -> Laws:
         """The sum of the reports needs no counts: only its variance does, which is raised by two deviations of each."""
-        more = float(np.dot(self.variances(mechanism, epsilons) + 0.25, 2 * errors.noise + errors.doubt))
-        return laws.with_noise(0.0, more, 0.0)
+        variances = self.variances(batch.mechanism, batch.epsilons)
+        return laws.with_noise(0.0, float(np.dot(variances + 0.25, 2 * errors.noise + errors.doubt)), 0.0)
 
-    def laws(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+    def laws(self, batch: Batch[Lattice]) -> Laws:
         """The sum of the reports in steps; stochastic rounding adds at most 1/4 to the variance of each noise.
 
         Values in [0, lattice] with the mean c lattice have a variance of at most c (1 − c) lattice².
         """
+        mechanism, epsilons, counts = batch.mechanism, batch.epsilons, batch.counts
         n, lattice = float(counts.sum()), float(mechanism.lattice)
         variances = self.variances(mechanism, epsilons)
         variance = float(np.dot(variances + 0.25, counts))
@@ -74,7 +66,7 @@ class LatticeMean(ScalarEstimator[Lattice]):
             excess_kurtosis=float(np.dot(self.fourth_cumulants(mechanism, epsilons), counts)) / variance**2,
         )
         population = replace(law, spread=n * lattice**2, step=lattice + 1)
-        return Laws(np.array([float(reports.sum())]), law, population)
+        return Laws(np.array([float(batch.reports.sum())]), law, population)
 
     @abstractmethod
     def variances(self, mechanism: Lattice, epsilons: Floats) -> Floats:

@@ -13,14 +13,15 @@ nearest possible value is published, too.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from croupier.analyzer.base import Estimator, Floats, Tiers, tiers_of_reports
-from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Noised, precision_of
+from croupier.analyzer.base import Batch, Estimator, Floats
+from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, precision_of
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
@@ -30,7 +31,6 @@ from croupier.protocol.mechanisms.interval import IntervalMechanism
 from croupier.protocol.statements import Statement
 
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
-Reports = npt.NDArray[np.int64]
 
 
 def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Note], ...]:
@@ -78,26 +78,13 @@ class ScalarEstimator(Estimator[Scalar]):
         """Returns the mechanism's own decoder: no report of a number depends on the smallest budget."""
         return mechanism.decode_report
 
-    def estimate(
-        self,
-        mechanism: Scalar,
-        reports: Sequence[int],
-        tiers: Tiers,
-        confidence: float,
-        least_epsilon: float,
-        fakes: Fakes | None = None,
-        noised: Noised | None = None,
-    ) -> Estimate:
+    def estimate(self, batch: Batch[Scalar]) -> Estimate:
         """Returns the estimate with its intervals for these users and for a population; see `analyzer.estimators`."""
-        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
-        scaled, notes = tiers_of_reports(tiers, num_reports, noised)
-        errors_of_tiers = TierErrors.of(noised, tiers, num_reports)
-        epsilons, counts = np.array(scaled, dtype=np.float64).T
-        as_sent = np.asarray(reports, dtype=np.int64)
-        clamped, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon, errors_of_tiers)
-        laws = self.laws(mechanism, clamped, epsilons, counts)
-        if errors_of_tiers is not None:
-            laws = self.with_noised_tiers(mechanism, laws, epsilons, counts, errors_of_tiers)
+        mechanism, fakes = batch.mechanism, batch.fakes
+        batch, clamping = self.clamped(replace(batch, reports=np.asarray(batch.reports, dtype=np.int64)))
+        laws, counts = self.laws(batch), batch.counts
+        if batch.errors is not None:
+            laws = self.with_noised_tiers(batch, laws, batch.errors)
         if fakes is not None:
             laws = laws.with_noise(*self.noise_of(mechanism, fakes))
         least, most = self.domain(mechanism)
@@ -113,12 +100,11 @@ class ScalarEstimator(Estimator[Scalar]):
         samplings = width * np.sqrt(cut * (1 - cut) / float(counts.sum()))
 
         def intervals(law: SumLaw) -> Intervals:
-            low, high = law.interval(laws.totals, confidence)
+            low, high = law.interval(laws.totals, batch.confidence)
             ends = np.minimum(low, possible), np.maximum(high, possible)
             return tuple(zip(*((least + width * end).tolist() for end in ends), strict=True))
 
-        if self.weighs_by_budget and len(epsilons) > 1:
-            notes = (*notes, Statement.of(Note.DEPENDENT_BUDGETS))
+        depend = (Statement.of(Note.DEPENDENT_BUDGETS),) if self.weighs_by_budget and len(counts) > 1 else ()
         of_participants = intervals(laws.participants)
         return Estimate(
             values=tuple(values.tolist()),
@@ -126,9 +112,9 @@ class ScalarEstimator(Estimator[Scalar]):
             standard_errors=tuple(errors.tolist()),
             confidence_intervals=of_participants,
             population_intervals=intervals(laws.population),
-            confidence_level=confidence,
+            confidence_level=batch.confidence,
             sampling_standard_errors=tuple(samplings.tolist()),
-            notes=(*notes, *_remarks(values, (least, most))),
+            notes=(*batch.scaled[1], *depend, *_remarks(values, (least, most))),
             precision=precision_of(
                 projected.tolist(), errors.tolist(), of_participants, width, shares=bool(mechanism.categories)
             ),
@@ -153,25 +139,15 @@ class ScalarEstimator(Estimator[Scalar]):
         """Returns the range of what is asked for: of shares, unless it is that of a number."""
         return (mechanism.low, mechanism.high) if isinstance(mechanism, IntervalMechanism) else (0.0, 1.0)
 
-    def clamped(
-        self,
-        mechanism: Scalar,
-        reports: Reports,
-        epsilons: Floats,
-        counts: Floats,
-        least_epsilon: float,
-        errors: TierErrors | None = None,
-    ) -> tuple[Reports, Clamping | None]:
+    def clamped(self, batch: Batch[Scalar]) -> tuple[Batch[Scalar], Clamping | None]:
         """Returns the reports as they are counted, and what that does; none is changed where none can be large."""
-        return reports, None
+        return batch, None
 
-    def with_noised_tiers(
-        self, mechanism: Scalar, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
-    ) -> Laws:
+    def with_noised_tiers(self, batch: Batch[Scalar], laws: Laws, errors: TierErrors) -> Laws:
         """Returns the laws with what the errors of the counts do to them."""
-        k = len(mechanism.categories) or 2
-        return TierNoise.of(errors, weights_of(k, epsilons)[1], counts, 1 - 1 / k).on(laws)
+        k = len(batch.mechanism.categories) or 2
+        return TierNoise.of(errors, weights_of(k, batch.epsilons)[1], batch.counts, 1 - 1 / k).on(laws)
 
     @abstractmethod
-    def laws(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
-        """Returns the sums of the reports with their laws; epsilons and counts (T,) are the tiers."""
+    def laws(self, batch: Batch[Scalar]) -> Laws:
+        """Returns the sums of the reports, int64 (n,), with their laws."""

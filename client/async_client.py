@@ -4,277 +4,189 @@
         asked = await client.round()
         receipt = await asked.submit(1, max_local_epsilon=1.0)
 
-The command line, the console, the demonstration and applications answer with it. It combines the parts of `client`: one
-directory for everything durable, channels that are opened at their first use, and errors that say what to do.
+The command line, the console, the demonstration and applications answer with it. `client.round_client` answers one
+round; this file takes part in a survey of several waves: consent once, then answer every wave that is open, also after
+having been off.
+
+The client trusts nobody for its consent: every wave's rounds are signed by all services and hold the survey. A wave of
+another survey is not answered before the person has consented to that, too: a new version, or another survey as the
+same wave. The records are durable: each answer in the outbox (`client.outbox`), the rest in a file (`client.joined`),
+so that a process that was killed continues where it was.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property
-from pathlib import Path
-from typing import Self, cast
-from weakref import WeakValueDictionary
+from typing import TypeAlias
 
-import grpc.aio
+from croupier.client.joined import AnswerRecord, AnswerState, JoinedSurvey, WaveRecord, WaveState, joined_surveys
+from croupier.client.one_answer import is_of_person
+from croupier.client.randomizers import RANDOMIZERS
+from croupier.client.round_client import AsyncClientRound, RoundClient
+from croupier.client.survey_rounds import fetch_survey
+from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.schedules import MOST_WAVES, Wave
+from croupier.protocol.surveys import Survey, budgets_within, is_round_of, scheduled
 
-from croupier.client.joined import JoinedStudy, WaveRecord, joined_studies
-from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
-from croupier.client.one_answer import (
-    ALREADY_ANSWERED,
-    AnswerOutcome,
-    Enrol,
-    Respondent,
-    UnsealedAnswer,
-    answer_once,
-    missing_by_hop,
-)
-from croupier.client.outbox import KEPT_DAYS, Outbox
-from croupier.client.own_key import read_or_make_key
-from croupier.client.round_checks import fetch_publication, fetch_round
-from croupier.client.round_result import Inclusion, Receipt, RoundResult
-from croupier.client.study_participation import (
-    Accept,
-    Answers,
-    Follower,
-    ShownStudy,
-    answer_open_waves,
-    find_study,
-    follow,
-    join,
-    leave,
-)
-from croupier.client.submission import Participant, new_client_key
-from croupier.client.versions import newer_versions
-from croupier.net.channels import ClientTransport, public_channel
-from croupier.net.http_channel import HttpChannel
-from croupier.net.retrying import why_unreachable
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
-from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
-from croupier.protocol.invitations import Invitation
-from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import NO_KEY, PrivateKey, RoundId
-from croupier.show.promises import Promises, promises_of
+Value: TypeAlias = float | str | Collection[str]
+Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
+"""The answer to each question by its name, or a function from a wave's number to these. A question without an answer is
+left out."""
+Accept: TypeAlias = Callable[[Survey, Survey], bool | Awaitable[bool]]
+"""Whether the person consents to the second version of a survey instead of the first."""
+_NOT_THERE = (Code.UNKNOWN_ROUND, Code.NOT_READY)
+_OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
+_POLL_S = 900.0
+"""The longest time between two looks for the next wave: an operator may open one late, or change the calendar."""
+_SOON_S = 60.0
+"""The shortest wait: a wave that is due may open a little late. Within this time, a process that follows a survey
+notices that the person has left it."""
 
 
-class AsyncClient:
-    """One participant's device, or the program that answers for several people, in one deployment.
+@dataclass(frozen=True)
+class ShownSurvey:
+    """A survey of several waves as its newest known wave states it, to be shown to a person before consent.
 
-    Several coroutines of one event loop may use it at once. Its sealed answers and its spending are in its directory
-    and outlive it; two programs may share a directory.
+    Attributes:
+        survey: the version that the wave is of.
+        wave: the wave.
+        rounds: the terms of the wave's rounds, in the order of the questions.
+        earlier: the versions of the waves before it that are kept.
     """
 
-    def __init__(
-        self,
-        deployment: Path | str | Deployment,
-        *,
-        directory: Path | str | None = None,
-        key_file: Path | str | None = None,
-        limits: Limits | None = None,
-        patience_s: float = 60.0,
-        gateway: str = "",
-        transport: ClientTransport | None = None,
-    ) -> None:
-        """Reads the deployment; no service is called yet.
+    survey: Survey
+    wave: Wave
+    rounds: tuple[RoundTerms, ...]
+    earlier: tuple[Survey, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Follower:
+    """The person who follows a survey; see `AsyncClient.follow`. `told`: hashes of surveys that were announced."""
+
+    study_id: str
+    answers: Answers
+    person: str
+    key: bytes
+    accept: Accept | None
+    told: set[str]
+
+
+class AsyncClient(RoundClient):
+    """One participant's device, or the program that answers for several people, in one deployment."""
+
+    async def study(self, study_id: str = "") -> ShownSurvey:
+        """Returns a survey of several waves in its newest wave's form, to be shown to the person before `join`.
 
         Args:
-            deployment: the deployment file from the operator, or its directory.
-            directory: for sealed answers, limits and the key, readable only by this user; by default `client` beside
-                the deployment file, which the command line uses as well.
-            key_file: the Ed25519 key that signs answers without a key of their own, from 'croupier keygen --client'; by
-                default a new one in the directory. The operator has to enrol its public half, `public_key`.
-            limits: this application's own, beside those in the directory (`croupier limits`); the stricter counts.
-            patience_s: the time for which each service may be out of reach before a call fails.
-            gateway: "https://…" of a gateway to the services, for networks without gRPC. The checks are the same.
-            transport: to the services without a gateway; TLS by default.
+            study_id: the survey; that of the newest open round if not given.
 
         Raises:
-            ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
-                the gateway's URL is not valid.
-        """
-        self._file: Path | None = None
-        if isinstance(deployment, Deployment):
-            self.deployment = deployment
-            if directory is None:
-                raise ValueError("directory is missing; without a deployment file it must be given")
-        else:
-            file = Path(deployment)
-            file = file / DEPLOYMENT_FILE if file.is_dir() else file
-            self.deployment = load_deployment(file)
-            self._file = file
-            directory = directory or file.parent / "client"
-        self.directory = Path(directory)
-        self.patience_s = patience_s
-        self._key_file = Path(key_file) if key_file else self.directory / "client.key"
-        self._key_is_own = not key_file
-        self._limits = limits or Limits()
-        self._open_channel = transport.public_channel if transport else public_channel
-        self.gateway = HttpChannel(gateway) if gateway else None
-        self._outbox: Outbox | None = None
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Closes channels and files; sealed answers stay."""
-        channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            await channel.close()
-        if self._outbox is not None:
-            self._outbox.close()
-            self._outbox = None
-
-    async def round(self, round_id: str = "") -> AsyncClientRound:
-        """Returns a round whose terms every service has signed.
-
-        Args:
-            round_id: the round; the newest open one if not given.
-
-        Raises:
-            Refusal: there is no such round (UNKNOWN_ROUND, NO_OPEN_ROUND), or its terms are not acceptable.
-            SignatureError: a service has not signed the terms.
-            UnreachableError: hop 1 does not answer.
-        """
-        with _typed_errors():
-            try:
-                terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
-            except (SignatureError, Refusal, grpc.aio.AioRpcError) as error:
-                explained = not isinstance(error, Refusal) or error.code is Code.BAD_MANIFEST
-                if not explained or not await self.follow_versions():
-                    raise
-                terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
-        return AsyncClientRound(terms, state_name(state), self)
-
-    async def follow_versions(self) -> bool:
-        """Continues with the newest version of the deployment that all services have signed; returns if it is newer.
-
-        The version replaces the deployment file of this client, if it is writable. `round` calls this if a round does
-        not match the present version, or if hop 1 does not answer.
-
-        Raises:
-            ValueError: a service shows a version that one of the others has not signed.
-        """
-        for entry in (self.deployment.shufflers[0], self.deployment.accountant, self.deployment.analyzer):
-            with suppress(grpc.aio.AioRpcError):
-                if versions := await newer_versions(self._channel(entry), self.deployment):
-                    break
-        else:
-            return False
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels = {}
-        (*_, (raw, self.deployment)) = versions.items()
-        if self._file is not None:
-            with suppress(OSError):
-                fresh = self._file.with_suffix(".new")
-                fresh.write_bytes(raw)
-                fresh.replace(self._file)
-        return True
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that every answer keeps to: the stricter of the application's and the directory's."""
-        return self._limits.stricter(read_limits(self.directory / LIMITS_FILE))
-
-    def change_limits(self, **changes: float | None) -> None:
-        """Changes those limits in the directory that are given and not None; see `croupier.Limits`.
-
-        Raises:
-            ValueError: a limit is out of range.
-        """
-        change_limits(self.directory / LIMITS_FILE, changes)
-
-    @property
-    def spent(self) -> SpentHere:
-        """The total spending of all rounds answered from here; see `client.limits`."""
-        return self.outbox.spent_in_all()
-
-    def acknowledged(self, round_id: str) -> dict[str, bytes]:
-        """Returns the inclusion hashes of the submissions to a round that were acknowledged here, by user.
-
-        Raises:
-            ValueError: nothing was acknowledged here, or it is too long ago.
-        """
-        hashes_of = self.outbox.inclusion_hashes(RoundId(round_id))
-        if not hashes_of:
-            raise ValueError(f"nothing was acknowledged here in round {round_id!r} in the last {KEPT_DAYS} days")
-        return hashes_of
-
-    @property
-    def public_key(self) -> str:
-        """The public half of the client's key, hexadecimal, for the operator to enrol."""
-        return Participant(None, 0.0, self.private_key).public_key.hex()
-
-    @cached_property
-    def private_key(self) -> PrivateKey:
-        """The key that signs answers for which no other is given; made when it is first needed."""
-        return read_or_make_key(self._key_file)
-
-    @property
-    def outbox(self) -> Outbox:
-        """The sealed answers of this client."""
-        if self._outbox is None:
-            self._outbox = Outbox(self.directory / "outbox.db")
-        return self._outbox
-
-    @property
-    def shuffler(self) -> grpc.aio.Channel:
-        """The channel to hop 1."""
-        return self._channel(self.deployment.shufflers[0])
-
-    @property
-    def accountant(self) -> grpc.aio.Channel:
-        """The channel to the accountant."""
-        return self._channel(self.deployment.accountant)
-
-    @property
-    def analyzer(self) -> grpc.aio.Channel:
-        """The channel to the analyzer."""
-        return self._channel(self.deployment.analyzer)
-
-    def _channel(self, entry: ServiceEntry) -> grpc.aio.Channel:
-        if self.gateway is not None:
-            return cast(grpc.aio.Channel, self.gateway)
-        if entry.name not in self._channels:
-            self._channels[entry.name] = self._open_channel(entry)
-        return self._channels[entry.name]
-
-    async def study(self, study_id: str = "") -> ShownStudy:
-        """Returns a study in its newest wave's form, to be shown to the person before `join`.
-
-        Args:
-            study_id: the study; that of the newest open round if not given.
-
-        Raises:
-            Refusal: no wave of it was opened yet (UNKNOWN_ROUND), or the newest open round is of no study.
+            Refusal: no wave of it was opened yet (UNKNOWN_ROUND), the newest open round is of a survey that is asked
+                once (BAD_REQUEST), or the rounds of a wave do not belong together (BAD_MANIFEST).
             SignatureError, UnreachableError: as for `round`.
         """
-        return await find_study(self, study_id)
+        if not study_id:
+            newest_open = (await self.round()).terms
+            if newest_open.wave is None:
+                raise Refusal(Code.BAD_REQUEST, "the newest open round is not of a study; name the study")
+            study_id = newest_open.survey.survey_id
+        newest, versions = 0, dict[Digest, Survey]()
+        for number in range(1, MOST_WAVES + 1):
+            try:
+                survey = (await self.round(_round_of(study_id, number))).terms.survey
+                newest, versions[survey.hash] = number, survey
+            except Refusal as refusal:
+                if refusal.code in _NOT_THERE:
+                    break
+                if refusal.code not in _OVER:
+                    raise
+        if not newest:
+            raise Refusal(Code.UNKNOWN_ROUND, f"no wave of study {study_id!r} was opened yet, or all are deleted")
+        shown, _ = await self._wave(study_id, newest, versions.values())
+        return shown
 
-    def join(self, shown: ShownStudy, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedStudy:
-        """Records that the person consents to a study as it was shown; nothing is sent. `follow` answers it.
+    async def _wave(
+        self, study_id: str, number: int, earlier: Iterable[Survey] = ()
+    ) -> tuple[ShownSurvey, list[AsyncClientRound]]:
+        """Returns an opened wave with its rounds.
 
-        Also for a new version of a study that was joined before: the records of earlier waves are kept.
+        Raises:
+            Refusal: it does not exist yet (UNKNOWN_ROUND, NOT_READY), it is deleted (WRONG_STATE), or its rounds are
+                not those of this wave (BAD_MANIFEST).
+            SignatureError, UnreachableError: as for `round`.
+        """
+        rounds = await fetch_survey(self, _round_of(study_id, number))
+        survey, wave = rounds[0].terms.survey, rounds[0].terms.wave
+        if wave is None or (survey.survey_id, wave.number) != (study_id, number):
+            raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of survey {study_id!r}")
+        return ShownSurvey(survey, wave, tuple(wave_round.terms for wave_round in rounds), tuple(earlier)), rounds
+
+    def join(self, shown: ShownSurvey, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedSurvey:
+        """Records durably that the person consents to a survey as it was shown. Nothing is sent; `follow` answers it.
+
+        Also for a new version of a survey that was joined before: the records of earlier waves are kept.
 
         Args:
             shown: from `study`.
             wave_epsilon: the most that the answers to one wave may spend together: the sum of their local budgets.
             person: a constant name, if a program answers for several people.
-            invitation: the link of an invitation to the study; it is kept in the directory.
+            invitation: the link of an invitation to the survey; it is kept in the directory.
 
         Raises:
             ValueError: wave_epsilon is below the sum of the smallest budgets.
+            Refusal: BAD_MANIFEST, the version does not follow the one that was joined before, or changes what its first
+                wave has promised (`JoinedSurvey.check_continues`).
         """
-        return join(self, shown, wave_epsilon, person=person, invitation=invitation)
+        budgets_within(shown.rounds, wave_epsilon)
+        joined = JoinedSurvey.read(self.directory, shown.survey.survey_id, person)
+        if joined is None:
+            joined = JoinedSurvey(
+                survey="", consents=[], person=person, wave_epsilon=wave_epsilon, first_wave=shown.wave.number
+            )
+        else:
+            joined.check_continues(shown.survey, shown.earlier)
+        joined.wave_epsilon = wave_epsilon
+        joined.invitation = invitation or joined.invitation
+        joined.consent(shown.survey, self.now())
+        joined.write(self.directory)
+        return joined
+
+    def leave(self, study_id: str, person: str = "") -> JoinedSurvey:
+        """Leaves a survey: no more of its waves are answered, and its stored data is destroyed.
+
+        These are consent, invitation, reports, and answers that were not sent. Answers that were sent stay where they
+        are, and count towards the limits for ever.
+
+        Raises:
+            ValueError: the survey was not joined from here.
+        """
+        joined = self._joined(study_id, person)
+        joined.forget(self.directory)  # first: who follows the survey stops
+        kept = self.outbox.series_by_round(person).items()
+        for series in {series for round_id, series in kept if is_round_of(study_id, round_id)}:
+            self.outbox.forget_reports(person, series)
+        for round_id in self.outbox.rounds_prepared():
+            if is_round_of(study_id, round_id):
+                mine = [user for user in self.outbox.prepared(round_id) if is_of_person(user, person)]
+                self.outbox.discard(round_id, mine)
+        self.outbox.overwrite_log()
+        return joined
+
+    def studies(self) -> list[JoinedSurvey]:
+        """Returns the surveys that were joined from here; ValueError for a file that is damaged."""
+        return list(joined_surveys(self.directory))
+
+    def _joined(self, study_id: str, person: str) -> JoinedSurvey:
+        joined = JoinedSurvey.read(self.directory, study_id, person)
+        if joined is None:
+            raise ValueError(f"study {study_id!r} was not joined from {self.directory}; 'croupier join' joins it")
+        return joined
 
     def follow(
         self,
@@ -286,258 +198,194 @@ class AsyncClient:
         person: str = "",
         key: bytes = b"",
     ) -> AsyncIterator[WaveRecord]:
-        """Answers the waves of a study that was joined, and yields the record of each.
+        """Answers the waves of a survey that was joined, and yields the record of each.
 
         The device may be off in between, or the process end at any moment: the same call continues. An answer takes the
         largest budget up to the person's that the limits allow; without one the question is not answered, and the
-        record says why. A wave of a new version of the study is not answered before the person has consented to it.
+        record says why. A wave of a new version of the survey is not answered before the person has consented to it.
+        Waves are awaited by the calendar, and looked for at least every 15 minutes, also while services are out of
+        reach.
 
         Args:
-            study_id: the study.
+            study_id: the survey.
             answers: to the questions, by name, or a function from a wave's number to these. Others are left out.
-            until_end: wait for further waves, until the study ends or the person has left; False: only open waves.
-            accept: called with a new version of the study and the version before it; whether the person consents.
+            until_end: wait for further waves, until the survey ends or the person has left; False: only open waves.
+            accept: called with a new version of the survey and the version before it; whether the person consents.
             person: as for `join`.
-            key: an enrolled Ed25519 key, 32 bytes, instead of the client's own.
+            key: an enrolled Ed25519 key, 32 bytes, instead of the client's own and of the invitation.
 
         Raises:
-            ValueError: the study was not joined from here, or an answer cannot be used.
+            ValueError: the survey was not joined from here, or an answer cannot be used.
             Refusal: a service does not admit the person, or a new version does not follow the one before it.
             SignatureError: a service has not signed the terms of a wave.
             UnreachableError: a service does not answer, without `until_end`.
         """
-        follower = Follower(answers, person, key, accept)
-        return follow(self, study_id, follower) if until_end else answer_open_waves(self, study_id, follower)
+        follower = _Follower(study_id, answers, person, key, accept, set())
+        return self._follow(follower) if until_end else self._answer_open_waves(follower)
 
-    def leave(self, study_id: str, person: str = "") -> JoinedStudy:
-        """Leaves a study: no more of its waves are answered, and its stored data is destroyed, reports included.
-
-        Answers that were sent stay where they are, and count towards the limits.
-
-        Raises:
-            ValueError: the study was not joined from here.
-        """
-        return leave(self, study_id, person)
-
-    def studies(self) -> list[JoinedStudy]:
-        """Returns the studies that were joined from here; ValueError for a file that is damaged."""
-        return list(joined_studies(self.directory))
-
-    def one_at_a_time(self, round_id: str, user: str) -> asyncio.Lock:
-        """Returns the lock of a person's answer to a round; a second call sends the submission of the first."""
-        return self._answering.setdefault((round_id, user), asyncio.Lock())
-
-
-@dataclass(frozen=True)
-class VerifiedRound:
-    """A round whose terms were verified.
-
-    Attributes:
-        terms: everything that the services have signed.
-        state: hop 1's answer at the time of the request, OPEN for instance.
-    """
-
-    terms: RoundTerms
-    state: str
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.id!r}, {self.question!r}, {self.state})"
-
-    @property
-    def id(self) -> RoundId:
-        """The round's name."""
-        return self.terms.round_id
-
-    @property
-    def question(self) -> str:
-        """The kind of the question, in a word."""
-        return self.terms.question.name
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """The local budgets that an answer can spend, ascending."""
-        return self.terms.budget_grid
-
-    @property
-    def local_delta(self) -> float:
-        """The local δ of each of these budgets; 0 if reports are ε-private by themselves."""
-        return self.terms.local_delta
-
-    def promises(self, local_epsilon: float) -> Promises:
-        """Returns the guarantees of an answer with this budget if one server is honest, and if none is.
-
-        Its `lines` state them in sentences.
-        """
-        return promises_of(self.terms, local_epsilon)
-
-    @property
-    def closes_at(self) -> datetime | None:
-        """The time at which the round closes by itself; None if its operator closes it."""
-        deadline = self.terms.close_deadline_unix_s
-        return datetime.fromtimestamp(deadline, UTC) if deadline else None
-
-
-@dataclass(frozen=True, repr=False)
-class AsyncClientRound(VerifiedRound):
-    """One round, and the client that answers it."""
-
-    client: AsyncClient
-
-    async def submit(
-        self,
-        value: float | str | Collection[str],
-        max_local_epsilon: float,
-        *,
-        person: str = "",
-        key: bytes = b"",
-        invitation: str = "",
-    ) -> Receipt:
-        """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
-
-        After a failure the same call may be made again, at any time and after a crash, until it returns or refuses for
-        good: a sealed answer is sent again unchanged, and no answer is ever randomized twice.
-
-        Args:
-            value: a number, or text as people write it down, such as a category's name; with `choices` the names of
-                the chosen options.
-            max_local_epsilon: the most to spend; the largest budget of the round up to it is used.
-            person: the respondent's constant name, if a program answers for several people. The name never leaves this
-                machine. "" is the one person whose device this is.
-            key: an enrolled Ed25519 key, 32 bytes, instead of the client's own.
-            invitation: the link of an invitation to the round's survey, or to rounds, from which a key follows.
-
-        Raises:
-            ValueError: value, budget or link cannot be used, or a person with a name has neither key nor invitation.
-            LimitError: the limits do not allow the answer.
-            OtherPersonError: someone else has answered from here; name each person if there are several.
-            UnreachableError: a service does not answer; call again later.
-            Refusal: a service refuses: UNKNOWN_CLIENT, ROUND_FULL, ROUND_CLOSED and others; see `Refusal.code`.
-            TicketError: the accountant's tickets cannot be trusted.
-            ProtocolError: a service's answer is not part of the protocol.
-        """
-        if invitation:
-            key = self.invited_key(invitation)
-        done = await self.answer(value, max_local_epsilon, Respondent(person, PrivateKey(key)))
-        if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
-            raise Refusal(Code[done.code])
-        promised = promises_of(self.terms, done.local_epsilon)
-        return Receipt(done.round_id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
-
-    def invited_key(self, link: str) -> PrivateKey:
-        """Returns the key that an invitation to the survey of this round gives.
-
-        Raises:
-            ValueError: the link is not an invitation.
-        """
-        return Invitation.read(link).key(self.terms.survey.invitation_hash)
-
-    async def answer(
-        self,
-        value: float | str | Collection[str],
-        max_local_epsilon: float,
-        respondent: Respondent,
-        enrol: Enrol | None = None,
-    ) -> AnswerOutcome:
-        """Does the work of `submit`, and returns the code of a service that does not admit the respondent.
-
-        Args:
-            value: as for `submit`.
-            max_local_epsilon: as for `submit`.
-            respondent: who answers.
-            enrol: registers the signing key before its use, if the caller is the operator.
-
-        Raises:
-            Refusal: a service refuses the call; everything else as for `submit`.
-        """
-        client, terms, outbox = self.client, self.terms, self.client.outbox
-        key = respondent.key or (new_client_key() if respondent.new_key else NO_KEY)
-        key = key or await asyncio.to_thread(lambda: client.private_key)
-        answer = UnsealedAnswer.of(terms, value, max_local_epsilon, respondent, key, outbox)
-        with _typed_errors():
-            async with client.one_at_a_time(terms.round_id, answer.user):
-                return await answer_once(
-                    client.shuffler,
-                    client.accountant,
-                    terms,
-                    answer,
-                    outbox=outbox,
-                    limits=client.limits,
-                    enrol=enrol,
-                    patience_s=client.patience_s,
-                )
-
-    async def verify(self, wait_s: float = 0.0) -> Inclusion:
-        """Checks that every hop has passed on all acknowledged submissions; its requests do not identify them.
-
-        Args:
-            wait_s: the time to wait for the round's result.
-
-        Raises:
-            NotIncludedError: a hop has not passed on a submission; it names the hops.
-            Refusal: the result is not there yet (NOT_READY), or a hop shows another list than it has committed to.
-            SignatureError: a signature is missing or wrong.
-            UnreachableError: a service does not answer.
-            ValueError: no submission from here was acknowledged, or it is too long ago.
-        """
-        hashes_of = self.client.acknowledged(self.id)
-        missing = await self.missing_by_hop(hashes_of, wait_s)
-        if any(missing.values()):
-            raise NotIncludedError({hop: users for hop, users in missing.items() if users})
-        return Inclusion(self.id, len(hashes_of), tuple(missing))
-
-    async def missing_by_hop(self, hashes_of: Mapping[str, bytes], wait_s: float = 0.0) -> dict[str, list[str]]:
-        """Returns, for every hop by name, the users whose submissions it has not passed on.
-
-        Args:
-            hashes_of: inclusion hashes by user; see `AsyncClient.acknowledged`.
-            wait_s: the time to wait for the round's result.
-
-        Raises:
-            Refusal, SignatureError, UnreachableError: as for `verify`.
-        """
-        client = self.client
-        with _typed_errors():
-            return await missing_by_hop(
-                client.shuffler, client.analyzer, self.terms, client.deployment, hashes_of, wait_s
-            )
-
-    async def result(self, wait_s: float = 0.0) -> RoundResult:
-        """Returns the published result, verified.
-
-        Args:
-            wait_s: the time to wait for it.
-
-        Raises:
-            NotCertifiedError: the accountant has refused the round; there will be no result.
-            Refusal: the result is not there yet (NOT_READY).
-            SignatureError: a signature is missing or wrong.
-            UnreachableError: the analyzer does not answer.
-        """
-        with _typed_errors():
-            published = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, wait_s)
-        return RoundResult.read(*published)
-
-    async def goes_on(self) -> bool:
-        """Returns whether the rule of the question has led to a further wave, or may still do so.
-
-        Raises:
-            SignatureError: a signature is missing or wrong.
-            UnreachableError: the analyzer does not answer.
-        """
-        with _typed_errors():
+    async def _follow(self, follower: _Follower) -> AsyncIterator[WaveRecord]:
+        who = follower.study_id, follower.person
+        self._joined(*who)
+        while JoinedSurvey.read(self.directory, *who) is not None:
+            wait_s = _SOON_S
             try:
-                publication, _ = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, 0.0)
+                async for record in self._answer_open_waves(follower):
+                    yield record
+            except UnreachableError:
+                pass
+            else:
+                joined = JoinedSurvey.read(self.directory, *who)
+                if joined is None or joined.is_over:
+                    return
+                schedule = scheduled(joined.version)
+                if not (schedule.follows_results and joined.next_wave > 1):
+                    wait_s = min(_POLL_S, max(_SOON_S, schedule.wave(joined.next_wave).opens_unix_s - self.now()))
+            until = self.now() + wait_s
+            while self.now() < until and JoinedSurvey.read(self.directory, *who) is not None:
+                await self.sleep(min(_SOON_S, until - self.now()))
+
+    async def _answer_open_waves(self, follower: _Follower) -> AsyncIterator[WaveRecord]:
+        """Answers the open waves of a survey, and yields the record of every wave that is over or answered."""
+        who = follower.study_id, follower.person
+        self._joined(*who)
+        while (joined := JoinedSurvey.read(self.directory, *who)) is not None:
+            number, known = joined.next_wave, scheduled(joined.version)
+            try:
+                shown, rounds = await self._wave(follower.study_id, number)
             except Refusal as refusal:
-                if refusal.code not in (Code.NOT_READY, Code.UNKNOWN_ROUND):
+                over = refusal.code in _OVER
+                if refusal.code not in (*_NOT_THERE, *_OVER):
                     raise
-                return self.state != "DISPOSED"
-        return publication.HasField("rule_state")
+                if not over and known.follows_results and 1 < number <= known.last_wave:
+                    before = await self.round(_round_of(follower.study_id, number - 1))
+                    if not await before.goes_on():
+                        joined.ended = True
+                        joined.write(self.directory)
+                    return
+                if not over and (number > known.last_wave or self.now() < known.wave(number).closes_unix_s):
+                    return  # it may still open
+                if number > MOST_WAVES:
+                    return
+                missed = WaveRecord(study_id=follower.study_id, wave=number, version=known.version, state="missed")
+                yield self._done(joined, missed)
+                continue
+            wave, version = shown.wave, shown.survey.hash
+            if version != joined.version.hash and not await self._is_accepted(joined, shown, follower):
+                closed = self.now() >= wave.closes_unix_s or any(question.state != "OPEN" for question in rounds)
+                record = _record(shown, "new version")
+                if closed:
+                    yield self._done(joined, record)
+                    continue
+                if version.hex() not in follower.told:
+                    follower.told.add(version.hex())
+                    yield record
+                return
+            if self.now() >= wave.closes_unix_s or all(question.state != "OPEN" for question in rounds):
+                yield self._done(joined, _record(shown, "missed"))
+                continue
+            answers = await self._answer_wave(joined, rounds, number, follower)
+            if answers is None:
+                return  # the person has left meanwhile
+            state: WaveState = "answered" if any(answer.state == "answered" for answer in answers) else "abstained"
+            yield self._done(joined, _record(shown, state, answers))
+
+    def _done(self, joined: JoinedSurvey, record: WaveRecord) -> WaveRecord:
+        """Notes durably that a wave is over for this device, unless the person has left."""
+        joined.waves[record.wave] = record
+        if JoinedSurvey.read(self.directory, record.study_id, joined.person) is not None:
+            joined.write(self.directory)
+        return record
+
+    async def _is_accepted(self, joined: JoinedSurvey, shown: ShownSurvey, follower: _Follower) -> bool:
+        """Returns whether the person consents to another version of a survey.
+
+        Raises:
+            Refusal: see `JoinedSurvey.check_continues`.
+        """
+        before, link = joined.version, scheduled(shown.survey)
+        known, between, number = scheduled(before), [], shown.wave.number
+        while link.version > known.version + 1 and number > known.first_wave:
+            number -= 1
+            earlier, _ = await self._wave(before.survey_id, number)
+            between.append(earlier.survey)
+            if earlier.survey.hash == link.previous_hash:
+                link = scheduled(earlier.survey)
+        joined.check_continues(shown.survey, between)
+        if follower.accept is None or shown.survey.hash.hex() in follower.told:
+            return False
+        said = follower.accept(before, shown.survey)
+        if not (await said if inspect.isawaitable(said) else said):
+            return False
+        joined.consent(shown.survey, self.now())
+        joined.write(self.directory)
+        return True
+
+    async def _answer_wave(
+        self, joined: JoinedSurvey, rounds: Sequence[AsyncClientRound], number: int, follower: _Follower
+    ) -> list[AnswerRecord] | None:
+        answers = follower.answers(number) if callable(follower.answers) else follower.answers
+        hides = rounds[0].terms.survey.left_out == "random"
+        wanted = budgets_within([question.terms for question in rounds], joined.wave_epsilon)
+        records = []
+        for asked, most in zip(rounds, wanted, strict=True):
+            name = asked.terms.question.name
+            value: Value | None = answers.get(name)
+            if value is None and hides:
+                value = _drawn(joined, name, asked.terms.question.mechanism, kept=asked.terms.permanent is not None)
+            if value is None:
+                records.append(AnswerRecord(question=name, state="left out"))
+                continue
+            if JoinedSurvey.read(self.directory, joined.version.survey_id, joined.person) is None:
+                return None
+            joined.write(self.directory)  # the drawn values, before they are sent
+            link = "" if follower.key else joined.invitation
+            records.append(await _answer_question(asked, value, most, link, follower, left_out=name not in answers))
+        return records
 
 
-@contextmanager
-def _typed_errors() -> Iterator[None]:
-    """Raises UnreachableError if gRPC reports that a call did not arrive."""
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        raise UnreachableError(f"a service is out of reach: {why_unreachable(error)}") from error
+def _round_of(study_id: str, wave: int) -> RoundId:
+    """Returns the first round of a wave."""
+    return RoundId(f"{study_id}-w{wave}-1")
+
+
+def _record(shown: ShownSurvey, state: WaveState, answers: Sequence[AnswerRecord] = ()) -> WaveRecord:
+    schedule = scheduled(shown.survey)
+    return WaveRecord(
+        study_id=shown.survey.survey_id,
+        wave=shown.wave.number,
+        version=schedule.version,
+        state=state,
+        answers=tuple(answers),
+        change=schedule.change if state == "new version" else "",
+    )
+
+
+async def _answer_question(
+    asked: AsyncClientRound, value: Value, most: float, invitation: str, follower: _Follower, *, left_out: bool
+) -> AnswerRecord:
+    """Answers with the largest budget that the person and the person's limits allow, or not at all."""
+    why, name = "", asked.terms.question.name
+    for budget in reversed([budget for budget in asked.terms.budget_grid if budget <= most]):
+        try:
+            receipt = await asked.submit(value, budget, person=follower.person, key=follower.key, invitation=invitation)
+        except LimitError as error:
+            why = why or str(error)
+            continue
+        except Refusal as refusal:
+            if refusal.code not in (Code.ROUND_CLOSED, Code.ROUND_FULL):
+                raise
+            why = why or str(refusal)
+            break
+        state: AnswerState = "left out" if left_out else "answered"
+        return AnswerRecord(question=name, state=state, local_epsilon=receipt.local_epsilon, why=why)
+    return AnswerRecord(question=name, state="abstained", why=why)
+
+
+def _drawn(joined: JoinedSurvey, name: str, mechanism: Mechanism, *, kept: bool) -> float:
+    """Returns an answer drawn uniformly for a question left out; in a permanent study the same in every wave."""
+    if kept and name in joined.drawn:
+        return joined.drawn[name]
+    value = float(RANDOMIZERS[mechanism.kind].any_value(mechanism))
+    if kept:
+        joined.drawn[name] = value
+    return value

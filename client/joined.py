@@ -1,7 +1,7 @@
-"""The studies that a person has joined, in a file for each, until the person leaves it.
+"""The surveys that a person has joined, in a file for each, until the person leaves it.
 
-A file holds the person's consents (every version of the study, with its hash), the record of every wave, and the inputs
-of answers: the invitation, and answers that were drawn for questions left out. Only its owner can read it.
+A file holds the person's consents (every version of the survey, with its hash), the record of every wave, and the
+inputs of answers: the invitation, and answers that were drawn for questions left out. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -48,11 +49,11 @@ class WaveRecord(_Document):
     """The outcome of one wave.
 
     Attributes:
-        study_id: of the study.
+        study_id: of the survey.
         wave: its number, from 1.
-        version: of the study.
+        version: of the survey.
         state: "answered" (at least one question), "abstained" (none), "missed" (closed before the device came), or "new
-            version": the person has not consented to the wave's version of the study; it is answered after the consent
+            version": the person has not consented to the wave's version of the survey; it is answered after the consent
             if it is still open.
         answers: by question.
         change: the change of the new version, in the operator's words.
@@ -67,15 +68,15 @@ class WaveRecord(_Document):
 
 
 class Consent(_Document):
-    """A version of a study that the person has consented to: its hash, hexadecimal, and when, in UTC."""
+    """A version of a survey that the person has consented to: its hash, hexadecimal, and when, in UTC."""
 
     version: int
     hash: str
     at: str
 
 
-class JoinedStudy(_Document):
-    """A study that a person has joined.
+class JoinedSurvey(_Document):
+    """A survey that a person has joined.
 
     Attributes:
         survey: the newest version that the person has consented to, hexadecimal; see `version`.
@@ -98,6 +99,24 @@ class JoinedStudy(_Document):
     waves: dict[int, WaveRecord] = {}
     ended: bool = False
     drawn: dict[str, float] = Field(default={}, repr=False)
+
+    @classmethod
+    def read(cls, directory: Path, study_id: str, person: str = "") -> Self | None:
+        """Returns a survey that was joined from here; None for another one.
+
+        Raises:
+            ValueError: the file is damaged, or a newer croupier has written it.
+        """
+        with suppress(FileNotFoundError):
+            return cls._from(_file(directory, study_id, person))
+        return None
+
+    @classmethod
+    def _from(cls, file: Path) -> Self:
+        try:
+            return cls.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise ValueError(f"{file} cannot be read; it must be what 'croupier join' wrote") from error
 
     @property
     def version(self) -> Survey:
@@ -160,25 +179,7 @@ def _file(directory: Path, study_id: str, person: str) -> Path:
     return directory / _FOLDER / f"{study_id}{whose}.json"
 
 
-def read_joined(directory: Path, study_id: str, person: str = "") -> JoinedStudy | None:
-    """Returns a study that was joined from here; None for another one.
-
-    Raises:
-        ValueError: the file is damaged, or a newer croupier has written it.
-    """
-    file = _file(directory, study_id, person)
-    try:
-        return JoinedStudy.model_validate_json(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise ValueError(f"{file} cannot be read; it must be what 'croupier join' wrote") from error
-
-
-def joined_studies(directory: Path) -> Iterator[JoinedStudy]:
-    """Yields all studies that were joined from here, by name; raises as `read_joined`."""
+def joined_surveys(directory: Path) -> Iterator[JoinedSurvey]:
+    """Yields all surveys that were joined from here, by name; raises as `JoinedSurvey.read`."""
     for file in sorted((directory / _FOLDER).glob("*.json")):
-        try:
-            yield JoinedStudy.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            raise ValueError(f"{file} cannot be read; it must be what 'croupier join' wrote") from error
+        yield JoinedSurvey._from(file)

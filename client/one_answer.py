@@ -219,7 +219,10 @@ async def answer_once(
             sealed_before = True
         limits.check_round(terms, epsilon)
         if earlier is None and terms.permanent is not None:
-            participant = await asyncio.to_thread(_with_kept_report, outbox, terms, answer, epsilon, limits)
+            if not (answer.person or answer.alone):
+                raise ValueError("person is missing; in a permanent study each of several people needs a name")
+            mine, whose = {user: participant}, lambda _: answer.person
+            participant = (await asyncio.to_thread(with_kept_reports, outbox, terms, mine, whose, limits))[user]
         attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
         try:
             if enrol:
@@ -253,22 +256,38 @@ async def answer_once(
     return AnswerOutcome(round_id, code, kept.local_epsilon, terms.local_delta, sealed_before)
 
 
-def _with_kept_report(
-    outbox: Outbox, terms: RoundTerms, answer: UnsealedAnswer, epsilon: float, limits: Limits
-) -> Participant:
-    """Returns the participant with the report that is kept for its value in a permanent study.
+def with_kept_reports(
+    outbox: Outbox,
+    terms: RoundTerms,
+    users: Mapping[str, Participant],
+    person_of: Callable[[str], str] = str,
+    limits: Limits | None = None,
+) -> dict[str, Participant]:
+    """Returns the users with the reports that are kept for their values in a permanent study.
+
+    Args:
+        outbox: keeps the reports.
+        terms: of a round; if it is of no permanent study, the users are unchanged.
+        users: by the outbox's names.
+        person_of: returns the owner of a user's kept reports.
+        limits: of the only user; see `Outbox.keep_reports`.
 
     Raises:
-        LimitError: see `Outbox.keep_report`.
-        ValueError: the owner of the kept report is unknown.
+        LimitError: see `Outbox.keep_reports`.
     """
-    series, value = terms.permanent, answer.participant.value
-    if series is None or not (answer.person or answer.alone):
-        raise ValueError("person is missing; in a permanent study each of several people needs a name")
-    wanted = WantedReport(answer.person, value_key(value), epsilon)
-    wave = (terms.round_id, series)
-    report, spent = outbox.keep_report(wave, wanted, lambda budget: draw_report(terms, value, budget), limits)
-    return replace(answer.participant, max_local_epsilon=spent, kept_report=report)
+    if terms.permanent is None:
+        return dict(users)
+    wanted = {
+        user: WantedReport(
+            person_of(user), value_key(who.value), choose_budget(who.max_local_epsilon, terms.budget_grid)
+        )
+        for user, who in users.items()
+    }
+    wave = (terms.round_id, terms.permanent)
+    kept = outbox.keep_reports(wave, wanted, lambda user, budget: draw_report(terms, users[user].value, budget), limits)
+    return {
+        user: replace(who, max_local_epsilon=kept[user][1], kept_report=kept[user][0]) for user, who in users.items()
+    }
 
 
 def _name(code: pb.SubmissionCode.ValueType) -> str:

@@ -34,59 +34,41 @@ from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
+from croupier.runtime.tables import LARGE, table
 
 Stored = TypeVar("Stored")
 
 _metadata = sa.MetaData()
-_submissions = sa.Table(
+_table = partial(table, _metadata)
+_submissions = _table(
     "sealed",
-    _metadata,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("user", sa.String, primary_key=True),
-    sa.Column("submission", sa.LargeBinary, nullable=False),
-    sa.Column("inclusion_hashes", sa.LargeBinary, nullable=False),
-    sa.Column("answer_key", sa.LargeBinary, nullable=False),
-    sa.Column("local_epsilon", sa.Float, nullable=False),
-    sa.Column("acknowledged", sa.Boolean, nullable=False),
-    sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
-    sa.Column("local_delta", sa.Float, nullable=False),
+    {"round_id": str, "user": str},
+    submission=bytes,
+    inclusion_hashes=bytes,
+    answer_key=bytes,
+    local_epsilon=float,
+    acknowledged=bool,
+    kept_at_unix_s=LARGE,
+    local_delta=float,
 )
-_attempts = sa.Table(
-    "attempts",
-    _metadata,
-    sa.Column("attempt", sa.String, primary_key=True),
-    sa.Column("round_id", sa.String, nullable=False),
-    sa.Column("local_epsilon", sa.Float, nullable=False),
-    sa.Column("local_delta", sa.Float, nullable=False),
-)
-_prepared = sa.Table(
+_attempts = _table("attempts", {"attempt": str}, round_id=str, local_epsilon=float, local_delta=float)
+_prepared = _table(
     "prepared",
-    _metadata,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("user", sa.String, primary_key=True),
-    sa.Column("sealed", sa.LargeBinary, nullable=False),
-    sa.Column("record", sa.LargeBinary, nullable=False),
-    sa.Column("key", sa.LargeBinary, nullable=False),
-    sa.Column("answer_key", sa.LargeBinary, nullable=False),
-    sa.Column("blinds", sa.LargeBinary, nullable=False),
-    sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
+    {"round_id": str, "user": str},
+    sealed=bytes,
+    record=bytes,
+    key=bytes,
+    answer_key=bytes,
+    blinds=bytes,
+    kept_at_unix_s=LARGE,
 )
-_kept_reports = sa.Table(
-    "kept_reports",  # one row for each different answer of a person to a question of a permanent study
-    _metadata,
-    sa.Column("person", sa.String, primary_key=True),
-    sa.Column("series", sa.String, primary_key=True),
-    sa.Column("value", sa.String, primary_key=True),  # of a study that was left: a random name
-    sa.Column("local_epsilon", sa.Float, nullable=False),
-    sa.Column("report", sa.LargeBinary, nullable=False),  # of a study that was left: empty
+_kept_reports = _table(  # one row for each different answer of a person to a question of a permanent study
+    "kept_reports",
+    {"person": str, "series": str, "value": str},  # of a study that was left, the value is a random name
+    local_epsilon=float,
+    report=bytes,  # of a study that was left: empty
 )
-_kept_waves = sa.Table(
-    "kept_waves",
-    _metadata,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("person", sa.String, primary_key=True),
-    sa.Column("series", sa.String, nullable=False),
-)
+_kept_waves = _table("kept_waves", {"round_id": str, "person": str}, series=str)
 _VERSION = 1
 """The version of files that this croupier writes."""
 KEPT_DAYS = 30
@@ -254,42 +236,39 @@ class Outbox:
             limits.check_lifetime(_spent(db, without=round_id), _spent(db))
         return attempt
 
-    def keep_report(
-        self, wave: Wave, wanted: WantedReport, draw: Callable[[float], bytes], limits: Limits
-    ) -> tuple[bytes, float]:
-        """Returns the report of a value for every wave of its series, and the report's budget.
+    def keep_reports(
+        self,
+        wave: Wave,
+        wanted: Mapping[str, WantedReport],
+        draw: Callable[[str, float], bytes],
+        limits: Limits | None = None,
+    ) -> dict[str, tuple[bytes, float]]:
+        """Returns, for each user, the report of a value for every wave of its series, and the report's budget.
 
-        It is drawn and stored in one transaction at the first answer with this value. All values of a series have the
-        budget of the first one. A person's spending in a series is the sum over the different values.
+        A report is drawn and stored in one transaction at the first answer with its value. All values of a series have
+        the budget of the first one. A person's spending in a series is the sum over the different values.
 
         Args:
             wave: the round and its series.
-            wanted: the person, the value and the budget.
-            draw: returns a randomized report with a budget.
-            limits: the person's own.
+            wanted: the person, the value and the budget, by user.
+            draw: returns a randomized report of a user with a budget.
+            limits: of the only user; None for users who have no limits of their own.
 
         Raises:
             LimitError: it would exceed the limits, the series was begun with a larger budget, or it already has its
                 full number of waves; nothing is stored.
         """
         with self._engine.begin() as db:  # the write first, as in `begin`
-            _join_wave(db, wave, wanted.person)
-            before = _spent(db, without=wave[0])
-            kept = _kept_report(db, wave, wanted, draw)
-            limits.check_lifetime(before, _spent(db))
-        return kept
-
-    def keep_reports(
-        self, wave: Wave, wanted: Mapping[str, WantedReport], draw: Callable[[str, float], bytes]
-    ) -> dict[str, tuple[bytes, float]]:
-        """As `keep_report`, for many users who have no limits of their own, in one transaction; by user."""
-        with self._engine.begin() as db:
             for wanted_report in wanted.values():
                 _join_wave(db, wave, wanted_report.person)
-            return {
+            before = None if limits is None else _spent(db, without=wave[0])
+            kept = {
                 user: _kept_report(db, wave, wanted_report, partial(draw, user))
                 for user, wanted_report in wanted.items()
             }
+            if limits is not None and before is not None:
+                limits.check_lifetime(before, _spent(db))
+        return kept
 
     def forget_reports(self, person: str, series: str) -> None:
         """Destroys the kept reports of a series, with their values; their spending still counts.
@@ -543,10 +522,10 @@ def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
     The waves of a series with kept reports spend the sum over the different answers.
     """
     by_round: dict[str, tuple[float, float]] = {}
-    for table in (_submissions, _attempts):
-        most = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon), sa.func.max(table.c.local_delta))
+    for spending in (_submissions.c, _attempts.c):
+        most = sa.select(spending.round_id, sa.func.max(spending.local_epsilon), sa.func.max(spending.local_delta))
         # The answers of a sequential round have rows of their own, whose spending the submission has counted.
-        for round_id, epsilon, delta in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
+        for round_id, epsilon, delta in db.execute(most.where(spending.local_epsilon > 0).group_by(spending.round_id)):
             before = by_round.get(round_id, (0.0, 0.0))
             by_round[round_id] = (max(before[0], epsilon), max(before[1], delta))
     for row in db.execute(sa.select(_kept_waves.c.round_id)):  # a wave spends nothing itself, and its number counts

@@ -93,7 +93,6 @@ async def fetch_publication(
     deployment: Deployment,
     round_id: RoundId,
     patience_s: float,
-    on_wait: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
     """Returns the verified result of a round, waiting up to `patience_s` for it; see `fetch_signed_result`.
 
@@ -101,4 +100,4 @@ async def fetch_publication(
         SignatureError: a signature is missing or wrong.
         Refusal: BAD_BATCH if the analyzer answers for another round.
     """
-    return read_publication(await fetch_signed_result(channel, round_id, patience_s, on_wait), deployment, round_id)
+    return read_publication(await fetch_signed_result(channel, round_id, patience_s), deployment, round_id)

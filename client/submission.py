@@ -47,7 +47,7 @@ class Participant:
         max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         kept_report: in a round of a permanent study, the report for the value in all its waves; see
-            `Outbox.keep_report`. `max_local_epsilon` is then the report's budget.
+            `Outbox.keep_reports`. `max_local_epsilon` is then the report's budget.
     """
 
     value: Any

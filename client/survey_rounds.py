@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
-
+from croupier.client.round_client import AsyncClientRound, RoundClient
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms, one_survey
+from croupier.protocol.manifest import one_survey
 from croupier.protocol.names import NO_ROUND, RoundId
 
 
-class _RoundLike(Protocol):
-    @property
-    def id(self) -> RoundId: ...
-    @property
-    def terms(self) -> RoundTerms: ...
-
-
-R = TypeVar("R", bound=_RoundLike)
-R_co = TypeVar("R_co", bound=_RoundLike, covariant=True)
-
-
-class Asker(Protocol[R_co]):
-    """Finds a round and verifies its terms; see `AsyncClient.round`."""
-
-    async def round(self, round_id: RoundId | str = NO_ROUND) -> R_co:
-        """Returns a round, the newest open one if no id is given."""
-        ...
-
-
-async def fetch_survey(client: Asker[R], name: RoundId | str = NO_ROUND) -> list[R]:
+async def fetch_survey(client: RoundClient, name: RoundId | str = NO_ROUND) -> list[AsyncClientRound]:
     """Returns all rounds of a survey, or of one of its waves, in the order of its questions.
 
     Args:
@@ -37,7 +17,7 @@ async def fetch_survey(client: Asker[R], name: RoundId | str = NO_ROUND) -> list
 
     Raises:
         Refusal: there is no such round, or the survey's rounds do not belong together (BAD_MANIFEST).
-        SignatureError, UnreachableError: as for `AsyncClient.round`.
+        SignatureError, UnreachableError: as for `RoundClient.round`.
     """
     try:
         asked = await client.round(name)

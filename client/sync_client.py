@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from croupier.client.async_client import AsyncClient, AsyncClientRound, VerifiedRound
-from croupier.client.joined import JoinedStudy, WaveRecord
+from croupier.client.async_client import Accept, Answers, AsyncClient, ShownSurvey
+from croupier.client.joined import JoinedSurvey, WaveRecord
 from croupier.client.limits import Limits, SpentHere
+from croupier.client.round_client import AsyncClientRound, VerifiedRound
 from croupier.client.round_result import Inclusion, Receipt, RoundResult
-from croupier.client.study_participation import Accept, Answers, ShownStudy
 from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
 
@@ -91,11 +91,11 @@ class Client:
         asked = self.wait_for(self._client.round(round_id))
         return ClientRound(asked.terms, asked.state, self, asked)
 
-    def study(self, study_id: str = "") -> ShownStudy:
+    def study(self, study_id: str = "") -> ShownSurvey:
         """See `AsyncClient.study`."""
         return self.wait_for(self._client.study(study_id))
 
-    def join(self, shown: ShownStudy, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedStudy:
+    def join(self, shown: ShownSurvey, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedSurvey:
         """See `AsyncClient.join`."""
         return self._client.join(shown, wave_epsilon, person=person, invitation=invitation)
 
@@ -118,11 +118,11 @@ class Client:
         while (record := self.wait_for(next_one())) is not None:
             yield record
 
-    def leave(self, study_id: str, person: str = "") -> JoinedStudy:
+    def leave(self, study_id: str, person: str = "") -> JoinedSurvey:
         """See `AsyncClient.leave`."""
         return self._client.leave(study_id, person)
 
-    def studies(self) -> list[JoinedStudy]:
+    def studies(self) -> list[JoinedSurvey]:
         """See `AsyncClient.studies`."""
         return self._client.studies()
 

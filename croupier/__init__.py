@@ -27,7 +27,7 @@ from croupier.accountant.drawable import Drawable
 _ELSEWHERE = {
     "Assumption": "croupier.protocol.codes",
     "AsyncClient": "croupier.client.async_client",
-    "AsyncClientRound": "croupier.client.async_client",
+    "AsyncClientRound": "croupier.client.round_client",
     "Client": "croupier.client.sync_client",
     "ClientRound": "croupier.client.sync_client",
     "Code": "croupier.protocol.errors",

@@ -26,7 +26,7 @@ from croupier.show.explanation import explain as explain
 from croupier.study.discovery import DiscoveryResult as DiscoveryResult
 
 from .client.async_client import AsyncClient as AsyncClient
-from .client.async_client import AsyncClientRound as AsyncClientRound
+from .client.round_client import AsyncClientRound as AsyncClientRound
 from .client.round_result import Inclusion as Inclusion
 from .client.round_result import Receipt as Receipt
 from .client.round_result import ResultValue as ResultValue

@@ -23,16 +23,10 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.database_tables import ROUNDS
 from croupier.runtime.service_directory import NoiseLimit
+from croupier.runtime.tables import table
 
 _metadata = sa.MetaData()
-_entries = sa.Table(
-    "noise_ledger",
-    _metadata,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("epsilon", sa.Float, nullable=False),
-    sa.Column("delta", sa.Float, nullable=False),
-    sa.Column("has_left", sa.Boolean, nullable=False),
-)
+_entries = table(_metadata, "noise_ledger", {"round_id": str}, epsilon=float, delta=float, has_left=bool)
 
 
 @dataclass(frozen=True)

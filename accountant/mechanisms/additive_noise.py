@@ -227,7 +227,6 @@ def interval_cells(
     reach: float,
     fineness: float,
     epsilon: float = 0.0,
-    lowest: float | None = None,
 ) -> Cells:
     """Cells for victims with values 0 and 1 and any rate in [least_rate, rate]: shells of m = max(|z|, |1 - z|).
 
@@ -235,8 +234,7 @@ def interval_cells(
     density of another user over all its values is that at distance m. fineness: relative width of a shell.
     Between two rates the density is a mixture of those at the two, up to a second-order remainder that is added.
     epsilon: up to which central epsilon the two ends have to be the worst pair (Gaussian noise; best effort).
-    lowest: a valid shape is valid for victims of any rate from here on; None: from least_rate on. Cells of other rates
-    with the same `reach`, `fineness`, `epsilon` and `lowest` have the same edges and valid shapes.
+    A valid shape is valid for victims of any rate from least_rate on.
     """
     edges = _edges(noise, reach, fineness)
     left, right = edges[:-1], edges[1:]
@@ -276,8 +274,7 @@ def interval_cells(
             )
         )
     last = noise.last_point(right)
-    lowest = least_rate if lowest is None else lowest
-    flat, valid = (0, math.inf) if noise.falls_geometrically else _flat_shells(left, right, lowest, epsilon)
+    flat, valid = (0, math.inf) if noise.falls_geometrically else _flat_shells(left, right, least_rate, epsilon)
 
     def log_floor(rates: Floats) -> Floats:
         return noise.log_density(last[None, :], rates[:, None])
@@ -295,7 +292,7 @@ def interval_cells(
         omega[:flat] = omega[flat]
         log = np.full(omega.shape, -np.inf)
         log[omega > 0] = np.log(omega[omega > 0])
-        lift = lowest * noise.energy(right)
+        lift = least_rate * noise.energy(right)
         return np.exp(np.minimum.accumulate((log + lift)[::-1])[::-1] - lift)
 
     return Cells(width, log_floor, tuple(pairs), shape, pool, valid)

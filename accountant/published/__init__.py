@@ -6,15 +6,13 @@ returns a number there. `compare` puts all of them beside an attack. Certified a
 
 from __future__ import annotations
 
-from croupier.accountant.published.blankets import optimal_decomposition, shuffle_index, shuffle_index_limit
 from croupier.accountant.published.clones import (
     fmt22_closed_form,
     fmt22_numeric,
     leftover_clones,
     leftover_clones_delta,
 )
-from croupier.accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
-from croupier.accountant.published.kary_counts import biswas_krr_delta
+from croupier.accountant.published.equal_budgets import bbgn_bennett, efmrtt, optimal_decomposition
 from croupier.accountant.published.likelihood_tests import likelihood_test_clones
 from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_mu, gspa_numeric, gspa_positions
 from croupier.accountant.published.table import compare
@@ -23,8 +21,6 @@ from croupier.accountant.published.validity import OutOfRangeError
 __all__ = [
     "OutOfRangeError",
     "bbgn_bennett",
-    "bbgn_hoeffding",
-    "biswas_krr_delta",
     "compare",
     "echo",
     "efmrtt",
@@ -38,6 +34,4 @@ __all__ = [
     "leftover_clones_delta",
     "likelihood_test_clones",
     "optimal_decomposition",
-    "shuffle_index",
-    "shuffle_index_limit",
 ]

@@ -1,6 +1,6 @@
-"""Bounds for equal budgets: EFMRTT19, and the privacy blanket with Hoeffding's or Bennett's inequality (BBGN19).
+"""Bounds for equal budgets: EFMRTT19, and the privacy blanket, with Bennett's inequality (BBGN19) or exactly.
 
-All three are theorems: never below the truth. `randomizer` enters BBGN19 by the total mass gamma of its blanket, the
+All are theorems: never below the truth. `randomizer` enters BBGN19 by the total mass gamma of its blanket, the
 least density over the inputs; the rest follows from p/omega lying in [gamma, gamma e^v] with mean 1, for whatever pair
 of values the victim has. Different budgets are out of their range.
 """
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from croupier.accountant.bounds.profile import Others, Victim
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import UNIT
-from croupier.accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, solve
+from croupier.accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, need_users, solve
 
 _ROUNDING = 1 + 1e-10
 """On every delta below: a few hundred rounded operations and the n-th power of a number good to an ulp or two."""
@@ -55,32 +58,15 @@ def _over_counts(gamma: float, n: int, rate: float) -> float:
     return math.exp(n * math.log1p(gamma * math.expm1(-rate))) / (gamma * n)
 
 
-def bbgn_hoeffding(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
-    """Balle, Bell, Gascon, Nissim 2019: the privacy blanket with Hoeffding's inequality, replace-one.
-
-    L lies in a range of length b = (gamma e^v - gamma)(e^eps + 1), has mean -a = 1 - e^eps, and
-    E[sum of m terms]_+ <= b^2/(4a) exp(-2 m a^2/b^2). Never below the truth, never above the local budget.
-    Raises OutOfRangeError unless 0 < delta < 1, the budgets are equal and the randomizer is pure, of known blanket.
-    """
-    gamma, top, local, n = _blanket(budgets, randomizer, delta)
-
-    def delta_at(epsilon: float) -> float:
-        if epsilon <= 0:
-            return 1.0
-        slope = math.tanh(epsilon / 2) / (top - gamma)  # a/b
-        width = (top - gamma) * (math.exp(epsilon) + 1)
-        return width / (4 * slope) * _over_counts(gamma, n, 2 * slope * slope) * _ROUNDING
-
-    return solve(delta_at, delta, local, local / 8)
-
-
 def bbgn_bennett(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
-    """Replaces Hoeffding's inequality by Bennett's: E[sum of m terms]_+ <= b/ln(1+u) exp(-m (c/b^2) phi(u)), u = a b/c.
+    """Balle, Bell, Gascon, Nissim 2019: the privacy blanket with Bennett's inequality, replace-one.
 
+    L has mean -a = 1 - e^eps, and E[sum of m terms]_+ <= b/ln(1+u) exp(-m (c/b^2) phi(u)), u = a b/c, with
     b = max L + a and phi(u) = (1+u) ln(1+u) - u. The variance c of L = x - e^eps y is taken from what is known of
     x = p0/omega and y = p1/omega: Var x, Var y <= (gamma e^v - 1)(1 - gamma) by Bhatia and Davis, and
     Cov(x, y) >= -(1-gamma)^2 because (x-gamma)(y-gamma) >= 0. Both are equalities for k-RR.
-    Never below the truth, never above the local budget. Raises OutOfRangeError as `bbgn_hoeffding`.
+    Never below the truth, never above the local budget.
+    Raises OutOfRangeError unless 0 < delta < 1, the budgets are equal and the randomizer is pure, of known blanket.
     """
     gamma, top, local, n = _blanket(budgets, randomizer, delta)
     spread, rest = (top - 1) * (1 - gamma), 1 - gamma
@@ -98,3 +84,22 @@ def bbgn_bennett(budgets: Budgets, randomizer: Randomizer, delta: float) -> floa
         return b / shrink / math.log1p(u) * _over_counts(gamma, n, rate) * _ROUNDING
 
     return solve(delta_at, delta, local, local / 8)
+
+
+def optimal_decomposition(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
+    """The least upper bound of any decomposition (Su, Cheng, Wang): E over M ~ 1 + Bin(n-1, gamma) of E[ΣL]_+ / M.
+
+    L = (p0 - e^eps p1)/omega under omega, the normalised least density, for the worst pair of values; replace-one.
+    Never below the truth, and at most 0.01 % above the number of the paper's algorithm, by directed rounding. Raises
+    OutOfRangeError unless 0 < delta < 1, there are two users or more, the budgets are equal, and the randomizer is pure
+    with a least density of closed form.
+    """
+    need_delta(delta)
+    local, n = common_budget(budgets)
+    need_users(budgets)
+    need(not randomizer.spends_local_delta, f"randomizer {randomizer.name}", "a pure randomizer")
+    others = Others(np.array([local]), np.zeros(1), np.array([n - 1], dtype=np.int64), 0)
+    profile = randomizer.profile(Victim(local), others, delta)
+    if profile.closed_divergence is None:
+        raise OutOfRangeError(f"randomizer {randomizer.name}; valid: one whose least density has a closed form")
+    return profile.smallest_epsilon(delta, local).epsilon

@@ -15,9 +15,8 @@ from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.guarantees import Comparison, Grade, Status
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.published.blankets import optimal_decomposition, shuffle_index_limit
 from croupier.accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
-from croupier.accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
+from croupier.accountant.published.equal_budgets import bbgn_bennett, efmrtt, optimal_decomposition
 from croupier.accountant.published.likelihood_tests import likelihood_test_clones
 from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
 from croupier.accountant.published.validity import OutOfRangeError, need
@@ -28,7 +27,6 @@ from croupier.protocol.statements import Statement
 _Bound = Callable[[Budgets, Randomizer, float], float]
 _Judgement = Callable[[Budgets, Randomizer], Grade]
 _GSPA = "Chen, Cao, Ge: A Generalized Shuffle Framework for Privacy Amplification, AAAI 2024"
-_BBGN = "Balle, Bell, Gascon, Nissim: The Privacy Blanket of the Shuffle Model, CRYPTO 2019"
 _FMT = "Feldman, McMillan, Talwar: Hiding Among the Clones, FOCS 2021, Theorem 3.1"
 
 
@@ -69,7 +67,7 @@ def _positions(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
 def _private_number(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
     raise OutOfRangeError(
         "it needs the private number of users with x0, and looks at the count of x0 only; valid: k-RR of data that "
-        "are public (see biswas_krr_delta)"
+        "are public"
     )
 
 
@@ -90,21 +88,19 @@ _ROWS = (
         _always(Grade.CERTIFIED),
         (Note.EQUAL_BUDGETS,),
     ),
-    _Row("BBGN19 Hoeffding", _BBGN, bbgn_hoeffding, _always(Grade.CERTIFIED), (Note.EQUAL_BUDGETS,)),
-    _Row("BBGN19 Bennett", _BBGN, bbgn_bennett, _always(Grade.CERTIFIED), (Note.EQUAL_BUDGETS,)),
+    _Row(
+        "BBGN19 Bennett",
+        "Balle, Bell, Gascon, Nissim: The Privacy Blanket of the Shuffle Model, CRYPTO 2019",
+        bbgn_bennett,
+        _always(Grade.CERTIFIED),
+        (Note.EQUAL_BUDGETS,),
+    ),
     _Row(
         "Optimal decomposition",
         "Su, Cheng, Wang: Decomposition-Based Optimal Bounds for Privacy Amplification via Shuffling, arXiv 2504.07414",
         optimal_decomposition,
         _always(Grade.CERTIFIED),
         (Note.EQUAL_BUDGETS,),
-    ),
-    _Row(
-        "Shuffle index",
-        "Takagi, Liew: Analysis of Shuffling Beyond Pure Local Differential Privacy, arXiv 2601.19154",
-        shuffle_index_limit,
-        _always(Grade.ASYMPTOTIC),
-        (Note.EQUAL_BUDGETS, Note.ERROR_UNBOUNDED),
     ),
     _Row(
         "FMT22 closed form",

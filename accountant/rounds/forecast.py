@@ -62,16 +62,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The outcomes of the mixtures that were tried, with `num_reports` reports and `num_tickets` tickets.
+    """The outcomes of the mixtures that were tried, in no order."""
 
-    Attributes:
-        num_reports: people whose report and budget arrive.
-        num_tickets: people who were given tickets; those without a report are stragglers.
-        outcomes: in no order.
-    """
-
-    num_reports: int
-    num_tickets: int
     outcomes: tuple[Outcome, ...]
 
     @property
@@ -83,16 +75,6 @@ class Forecast:
     def best(self) -> Outcome:
         """A mixture that would be granted if there is one, else that of the smallest epsilon."""
         return min(self.outcomes, key=lambda outcome: (not outcome.is_granted, outcome.epsilon))
-
-    @property
-    def always_granted(self) -> bool:
-        """Whether every mixture that was tried would be granted."""
-        return self.worst.is_granted
-
-    @property
-    def can_be_granted(self) -> bool:
-        """Whether any mixture that was tried would be granted."""
-        return self.best.is_granted
 
 
 def mixtures(terms: QuestionTerms, num_people: int) -> list[Mixture]:
@@ -170,7 +152,7 @@ def forecast(
     outcomes = [
         _outcome(terms, mixture, num_reports, tickets, randomizer, ledger) for mixture in mixtures(terms, num_reports)
     ]
-    return Forecast(num_reports, tickets, tuple(outcomes))
+    return Forecast(tuple(outcomes))
 
 
 def could_be_granted(terms: QuestionTerms, num_people: int) -> bool:

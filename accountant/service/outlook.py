@@ -16,7 +16,6 @@ from croupier.accountant.rounds.account import PENDING, Account, answer
 from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.round_entries import as_limit, limit_of, survey_limit_of
-from croupier.accountant.service.search import Search
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.accountant.spending import Entry, Limit
 from croupier.net.tls import Context
@@ -46,7 +45,6 @@ class Outlook:
         peers: the other services.
         engine: knows the terms of rounds.
         desk: knows how many clients have tickets.
-        search: runs long computations, on the cluster or in a thread.
     """
 
     def __init__(
@@ -55,14 +53,13 @@ class Outlook:
         peers: Peers,
         engine: RoundEngine,
         desk: TicketDesk,
-        search: Search,
     ) -> None:
         self._store = setup.store
         self._metrics = setup.metrics
         self._peers = peers
         self._engine = engine
         self._desk = desk
-        self._search = search
+        self._compute = setup.compute
         self._known: tuple[Limit, rpc.LedgerState] | None = None
         self._costs: OrderedDict[tuple[bytes, int, int, int], tuple[Entry, ...]] = OrderedDict()
         self._turn = asyncio.Lock()
@@ -122,7 +119,7 @@ class Outlook:
             if (limit := survey_limit_of(terms)) is not None:
                 beside = await self._account_beside(asked, others, is_open=bool(request.round_id), limit=limit)
                 of_survey = beside, limit
-            response = await self._search.run(answer, terms, request.num_reports, tickets, account, limits, of_survey)
+            response = await self._compute(answer, terms, request.num_reports, tickets, account, limits, of_survey)
             if (limits or of_survey) and request.round_id and caller == hop_1:
                 closes = request.closes_anyway or not any(outcome.refusals for outcome in response.outcomes)
                 await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
@@ -185,7 +182,7 @@ class Outlook:
         """Returns the largest cost of a round with this number of reports, and of tickets if there are more."""
         key = terms.survey.hash, terms.place, num_reports, num_tickets
         if key not in self._costs:
-            self._costs[key] = await self._search.run(highest_cost, terms, num_reports, num_tickets)
+            self._costs[key] = await self._compute(highest_cost, terms, num_reports, num_tickets)
             while len(self._costs) > _MOST_COSTS:
                 self._costs.popitem(last=False)
         return self._costs[key]
@@ -197,7 +194,7 @@ class Outlook:
             return None
         if self._known is None or self._known[0] != limits[0]:
             account = await self._account()
-            self._known = limits[0], await self._search.run(account.state, limits[0])
+            self._known = limits[0], await self._compute(account.state, limits[0])
             ledger = self._known[1]
             spent = ledger.spent_epsilon if ledger.HasField("spent_epsilon") else limits[0].epsilon
             self._metrics.ledger(limits[0].epsilon, max(0.0, difference(limits[0].epsilon, spent)))

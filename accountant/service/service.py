@@ -20,7 +20,6 @@ from croupier.accountant.rounds.refused_certificate import refuse, withhold
 from croupier.accountant.rounds.round_certificate import after_sequential, certify_round, reserved
 from croupier.accountant.rounds.round_entries import limit_of, survey_limit_of
 from croupier.accountant.service.outlook import Outlook
-from croupier.accountant.service.search import Search
 from croupier.accountant.service.ticket_keys import make_keys, put_public_keys, ticket_lane_work
 from croupier.accountant.service.tickets import TicketCheck, TicketDesk
 from croupier.accountant.service.tier_counts import noised
@@ -68,7 +67,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     Attributes:
         desk: gives tickets.
-        search: computes bounds and attacks.
         check: checks the tickets of both lanes.
         outlook: forecasts rounds, and states the rest of the ledger's limit.
         ledger_start: refuses a ledger that has been lost.
@@ -121,9 +119,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             on_deletion=self.admission.reload_roster,
         )
         self.desk = TicketDesk(setup, self.engine, self.admission)
-        self.search = Search(setup)
+        self._compute = setup.compute
         self.check = TicketCheck(setup, self.opener)
-        self.outlook = Outlook(setup, self.peers, self.engine, self.desk, self.search)
+        self.outlook = Outlook(setup, self.peers, self.engine, self.desk)
         self._ledger_turn = asyncio.Lock()
 
     async def start(self) -> None:
@@ -160,11 +158,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         budgets = await self.store.run(StoreStep.DRAW_TIER_COUNTS, lambda tx: noised(tx, terms, exact))
         num_tickets = await self.desk.num_tickets(terms)
         fake_tickets = await self.desk.fake_tickets(terms)
-        certificate, entries = await self.search.run(
+        certificate, entries = await self._compute(
             certify_round, terms, chain, budgets, reports, num_tickets, fake_tickets
         )
         if terms.question.sequential is not None and certificate.granted:
-            entries = await self.search.run(reserved, terms, certificate)
+            entries = await self._compute(reserved, terms, certificate)
         certificate.commitments.extend(signed)
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, entries, b"".join(reports.rejected), watch)
@@ -304,7 +302,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         If clients were skipped, the entry of the grant stays: the certificate assumes that their absence does not
         depend on the time of the request, and the ledger does not build on that assumption.
         """
-        certificate, entries = await self.search.run(after_sequential, terms, first, report.num_answers)
+        certificate, entries = await self._compute(after_sequential, terms, first, report.num_answers)
         shown = entries
         amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.analyzer.base import Floats
+from croupier.analyzer.base import Batch
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
-from croupier.analyzer.scalars import Reports, ScalarEstimator
+from croupier.analyzer.scalars import ScalarEstimator
 from croupier.protocol.mechanisms.choices import MultipleChoice
 
 
@@ -24,16 +24,17 @@ class _Choices(ScalarEstimator[MultipleChoice]):
 
     shares_add_up: ClassVar[bool] = False
 
-    def laws(self, mechanism: MultipleChoice, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+    def laws(self, batch: Batch[MultipleChoice]) -> Laws:
         """Returns the number of ones of every option, and its law given how many people drew the option.
 
         Of the reports of an option the mean number of fakes is taken away. An option that nobody drew counts as drawn
         by one person, so that its interval is the whole range.
         """
+        k, counts = batch.mechanism.k, batch.counts
         people = float(counts.sum())
-        bits = np.bincount(reports, minlength=2 * mechanism.k).astype(np.float64).reshape(mechanism.k, 2)
-        drawn = np.maximum(bits.sum(axis=1) - (reports.size - people) / mechanism.k, 1.0)
-        flips, weights = (float(np.dot(each, counts)) / people for each in weights_of(2, epsilons))
+        bits = np.bincount(batch.reports, minlength=2 * k).astype(np.float64).reshape(k, 2)
+        drawn = np.maximum(bits.sum(axis=1) - (batch.reports.size - people) / k, 1.0)
+        flips, weights = (float(np.dot(each, counts)) / people for each in weights_of(2, batch.epsilons))
         keeps = flips + weights
         population = SumLaw(
             offset=drawn * flips,
@@ -45,13 +46,11 @@ class _Choices(ScalarEstimator[MultipleChoice]):
         others = np.clip(people - drawn, 0.0, None) / max(people - 1, 1.0)  # drawn without replacement
         return Laws(bits[:, 1], replace(population, spread=population.spread * others), population)
 
-    def with_noised_tiers(
-        self, mechanism: MultipleChoice, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
-    ) -> Laws:
+    def with_noised_tiers(self, batch: Batch[MultipleChoice], laws: Laws, errors: TierErrors) -> Laws:
         """An option has the part of the errors that it has of the people."""
-        weights = weights_of(2, epsilons)[1]
-        unit = laws.participants.weight / float(np.dot(weights, counts))
-        return TierNoise.of(errors, weights, counts, 1 / 2).on(laws, unit)
+        weights = weights_of(2, batch.epsilons)[1]
+        unit = laws.participants.weight / float(np.dot(weights, batch.counts))
+        return TierNoise.of(errors, weights, batch.counts, 1 / 2).on(laws, unit)
 
 
 ESTIMATOR = _Choices()

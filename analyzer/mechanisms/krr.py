@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from croupier.analyzer.base import Floats
+from croupier.analyzer.base import Batch, Floats
 from croupier.analyzer.laws import Laws, count_laws, weights_of
-from croupier.analyzer.scalars import Reports, ScalarEstimator
+from croupier.analyzer.scalars import ScalarEstimator
 from croupier.protocol.mechanisms.krr import KaryResponse
 
 Category = TypeVar("Category", bound=KaryResponse)
@@ -17,10 +17,10 @@ Category = TypeVar("Category", bound=KaryResponse)
 class CategoryEstimator(ScalarEstimator[Category]):
     """Estimates the share of every category; sums of categories need what a report hits (`analyzer.tables`)."""
 
-    def laws(self, mechanism: Category, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+    def laws(self, batch: Batch[Category]) -> Laws:
         """See `ScalarEstimator.laws`."""
-        hits = np.bincount(reports, minlength=mechanism.k).astype(np.float64)
-        return count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
+        hits = np.bincount(batch.reports, minlength=batch.mechanism.k).astype(np.float64)
+        return count_laws(hits, batch.mechanism.k, batch.epsilons, batch.counts, rounded=False)
 
     def hit(self, mechanism: Category, epsilons: Floats) -> tuple[Floats, Floats]:
         """Returns how likely a report hits a category that is not the person's, and how much likelier the own. (T,)."""

@@ -13,18 +13,17 @@ variance of g by the rounding alone. For a population R is the variance of g ove
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 
-from croupier.analyzer.base import Floats, Tiers, tiers_of_reports
-from croupier.analyzer.estimates import Distribution, Estimate, Fakes, Noised, Value
+from croupier.analyzer.base import Batch, Floats
+from croupier.analyzer.estimates import Distribution, Estimate, Fakes, Value
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, uneven, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
-from croupier.analyzer.scalars import Reports, ScalarEstimator, fakes_in_sum
+from croupier.analyzer.scalars import ScalarEstimator, fakes_in_sum
 from croupier.protocol.mechanisms.levels import Levels
 
 _UPPER = 2.0
@@ -45,10 +44,10 @@ def isotonic(values: Floats) -> Floats:
     return np.repeat(means, sizes)
 
 
-def _shares(hits: Floats, epsilons: Floats, counts: Floats) -> Floats:
+def _shares(batch: Batch[Levels], hits: Floats) -> Floats:
     """Returns the unbiased shares of the levels, which add up to 1; what is not a client's report is a fake. (k,)."""
-    k = hits.size
-    q, weights = weights_of(k, epsilons)
+    k, counts = hits.size, batch.counts
+    q, weights = weights_of(k, batch.epsilons)
     fakes = float(hits.sum() - counts.sum())
     return np.asarray((hits - fakes / k - float(q @ counts)) / float(weights @ counts))
 
@@ -62,9 +61,9 @@ def _smooth(shares: Floats) -> Floats:
     return smooth
 
 
-def _variances(g: Floats, possible: Floats, epsilons: Floats, counts: Floats) -> tuple[float, float]:
+def _variances(batch: Batch[Levels], g: Floats, possible: Floats) -> tuple[float, float]:
     """Returns the variance of Σg(report) for these people and for a population, from possible shares of the levels."""
-    weights = weights_of(g.size, epsilons)[1]
+    weights, counts = weights_of(g.size, batch.epsilons)[1], batch.counts
     around = g - g.mean()
     moment, mean = float(possible @ around**2), float(possible @ around)
     steps = np.abs(np.diff(g))
@@ -77,19 +76,19 @@ def _variances(g: Floats, possible: Floats, epsilons: Floats, counts: Floats) ->
     return base + squares * rounding + dealt, base + squares * spread
 
 
-def mean_laws(hits: Floats, epsilons: Floats, counts: Floats) -> Laws:
+def _mean_laws(batch: Batch[Levels], hits: Floats) -> Laws:
     """Returns the laws of the sum of the reported levels, for the mean as a part of the range.
 
-    hits: reports of each level, (k,), with all fakes; epsilons and counts (T,): the tiers, without fakes.
+    hits: reports of each level, (k,), with all fakes.
     """
-    k = hits.size
+    k, counts = hits.size, batch.counts
     most, n = k - 1.0, float(counts.sum())
-    weights = weights_of(k, epsilons)[1]
+    weights = weights_of(k, batch.epsilons)[1]
     weight, positions = float(weights @ counts), np.arange(k, dtype=np.float64)
-    raw = _shares(hits, epsilons, counts)
+    raw = _shares(batch, hits)
     possible = np.diff(_smooth(raw), prepend=0.0)
     around = (positions - most / 2) ** 2
-    error = math.sqrt(_variances(around, possible, epsilons, counts)[1]) / weight
+    error = math.sqrt(_variances(batch, around, possible)[1]) / weight
     moment = min(max(float(raw @ around), 0.0) + _UPPER * error, most**2 / 4)
     mean = min(max(float(raw @ positions), 0.0), most)
     # A person in a population of whom none is here is worth z²/n of the range (Agresti and Coull's correction).
@@ -109,57 +108,38 @@ def mean_laws(hits: Floats, epsilons: Floats, counts: Floats) -> Laws:
     return Laws(total, law, replace(law, variance_at_0=max(own, whole), variance_at_1=max(own, whole), spread=0.0))
 
 
-def distribution_of(
-    mechanism: Levels,
-    hits: Floats,
-    tiers: Sequence[tuple[float, float]],
-    confidence: float,
-    fakes: Fakes | None,
-    errors: TierErrors | None = None,
-) -> Distribution:
-    """Returns shares, cumulative shares and standard deviation with their intervals.
+def distribution_of(batch: Batch[Levels], hits: Floats) -> Distribution:
+    """Returns shares, cumulative shares and standard deviation, each with its intervals by itself.
 
-    Args:
-        mechanism: the levels.
-        hits: how many reports name each level, (k,), with all fakes.
-        tiers: (local epsilon, number of reports); the numbers add up to the clients' reports.
-        confidence: of every interval by itself.
-        fakes: among the reports; None without hop noise.
-        errors: of the numbers of reports of the tiers; None where they are exact.
+    hits: how many reports name each level, (k,), with all fakes.
     """
-    k, (epsilons, counts) = mechanism.k, np.array(tiers, dtype=np.float64).T
-    raw = _shares(hits, epsilons, counts)
+    k, counts, fakes = batch.mechanism.k, batch.counts, batch.fakes
+    raw = _shares(batch, hits)
     smooth = _smooth(raw)
     indicators, below = np.eye(k), np.tri(k)
-    weights = weights_of(k, epsilons)[1]
-    noise = None if errors is None else TierNoise.of(errors, weights, counts, 1.0)
+    weights = weights_of(k, batch.epsilons)[1]
+    noise = None if batch.errors is None else TierNoise.of(batch.errors, weights, counts, 1.0)
     possible = np.diff(smooth, prepend=0.0)
-    shares = _share_values(hits, indicators, possible, epsilons, counts, confidence, fakes, noise)
-    cumulative = _share_values(hits, below[:-1], smooth[:-1], epsilons, counts, confidence, fakes, noise)
+    shares = _share_values(batch, hits, indicators, possible, noise)
+    cumulative = _share_values(batch, hits, below[:-1], smooth[:-1], noise)
     everybody = Value(1.0, 1.0, 0.0, (1.0, 1.0), 0.0, (1.0, 1.0))
     weight = float(weights @ counts)
     return Distribution(
-        levels=mechanism.levels,
+        levels=batch.mechanism.levels,
         shares=tuple(shares),
         cumulative=(*cumulative, everybody),
-        standard_deviation=_standard_deviation(mechanism, raw, smooth, epsilons, counts, confidence, fakes, noise),
+        standard_deviation=_standard_deviation(batch, raw, smooth, noise),
         hop_influence=0.0 if fakes is None else fakes.influence / weight,
     )
 
 
 def _share_values(
-    hits: Floats,
-    chosen: Floats,
-    possible: Floats,
-    epsilons: Floats,
-    counts: Floats,
-    confidence: float,
-    fakes: Fakes | None,
-    noise: TierNoise | None,
+    batch: Batch[Levels], hits: Floats, chosen: Floats, possible: Floats, noise: TierNoise | None
 ) -> list[Value]:
     """Returns shares of people on sets of levels; a row of `chosen` is 1 for the levels of a set, else 0, (s, k)."""
+    counts, fakes = batch.counts, batch.fakes
     totals = chosen @ hits
-    laws = count_laws(totals, hits.size, epsilons, counts, rounded=True, together=chosen.sum(axis=1))
+    laws = count_laws(totals, hits.size, batch.epsilons, counts, rounded=True, together=chosen.sum(axis=1))
     if fakes is not None:
         laws = laws.with_noise(*np.array([fakes_in_sum(fakes, row) for row in chosen]).T)
     if noise is not None:
@@ -169,7 +149,7 @@ def _share_values(
     sampling = np.sqrt(possible * (1 - possible) / float(counts.sum()))
     ends = []
     for law in (laws.participants, laws.population):
-        low, high = law.interval(totals, confidence)
+        low, high = law.interval(totals, batch.confidence)
         ends += [np.minimum(low, possible), np.maximum(high, possible)]
     return [
         Value(estimate, nearest, error, (low, high), drawn, (least, most))
@@ -179,27 +159,19 @@ def _share_values(
     ]
 
 
-def _standard_deviation(
-    mechanism: Levels,
-    raw: Floats,
-    smooth: Floats,
-    epsilons: Floats,
-    counts: Floats,
-    confidence: float,
-    fakes: Fakes | None,
-    noise: TierNoise | None,
-) -> Value:
+def _standard_deviation(batch: Batch[Levels], raw: Floats, smooth: Floats, noise: TierNoise | None) -> Value:
     """Returns the standard deviation of the people's numbers.
 
     Rounding adds between 0 and a quarter of a squared step to their variance, which nobody sees: the estimate subtracts
     the middle, and the intervals allow for both ends.
     """
+    mechanism, counts, fakes = batch.mechanism, batch.counts, batch.fakes
     k, most, n = mechanism.k, mechanism.k - 1.0, float(counts.sum())
-    weight, positions = float(weights_of(k, epsilons)[1] @ counts), np.arange(k, dtype=np.float64)
+    weight, positions = float(weights_of(k, batch.epsilons)[1] @ counts), np.arange(k, dtype=np.float64)
     possible = np.diff(smooth, prepend=0.0)
     mean = min(max(float(raw @ positions), 0.0), most)
     g = (positions - mean) ** 2
-    of_mean, of_square = (np.array(_variances(scores, possible, epsilons, counts)) for scores in (positions, g))
+    of_mean, of_square = (np.array(_variances(batch, scores, possible)) for scores in (positions, g))
     if fakes is not None:
         of_mean, of_square = (
             variance + fakes_in_sum(fakes, scores)[1] for variance, scores in ((of_mean, positions), (of_square, g))
@@ -212,7 +184,7 @@ def _standard_deviation(
         bias = float(g.max()) * noise.bias + (most * noise.bias) ** 2
     # The square of the estimated mean is too large by its variance, and varies by twice the square of that.
     variances, errors = float(raw @ g) + of_mean, np.sqrt(of_square + 2 * of_mean**2)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + batch.confidence) / 2)
     margins = z * errors + float(g.max()) * max(0.0, z**2 - 1) / 6 / weight + bias
     step = (mechanism.high - mechanism.low) / most
 
@@ -232,35 +204,23 @@ def _standard_deviation(
     return Value(estimate, estimate, error, ends[0], drawn, ends[1])
 
 
+def _hits(batch: Batch[Levels]) -> Floats:
+    return np.bincount(np.asarray(batch.reports, dtype=np.int64), minlength=batch.mechanism.k).astype(np.float64)
+
+
 class _Levels(ScalarEstimator[Levels]):
-    def estimate(
-        self,
-        mechanism: Levels,
-        reports: Sequence[int],
-        tiers: Tiers,
-        confidence: float,
-        least_epsilon: float,
-        fakes: Fakes | None = None,
-        noised: Noised | None = None,
-    ) -> Estimate:
+    def estimate(self, batch: Batch[Levels]) -> Estimate:
         """The mean, and beside it the distribution that it is the mean of."""
-        estimate = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, fakes, noised)
-        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
-        scaled, _ = tiers_of_reports(tiers, num_reports, noised)
-        hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)
-        errors = TierErrors.of(noised, tiers, num_reports)
-        return replace(estimate, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes, errors))
+        return replace(super().estimate(batch), distribution=distribution_of(batch, _hits(batch)))
 
-    def with_noised_tiers(
-        self, mechanism: Levels, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
-    ) -> Laws:
+    def with_noised_tiers(self, batch: Batch[Levels], laws: Laws, errors: TierErrors) -> Laws:
         """A uniform report stands for the middle of the range; the sum counts levels."""
-        weights = weights_of(mechanism.k, epsilons)[1]
-        return TierNoise.of(errors, weights, counts, 0.5).on(laws, mechanism.k - 1.0)
+        k = batch.mechanism.k
+        return TierNoise.of(errors, weights_of(k, batch.epsilons)[1], batch.counts, 0.5).on(laws, k - 1.0)
 
-    def laws(self, mechanism: Levels, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+    def laws(self, batch: Batch[Levels]) -> Laws:
         """The sum of the numbers of the levels."""
-        return mean_laws(np.bincount(reports, minlength=mechanism.k).astype(np.float64), epsilons, counts)
+        return _mean_laws(batch, _hits(batch))
 
     def noise_of(self, mechanism: Levels, fakes: Fakes) -> tuple[float, float, float]:
         return fakes_in_sum(fakes, np.arange(mechanism.k))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from croupier.analyzer.base import Floats
+from croupier.analyzer.base import Batch, Floats
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.laws import Laws, hit_laws
 from croupier.analyzer.mechanisms.krr import CategoryEstimator
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
-from croupier.analyzer.scalars import Reports, fakes_in_sum
+from croupier.analyzer.scalars import fakes_in_sum
 from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.projective import ProjectiveSpace
 
@@ -64,18 +64,18 @@ def _vectors(space: ProjectiveSpace) -> Ints:
 
 
 class _Projective(CategoryEstimator[ProjectiveResponse]):
-    def laws(self, mechanism: ProjectiveResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+    def laws(self, batch: Batch[ProjectiveResponse]) -> Laws:
         """How many reports are on the hyperplane of each category."""
-        values = np.bincount(reports, minlength=mechanism.space.num_points).astype(np.float64)
-        hits = np.rint(on_hyperplanes(mechanism.space, values, mechanism.k))
-        return hit_laws(hits, *self.hit(mechanism, epsilons), counts, rounded=False)
+        space = batch.mechanism.space
+        values = np.bincount(batch.reports, minlength=space.num_points).astype(np.float64)
+        hits = np.rint(on_hyperplanes(space, values, batch.mechanism.k))
+        return hit_laws(hits, *point_weights(space, batch.epsilons), batch.counts, rounded=False)
 
-    def with_noised_tiers(
-        self, mechanism: ProjectiveResponse, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
-    ) -> Laws:
+    def with_noised_tiers(self, batch: Batch[ProjectiveResponse], laws: Laws, errors: TierErrors) -> Laws:
         """A uniform report says as much of every point, of which there are K instead of k."""
-        weights = point_weights(mechanism.space, epsilons)[1]
-        return TierNoise.of(errors, weights, counts, 1 - 1 / mechanism.space.num_points).on(laws)
+        space = batch.mechanism.space
+        weights = point_weights(space, batch.epsilons)[1]
+        return TierNoise.of(errors, weights, batch.counts, 1 - 1 / space.num_points).on(laws)
 
     def noise_of(self, mechanism: ProjectiveResponse, fakes: Fakes) -> tuple[float, float, float]:
         space = mechanism.space

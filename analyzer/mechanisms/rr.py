@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from croupier.analyzer.base import Floats
+from croupier.analyzer.base import Batch
 from croupier.analyzer.laws import Laws, count_laws
-from croupier.analyzer.scalars import Reports, ScalarEstimator
+from croupier.analyzer.scalars import ScalarEstimator
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 
 
 class _Bit(ScalarEstimator[RandomizedResponse]):
-    def laws(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
-        return count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
+    def laws(self, batch: Batch[RandomizedResponse]) -> Laws:
+        hits = np.array([float(batch.reports.sum())])
+        return count_laws(hits, 2, batch.epsilons, batch.counts, rounded=False)
 
 
 ESTIMATOR = _Bit()

@@ -24,10 +24,9 @@ from croupier.cli.console import (
     show,
     text_of,
 )
-from croupier.client.async_client import AsyncClient
-from croupier.client.joined import JoinedStudy, WaveRecord
+from croupier.client.async_client import AsyncClient, ShownSurvey
+from croupier.client.joined import JoinedSurvey, WaveRecord
 from croupier.client.limits import in_full
-from croupier.client.study_participation import ShownStudy
 from croupier.deploy.local.clients import client_of
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.surveys import scheduled
@@ -67,7 +66,7 @@ def join(
         return
     link = text_of(invitation_file) if invitation_file else ""
 
-    async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
+    async def work() -> tuple[JoinedSurvey | None, list[WaveRecord]]:
         async with client_of(directory, gateway, patience_s=60.0) as client:
             study_id = await _consent(client, study, epsilon, link, yes=yes)
             records = []
@@ -147,7 +146,7 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
     return name
 
 
-def _told(shown: ShownStudy, epsilon: float, before: JoinedStudy | None) -> list[str]:
+def _told(shown: ShownSurvey, epsilon: float, before: JoinedSurvey | None) -> list[str]:
     survey, schedule = shown.survey, scheduled(shown.survey)
     texts = survey.wordings[0] if survey.wordings else None
     lines = [texts.title, texts.introduction, texts.consent] if texts else []
@@ -172,7 +171,7 @@ def _line(record: WaveRecord) -> str:
 
 
 def leave(study: Study, /, *, directory: Directory = HERE, as_json: Json = False) -> None:
-    async def work() -> tuple[JoinedStudy, float]:
+    async def work() -> tuple[JoinedSurvey, float]:
         async with client_of(directory) as client:
             return client.leave(study), client.spent.local_epsilon
 
@@ -187,7 +186,7 @@ def leave(study: Study, /, *, directory: Directory = HERE, as_json: Json = False
 
 
 def _list_joined(directory: Path, as_json: bool) -> None:
-    async def work() -> list[JoinedStudy]:
+    async def work() -> list[JoinedSurvey]:
         async with client_of(directory) as client:
             return client.studies()
 

@@ -83,10 +83,13 @@ class _Roster:
         """Finds the surveys and studies that have a list."""
         self.listed = {survey_hash for survey_hash, _ in self.invited.values()}
 
-    def invite(self, client_keys: Iterable[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
-        """Takes keys of one survey into memory."""
-        self.invited.update(dict.fromkeys(client_keys, (survey_hash, valid_until_unix_s)))
-        self.listed.add(survey_hash)
+    def enter(self, client_keys: Iterable[PublicKey], scope: tuple[Digest, int] | None) -> None:
+        """Takes keys into memory; see `Admission.register`."""
+        if scope is None:
+            self.keys.update(client_keys)
+        else:
+            self.invited.update(dict.fromkeys(client_keys, scope))
+            self.listed.add(scope[0])
 
     def has_list(self, terms: RoundTerms) -> bool:
         """Returns whether a round is of a survey or study to which its invitations alone admit."""
@@ -208,27 +211,10 @@ class Admission:
         """The number of submissions that are being checked or wait for their commit."""
         return self._pending
 
-    async def register(self, client_keys: Sequence[PublicKey]) -> int:
-        """Adds clients to the roster and returns how many were new; revoked ones are not added again.
+    async def register(self, client_keys: Sequence[PublicKey], scope: tuple[Digest, int] | None = None) -> int:
+        """Adds clients to the roster and returns how many were new; known and revoked ones are unchanged.
 
-        Raises:
-            Refusal: BAD_REQUEST for a key that does not have 32 bytes or is of small order; then none is added.
-        """
-        _check_lengths(client_keys)
-        _check_orders(client_keys)
-        async with self._registering:  # no other call may enter the same key between the look-up and the entry
-            roster = await self._roster()
-            fresh = set(client_keys) - roster.keys - roster.revoked
-            try:
-                await self._store.run(StoreStep.REGISTER_CLIENTS, lambda tx: tx.add_clients(fresh))
-            except BaseException:
-                self._distrust_memory()
-                raise
-            roster.keys |= fresh
-            return len(fresh)
-
-    async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> int:
-        """Adds clients of one survey to the roster, and returns how many were new; known ones are unchanged.
+        scope: the hash of the only survey to which these keys admit, and when they expire (Unix s; 0: never).
 
         Raises:
             Refusal: BAD_REQUEST for a key or hash that does not have 32 bytes, and for a key of small order; then none
@@ -236,21 +222,25 @@ class Admission:
         """
         _check_lengths(client_keys)
         _check_orders(client_keys)
-        if len(survey_hash) != 32 or valid_until_unix_s >= 2**63:
-            raise Refusal(Code.BAD_REQUEST, f"{len(survey_hash)} bytes; the hash of a survey has 32")
-        async with self._registering:
+        if scope is not None and (len(scope[0]) != 32 or scope[1] >= 2**63):
+            raise Refusal(Code.BAD_REQUEST, f"{len(scope[0])} bytes; the hash of a survey has 32")
+        async with self._registering:  # no other call may enter the same key between the look-up and the entry
             roster = await self._roster()
-            fresh = set(client_keys) - roster.invited.keys() - roster.revoked
+            known = roster.keys if scope is None else roster.invited.keys()
+            fresh = set(client_keys) - known - roster.revoked
 
             def add(tx: Transaction) -> None:
-                tx.add_invited(fresh, survey_hash, valid_until_unix_s)
+                if scope is None:
+                    tx.add_clients(fresh)
+                else:
+                    tx.add_invited(fresh, *scope)
 
             try:
                 await self._store.run(StoreStep.REGISTER_CLIENTS, add)
             except BaseException:
                 self._distrust_memory()
                 raise
-            roster.invite(fresh, survey_hash, valid_until_unix_s)
+            roster.enter(fresh, scope)
             return len(fresh)
 
     async def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[PublicKey]) -> int:

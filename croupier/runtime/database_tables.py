@@ -2,122 +2,59 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import sqlalchemy as sa
 
 from croupier.runtime.database import has_parts
+from croupier.runtime.tables import LARGE, table
 
 METADATA = sa.MetaData()
-ROUNDS = sa.Table(
+_table = partial(table, METADATA)
+ROUNDS = _table(
     "rounds",
-    METADATA,
-    sa.Column("serial", sa.Integer, primary_key=True),
-    sa.Column("round_id", sa.String, unique=True, nullable=False),
-    sa.Column("suite", sa.String, nullable=False),
-    sa.Column("state", sa.Integer, nullable=False),
-    sa.Column("manifest", sa.LargeBinary, nullable=False),
-    sa.Column("problem", sa.String, nullable=False),
-    sa.Column("bytes_sent", sa.BigInteger, nullable=False),
+    {"serial": int},
+    sa.UniqueConstraint("round_id"),
+    round_id=str,
+    suite=str,
+    state=int,
+    manifest=bytes,
+    problem=str,
+    bytes_sent=LARGE,
 )
-KEYS = sa.Table(
-    "round_keys",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("purpose", sa.String, primary_key=True),
-    sa.Column("public", sa.LargeBinary, nullable=False),
-    sa.Column("wrapped_private", sa.LargeBinary, nullable=False),
-)
-CLIENTS = sa.Table("clients", METADATA, sa.Column("client_key", sa.LargeBinary, primary_key=True))
-INVITED = sa.Table(
-    "invited",
-    METADATA,
-    sa.Column("client_key", sa.LargeBinary, primary_key=True),
-    sa.Column("survey_hash", sa.LargeBinary, nullable=False),
-    sa.Column("valid_until_unix_s", sa.BigInteger, nullable=False),
-)
-REVOKED = sa.Table("revoked", METADATA, sa.Column("client_key", sa.LargeBinary, primary_key=True))
-SUBMISSIONS = sa.Table(
-    "submissions",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("client_key", sa.LargeBinary, primary_key=True),
-    sa.Column("envelope_hash", sa.LargeBinary, nullable=False),
-)
-CHUNKS = sa.Table(
+KEYS = _table("round_keys", {"round_id": str, "purpose": str}, public=bytes, wrapped_private=bytes)
+CLIENTS = _table("clients", {"client_key": bytes})
+INVITED = _table("invited", {"client_key": bytes}, survey_hash=bytes, valid_until_unix_s=LARGE)
+REVOKED = _table("revoked", {"client_key": bytes})
+SUBMISSIONS = _table("submissions", {"round_id": str, "client_key": bytes}, envelope_hash=bytes)
+CHUNKS = _table(
     "chunks",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("direction", sa.String, primary_key=True),
-    sa.Column("lane", sa.Integer, primary_key=True),
-    sa.Column("chunk_index", sa.Integer, primary_key=True),
-    sa.Column("chunk_count", sa.Integer, nullable=False),
-    sa.Column("digest", sa.LargeBinary, nullable=False),
+    {"round_id": str, "direction": str, "lane": int, "chunk_index": int},
     sa.Column("ciphertexts", sa.LargeBinary),
+    chunk_count=int,
+    digest=bytes,
 )
-OPENED = sa.Table(
-    "opened",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("lane", sa.Integer, primary_key=True),
-    sa.Column("chunk_index", sa.Integer, primary_key=True),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-)
-FORGETTING = sa.Table("forgetting", METADATA, sa.Column("round_id", sa.String, primary_key=True))
-DOCUMENTS = sa.Table(
-    "documents",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("kind", sa.String, primary_key=True),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-)
-ENDS = sa.Table(
-    "round_ends",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("unix_s", sa.BigInteger, nullable=False),
-)
-PREPARED = sa.Table(
-    "rounds_prepared",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("unix_s", sa.BigInteger, nullable=False),
-)
-SURVEYS = sa.Table(
+OPENED = _table("opened", {"round_id": str, "lane": int, "chunk_index": int}, content=bytes)
+FORGETTING = _table("forgetting", {"round_id": str})
+DOCUMENTS = _table("documents", {"round_id": str, "kind": str}, content=bytes)
+ENDS = _table("round_ends", {"round_id": str}, unix_s=LARGE)
+SURVEYS = _table(
     "surveys",  # of which a round was signed here
-    METADATA,
-    sa.Column("survey_hash", sa.LargeBinary, primary_key=True),
-    sa.Column("survey_id", sa.String, nullable=False),
-    sa.Column("payload", sa.LargeBinary, nullable=False),
-    sa.Column("approvals", sa.LargeBinary, nullable=False),  # empty where the deployment demands none
+    {"survey_hash": bytes},
+    survey_id=str,
+    payload=bytes,
+    approvals=bytes,  # empty where the deployment demands none
 )
-SURVEY_ROUNDS = sa.Table(
+SURVEY_ROUNDS = _table(
     "survey_rounds",  # that were signed here: one for each wave and question; wave 0 where a survey is asked once
-    METADATA,
-    sa.Column("survey_id", sa.String, primary_key=True),
-    sa.Column("wave", sa.Integer, primary_key=True),
-    sa.Column("question", sa.Integer, primary_key=True),
-    sa.Column("round_id", sa.String, nullable=False),
-    sa.Column("survey_hash", sa.LargeBinary, nullable=False),
-    sa.Column("was_open", sa.Boolean, nullable=False),
+    {"survey_id": str, "wave": int, "question": int},
+    round_id=str,
+    survey_hash=bytes,
+    was_open=bool,
 )
-LEDGER_START = sa.Table(
-    "ledger_start",  # one row once the ledger has begun
-    METADATA,
-    sa.Column("serial", sa.Integer, primary_key=True),
-)
-PROBE = sa.Table(
-    "probe",
-    METADATA,
-    sa.Column("serial", sa.Integer, primary_key=True),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-)
-COSTS = sa.Table(
-    "costs",
-    METADATA,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("stage", sa.String, primary_key=True),
-    sa.Column("wall_s", sa.Float, nullable=False),
-    sa.Column("cpu_s", sa.Float, nullable=False),
-)
+LEDGER_START = _table("ledger_start", {"serial": int})  # one row once the ledger has begun
+PROBE = _table("probe", {"serial": int}, content=bytes)
+COSTS = _table("costs", {"round_id": str, "stage": str}, wall_s=float, cpu_s=float)
 
 for _of_rounds in (SUBMISSIONS, CHUNKS, OPENED, DOCUMENTS):
     has_parts(_of_rounds)

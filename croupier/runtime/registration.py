@@ -31,10 +31,9 @@ class Registration:
         proposal = proposal_to_admit(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
-        if request.survey_hash or request.valid_until_unix_s:
-            scope = Digest(request.survey_hash), request.valid_until_unix_s
-            return pb.RegisterClientsResponse(registered=await self._admission.invite(keys, *scope))
-        return pb.RegisterClientsResponse(registered=await self._admission.register(keys))
+        scope = Digest(request.survey_hash), request.valid_until_unix_s
+        registered = await self._admission.register(keys, scope if any(scope) else None)
+        return pb.RegisterClientsResponse(registered=registered)
 
     async def revoke(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:
         """Revokes clients' keys; repeating the call changes nothing.

@@ -78,10 +78,10 @@ class Retention:
         await self._delete_old()
 
     async def _end_unopened(self) -> None:
-        now_s = int(self._clock.now())
+        last_s = int(self._clock.now()) - OPENED_WITHIN_S
 
         def end(tx: Transaction) -> list[RoundId]:
-            never_opened = tx.never_opened(now_s, now_s - OPENED_WITHIN_S)
+            never_opened = tx.never_opened(last_s)
             for round_id in never_opened:
                 tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED)
                 self._engine.shred_round(tx, round_id)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from croupier.runtime.database_tables import METADATA
+from croupier.runtime.tables import table
 
 STORE_VERSION = 1
 """The version of the stores that this croupier writes."""
-_version = sa.Table("store_version", METADATA, sa.Column("number", sa.Integer, primary_key=True))
+_version = table(METADATA, "store_version", {"number": int})
 
 
 def create_tables(connection: sa.Connection, shown: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
@@ -12,6 +15,8 @@ from croupier.runtime.rules import Rules
 from croupier.runtime.service_directory import NoiseLimit, Secrets
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,3 +48,9 @@ class ServiceSetup:
     def keep_s(self) -> int:
         """The number of seconds for which the data of a round is kept after its end."""
         return self.keep_days * 24 * 3600
+
+    async def compute(self, work: Callable[..., T], *args: Any) -> T:
+        """Returns the result of work that takes seconds: on the cluster, which pickles it, else in a thread."""
+        if self.cluster is None:
+            return await asyncio.to_thread(work, *args)
+        return (await self.cluster.run(work, *args))[0]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.client.async_client import AsyncClient, AsyncClientRound
+from croupier.client.async_client import AsyncClient
 from croupier.client.round_checks import fetch_publication
+from croupier.client.round_client import AsyncClientRound
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Refusal

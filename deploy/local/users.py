@@ -11,26 +11,24 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc.aio
 
-from croupier.client.outbox import Outbox, WantedReport
+from croupier.client.one_answer import with_kept_reports
+from croupier.client.outbox import Outbox
 from croupier.client.submission import (
     Participant,
     SealedSubmission,
-    draw_report,
     per_call,
     prepare_all,
     seal_all,
     send,
-    value_key,
 )
 from croupier.client.tickets import get_tickets
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PublicKey
-from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 
@@ -116,7 +114,7 @@ async def run_fleet(
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, SealedSubmission]:
         async with under_way:
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
-            fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)
+            fresh = await asyncio.to_thread(with_kept_reports, outbox, terms, fresh)
             reports = await in_pool(prepare_all, terms.unsigned, list(fresh.values()))
             prepared = {user: earlier[user] for user in part if user in earlier} | dict(
                 zip(fresh, reports, strict=True)
@@ -170,23 +168,6 @@ async def run_fleet(
         group.create_task(send_everyone())
     report.wall_s = time.perf_counter() - started
     return report
-
-
-def _with_kept_reports(outbox: Outbox, terms: RoundTerms, users: Mapping[str, Participant]) -> dict[str, Participant]:
-    """Returns the users with the reports that they keep for all waves of a permanent study."""
-    if terms.permanent is None:
-        return dict(users)
-    wanted = {
-        user: WantedReport(user, value_key(person.value), choose_budget(person.max_local_epsilon, terms.budget_grid))
-        for user, person in users.items()
-    }
-    kept = outbox.keep_reports(
-        (terms.round_id, terms.permanent), wanted, lambda user, epsilon: draw_report(terms, users[user].value, epsilon)
-    )
-    return {
-        user: replace(person, max_local_epsilon=kept[user][1], kept_report=kept[user][0])
-        for user, person in users.items()
-    }
 
 
 def fleet_parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:

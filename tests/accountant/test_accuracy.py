@@ -13,6 +13,7 @@ from croupier import Budgets, margins, plan_for_error
 from croupier.accountant.accuracy import halving, people_for_margin
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.analyzer.base import Batch
 from croupier.analyzer.estimators import ESTIMATORS
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms.base import Mechanism
@@ -51,7 +52,7 @@ def reports_of(mechanism: Mechanism, seed: int) -> list[int]:
 def test_a_margin_is_half_of_a_published_interval(name: str, mechanism: Mechanism) -> None:
     """The planner's standard error of krr is that of a category that nobody holds, which is too small for a margin."""
     expected = margins(Budgets.from_tiers(TIERS), name)
-    result = ESTIMATORS[mechanism.kind].estimate(mechanism, reports_of(mechanism, 7), TIERS, 0.95, 0.7, None)
+    result = ESTIMATORS[mechanism.kind].estimate(Batch(mechanism, reports_of(mechanism, 7), TIERS, 0.7))
     for promised, intervals in (
         (expected.participants, result.confidence_intervals),
         (expected.population, result.population_intervals),

@@ -10,6 +10,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from croupier.analyzer.base import Batch
 from croupier.analyzer.differences import apart, reach
 from croupier.analyzer.estimators import ESTIMATORS
 from croupier.analyzer.laws import Laws
@@ -86,8 +87,8 @@ def coverage(
 ) -> float:
     source, sides = np.random.default_rng(47), []
     for group in (first, second):
-        epsilons, counts = np.array(group.tiers, dtype=np.float64).T
-        laws = ESTIMATORS[mechanism.kind].laws(mechanism, np.zeros(group.people, int), epsilons, counts)  # type: ignore[attr-defined]
+        batch = Batch(mechanism, np.zeros(group.people, int), group.tiers)
+        laws = ESTIMATORS[mechanism.kind].laws(batch)  # type: ignore[attr-defined]
         total = totals(mechanism, group, rounds, source, population=population)
         if hop_noise:
             laws, total = with_hop_noise(laws, total, mechanism.k if isinstance(mechanism, KaryResponse) else 2, source)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from croupier.analyzer.base import Batch
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import ESTIMATORS, estimate
 from croupier.analyzer.laws import Laws
@@ -38,9 +39,8 @@ def with_fakes(laws: Laws, fakes: Fakes) -> Laws:
 
 
 def bit_laws(epsilon: float, n: int, fakes: Fakes) -> Laws:
-    laws: Laws = ESTIMATORS["rr"].laws(  # type: ignore[attr-defined]
-        RandomizedResponse(), np.zeros(n, int), np.array([epsilon]), np.array([float(n)])
-    )
+    batch = Batch(RandomizedResponse(), np.zeros(n, int), [(epsilon, n)])
+    laws: Laws = ESTIMATORS["rr"].laws(batch)  # type: ignore[attr-defined]
     return with_fakes(laws, fakes)
 
 
@@ -77,7 +77,7 @@ def test_histograms_with_hop_noise_cover_over_ten_thousand_rounds(k: int) -> Non
     kept = source.binomial(counts, 1 - k * q, size=(ROUNDS, k))
     hits = kept + source.multinomial(n - kept.sum(axis=1), [1 / k] * k)
     noise = source.choice(np.arange(-law.radius, law.radius + 1), p=pmf(law, 1), size=(hops, ROUNDS, k)).sum(axis=0)
-    laws = ESTIMATORS["krr"].laws(KaryResponse(k=k), np.zeros(n, int), np.array([epsilon]), np.array([float(n)]))  # type: ignore[attr-defined]
+    laws = ESTIMATORS["krr"].laws(Batch(KaryResponse(k=k), np.zeros(n, int), [(epsilon, n)]))  # type: ignore[attr-defined]
     covered, values = np.zeros((ROUNDS, k), bool), np.zeros((ROUNDS, k))
     for number in range(ROUNDS):
         total = int(noise[number].sum()) + hops * law.mean_total

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
+from croupier.analyzer.base import Batch
 from croupier.analyzer.estimates import Estimate, Precision
 from croupier.analyzer.estimators import ESTIMATORS, estimate
 from croupier.analyzer.laws import Laws
@@ -39,9 +40,8 @@ MECHANISMS = [
 
 def laws_of(mechanism: ScalarMechanism, reports: Any, tiers: Any) -> Laws:
     """Returns the laws of the sum of reports; only its total depends on the reports."""
-    epsilons, counts = np.array(tiers, dtype=np.float64).T
     estimator: Any = ESTIMATORS[mechanism.kind]
-    laws: Laws = estimator.laws(mechanism, reports, epsilons, counts)
+    laws: Laws = estimator.laws(Batch(mechanism, reports, tiers))
     return laws
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
+from croupier.analyzer.base import Batch
 from croupier.analyzer.estimates import Distribution, Estimate, Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.mechanisms.levels import distribution_of, isotonic
@@ -227,7 +228,8 @@ def test_the_page_says_how_exact_a_median_is() -> None:
         for epsilon in (1.0, 2.0, 4.0):
             blank = k / (math.exp(epsilon) + k - 1)
             hits = n * (blank / k + (1 - blank) * people)
-            distribution = distribution_of(Levels(0.0, 1.0, k), hits, [(epsilon, n)], LEVEL, None)
+            batch = Batch(Levels(0.0, 1.0, k), np.zeros(int(n), int), [(epsilon, int(n))], confidence=LEVEL)
+            distribution = distribution_of(batch, hits)
             low, high = distribution.cumulative[k // 2].confidence_interval
             first, last = quantile(shown(distribution), 0.5)["confidence_interval"]
             stated.append(f"± {50 * (high - low):.1f}, {100 * (last - first):.0f} %")

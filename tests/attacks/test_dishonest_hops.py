@@ -26,7 +26,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, PublicKey, RoundId
+from croupier.protocol.names import Digest, Lane, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -252,9 +252,9 @@ async def test_canaries_come_like_any_other_client(
             seen.append((asyncio.get_running_loop().time(), len(submissions)))
             return await submit(terms, size, submissions, *how)
 
-        async def seen_register(keys: Sequence[PublicKey]) -> int:
+        async def seen_register(keys: Sequence[PublicKey], scope: tuple[Digest, int] | None = None) -> int:
             enrolled.append(len(keys))
-            return await register(keys)
+            return await register(keys, scope)
 
         monkeypatch.setattr(hop_1.admission, "submit", seen_submit)
         monkeypatch.setattr(hop_1.admission, "register", seen_register)

@@ -73,7 +73,8 @@ def test_no_more_waves_get_the_report_than_were_announced(tmp_path: Path) -> Non
     wanted = WantedReport("", "1.0", 1.0)
 
     def ask(number: int) -> tuple[bytes, float]:
-        return outbox.keep_report((RoundId(f"w{number}"), series), wanted, lambda _: b"report", Limits())
+        wave = RoundId(f"w{number}"), series
+        return outbox.keep_reports(wave, {"me": wanted}, lambda *_: b"report", Limits())["me"]
 
     assert {ask(number) for number in (1, 2, 3, 2)} == {(b"report", 1.0)}
     with pytest.raises(LimitError, match=r"wave 4 .* for 3"):

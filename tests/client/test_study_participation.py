@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from croupier import AsyncClient, Limits
-from croupier.client.joined import WaveRecord, read_joined
-from croupier.client.study_participation import Answers, Follower, answer_open_waves, find_study, follow, join
+from croupier.client.async_client import Answers
+from croupier.client.joined import JoinedSurvey, WaveRecord
 from croupier.client.submission import Participant, prepare_one
 from croupier.operator.opened_surveys import close_rounds
 from croupier.operator.survey_plans import survey_from
@@ -48,27 +48,26 @@ class Scene:
     async def close(self, number: int) -> None:
         await close_rounds(self.at.inside.directory, self.version.round_ids(number), self.at.inside.transport)
 
-    def follower(self, *, accept: bool | None = None) -> Follower:
-        def consents(before: Survey, after: Survey) -> bool:
-            self.asked.append((before, after))
-            return bool(accept)
-
+    def with_clock(self, client: AsyncClient) -> None:
         async def sleep(seconds: float) -> None:
             assert 0 < seconds <= 900
             self.now += seconds
 
-        return Follower(
-            self.answers,
-            accept=None if accept is None else consents,
-            now=lambda: self.now,
-            sleep=sleep,
-        )
+        self.client, client.now, client.sleep = client, lambda: self.now, sleep
+
+    def follow(self, *, until_end: bool = True, accept: bool | None = None) -> AsyncIterator[WaveRecord]:
+        def consents(before: Survey, after: Survey) -> bool:
+            self.asked.append((before, after))
+            return bool(accept)
+
+        name, accepts = self.version.survey_id, None if accept is None else consents
+        return self.client.follow(name, self.answers, until_end=until_end, accept=accepts)
 
     async def answer(self, **how: Any) -> list[WaveRecord]:
-        return [record async for record in answer_open_waves(self.client, self.version.survey_id, self.follower(**how))]
+        return [record async for record in self.follow(until_end=False, **how)]
 
     async def join(self, epsilon: float = 2.0) -> None:
-        join(self.client, await find_study(self.client, self.version.survey_id), epsilon, now=lambda: self.now)
+        self.client.join(await self.client.study(self.version.survey_id), epsilon)
         await self.at.operator.enrol([PublicKey(bytes.fromhex(self.client.public_key))])
 
 
@@ -83,7 +82,9 @@ BOTH = [("answered", 1.0), ("answered", 1.0)]
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with table(tmp_path, 1) as at, at.operator.client(tmp_path / "client") as client:
         version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2), at.deployment)
-        yield Scene(at, version, client)
+        scene = Scene(at, version, client)
+        scene.with_clock(client)
+        yield scene
 
 
 @pytest.mark.slow
@@ -109,7 +110,7 @@ async def test_it_waits_for_waves_by_the_calendar_and_ends_with_the_study(scene:
     await scene.open(1)
     await scene.join()
     records = []
-    async for record in follow(scene.client, "wellbeing", scene.follower()):
+    async for record in scene.follow():
         records.append(record)
         if record.wave == 1:
             await scene.open(2)
@@ -247,13 +248,13 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
     await scene.open(1)
     await scene.join()
     waves = []
-    async for record in follow(scene.client, "wellbeing", scene.follower()):
+    async for record in scene.follow():
         waves.append(record.wave)
         scene.client.leave("wellbeing")
         assert scene.client.outbox.kept_series("") == {}
     assert waves == [1]
     assert scene.client.studies() == []
-    assert read_joined(scene.client.directory, "wellbeing") is None
+    assert JoinedSurvey.read(scene.client.directory, "wellbeing") is None
     assert scene.client.spent.local_epsilon == 2.0
     with pytest.raises(ValueError, match="was not joined"):
         scene.client.leave("wellbeing")
@@ -278,7 +279,7 @@ async def test_leaving_destroys_a_permanent_report_sent_without_following(scene:
 async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> None:
     await scene.open(1)
     await scene.join()
-    terms = (await find_study(scene.client)).rounds[0]
+    terms = (await scene.client.study()).rounds[0]
     others = {
         name: prepare_one(terms, onion_of(terms), Participant(value, 1.0))
         for name, value in (("person ann", 0), ("person bob", 1), ("ab", 1))
@@ -331,7 +332,7 @@ async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
     async with AsyncClient(
         scene.at.deployment, directory=scene.client.directory, transport=scene.at.inside.transport
     ) as again:
-        scene.client = again
+        scene.with_clock(again)
         assert briefly(await scene.answer()) == [(1, "answered", BOTH)]
         assert again.outbox.kept_series("").items() >= kept.items()
         acknowledged = again.outbox.acknowledged(RoundId("wellbeing-w1-1"))
@@ -353,7 +354,7 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
         return await honest(self, *args)
 
     monkeypatch.setattr(AsyncClient, "round", fails_twice)
-    async for record in follow(scene.client, "wellbeing", scene.follower()):
+    async for record in scene.follow():
         assert record.state == "answered"
         break
     assert len(failed) == 2
@@ -362,7 +363,7 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
 async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> None:
     scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     await scene.open(1)
-    shown = await find_study(scene.client)
+    shown = await scene.client.study()
     assert shown.survey.hash == scene.version.hash
     line, _ = study_lines(shown.rounds, 1.0)
     assert "all 3 waves of this version" in line
@@ -372,11 +373,11 @@ async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> Non
     )
     await scene.open(2)
     # What was answered in wave 1, with another report, is no part of this number: the line says so.
-    line, earlier, _ = study_lines((await find_study(scene.client)).rounds, 1.0)
+    line, earlier, _ = study_lines((await scene.client.study()).rounds, 1.0)
     assert "all 3 waves of this version" in line
     assert earlier == "What you have answered in earlier versions comes on top."
     with pytest.raises(ValueError, match=r"ε = 0\.5; .* at least 1"):
-        join(scene.client, shown, 0.5)
+        scene.client.join(shown, 0.5)
     with refuses(Code.UNKNOWN_ROUND):
-        await find_study(scene.client, "other")
+        await scene.client.study("other")
     assert Limits().lifetime_epsilon is None

@@ -1,4 +1,4 @@
-"""Retention: when rounds were prepared and ended, and who was admitted to rounds that are deleted."""
+"""Retention: rounds that were never opened, when rounds have ended, and who was admitted to rounds that are deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import mark_for_shredding
-from croupier.runtime.database_tables import ENDS, PREPARED, ROUNDS, SUBMISSIONS
+from croupier.runtime.database_tables import DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.rows.base import TableRows
 
 ADMITTED_PER_PAGE = 10_000
@@ -32,15 +33,13 @@ class RetentionRows(TableRows):
         until = sa.true() if last_s is None else ENDS.c.unix_s <= last_s
         return {row.round_id: row.unix_s for row in self._db.execute(sa.select(ENDS).where(until))}
 
-    def never_opened(self, now_s: int, last_s: int) -> list[RoundId]:
-        """Returns the rounds that were prepared until `last_s` and never opened; records new ones as prepared now."""
-        prepared = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
-        self._db.execute(PREPARED.delete().where(PREPARED.c.round_id.not_in(prepared)))
-        fresh = sa.select(ROUNDS.c.round_id, sa.literal(now_s)).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
-        fresh = fresh.where(ROUNDS.c.round_id.not_in(sa.select(PREPARED.c.round_id)))
-        self._db.execute(PREPARED.insert().from_select(["round_id", "unix_s"], fresh))
-        old = sa.select(PREPARED.c.round_id).where(PREPARED.c.unix_s <= last_s)
-        return list(self._db.execute(old).scalars())
+    def never_opened(self, last_s: int) -> list[RoundId]:
+        """Returns the rounds that were prepared until `last_s` and never opened."""
+        prepared = sa.select(ROUNDS.c.round_id, DOCUMENTS.c.content).join(
+            DOCUMENTS, (DOCUMENTS.c.round_id == ROUNDS.c.round_id) & (DOCUMENTS.c.kind == DocumentKind.CREATED)
+        )
+        rows = self._db.execute(prepared.where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED))
+        return [row.round_id for row in rows if int(row.content) <= last_s]
 
     def delete_admitted(self, round_id: RoundId) -> bool:
         """Deletes a page of the clients whom an ended round has admitted; returns whether there may be more."""

@@ -19,9 +19,7 @@ class RosterRows(TableRows):
 
     def add_clients(self, client_keys: Iterable[PublicKey]) -> None:
         """Registers clients; registered ones are unchanged."""
-        rows = [{"client_key": key} for key in client_keys]
-        if rows:
-            self._db.execute(CLIENTS.insert(), rows)
+        self._add(CLIENTS, client_keys)
 
     def client_keys(self) -> set[PublicKey]:
         """Returns the public keys of all registered clients, revoked ones among them."""
@@ -29,10 +27,7 @@ class RosterRows(TableRows):
 
     def add_invited(self, client_keys: Iterable[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
         """Registers clients for the rounds of one survey; 0: for good. None of them may be registered so already."""
-        scope = {"survey_hash": survey_hash, "valid_until_unix_s": valid_until_unix_s}
-        rows = [{"client_key": key, **scope} for key in client_keys]
-        if rows:
-            self._db.execute(INVITED.insert(), rows)
+        self._add(INVITED, client_keys, survey_hash=survey_hash, valid_until_unix_s=valid_until_unix_s)
 
     def invited(self) -> dict[PublicKey, tuple[Digest, int]]:
         """Returns the clients of surveys by public key: the survey's hash, and when they expire (Unix s; 0: never)."""
@@ -41,9 +36,12 @@ class RosterRows(TableRows):
 
     def revoke(self, client_keys: Iterable[PublicKey]) -> None:
         """Adds client keys that are no longer admitted; none of them may be revoked already."""
-        rows = [{"client_key": key} for key in client_keys]
+        self._add(REVOKED, client_keys)
+
+    def _add(self, table: sa.Table, client_keys: Iterable[PublicKey], **columns: object) -> None:
+        rows = [{"client_key": key, **columns} for key in client_keys]
         if rows:
-            self._db.execute(REVOKED.insert(), rows)
+            self._db.execute(table.insert(), rows)
 
     def revoked(self) -> set[PublicKey]:
         """Returns all client keys that have been revoked."""

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from croupier.accountant import Budgets, KaryRandomizedResponse, certify, lower_bound
-from croupier.accountant.published import biswas_krr_delta
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.calibration import unit_sigma
@@ -20,6 +19,7 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.questions import Question
 from research.experiments.figure import Point, Row
 from research.experiments.measures.estimation import reports_of
+from research.experiments.measures.krr_counts import biswas_krr_delta
 
 BOXES = {"San Francisco": (37.75, 37.81, -122.45, -122.39), "Paris": (48.84, 48.88, 2.29, 2.37)}
 """Least and largest latitude and longitude: the north of one city, a part of the other. The paper gives no numbers."""
