@@ -5,7 +5,10 @@ And the attacks of the library, on every kind of mechanism under every condition
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +21,20 @@ from croupier import (
     BinaryRandomizedResponse,
     Budgets,
     KaryRandomizedResponse,
+    OneBitMean,
     Randomizer,
     TableMechanism,
     certify,
 )
+from croupier.accountant.published import gspa_asymptotic
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tier_counts import BudgetPrivacy, TierCounts
 from tests.support.drawn import drawn
 from tests.support.oracles.from_definitions import count_law
 
+REFUTED: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "accounting.json").read_text())[
+    "refuted_published"
+]
 Floats = npt.NDArray[np.float64]
 
 
@@ -58,6 +66,12 @@ def test_no_tier_of_bits_is_certified_below_its_attack(tiers: list[tuple[float, 
         assert attack_on_bits(tiers, tier.local_epsilon, tier.epsilon) <= delta * (1 + 1e-9)
 
 
+def test_the_attack_of_equal_budgets_comes_close() -> None:
+    """The bound is not vacuous: at 0.85 of the certified ε the attack breaks it."""
+    certificate = certify([4.0] * 1000, BinaryRandomizedResponse(), delta=1e-6)
+    assert attack_on_bits([(4.0, 1000)], 4.0, 0.85 * certificate.epsilon) > 1e-6
+
+
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.4])
 @pytest.mark.parametrize("k", [3, 5])
 def test_the_deltas_of_krr_are_nearly_attained(k: int, epsilon: float) -> None:
@@ -87,6 +101,65 @@ def test_the_deltas_of_krr_are_nearly_attained(k: int, epsilon: float) -> None:
     assert exact * (1 - 1e-9) <= certified
     if k == 3:
         assert certified < 1.2 * exact
+
+
+def figure(case: str) -> dict[str, Any]:
+    (row,) = [row for row in REFUTED if row["case"].startswith(case)]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("case", "tiers"),
+    [
+        ("GSPA Thm 2, rr eps0=4 n=1000", [(4.0, 1000)]),
+        ("GSPA Thm 2, rr 99 users at 2", [(2.0, 99), (8.0, 1)]),
+    ],
+)
+def test_gspa_is_refuted_and_the_certificate_is_not(case: str, tiers: list[tuple[float, int]]) -> None:
+    refuted, budgets = figure(case), Budgets.from_tiers(tiers)
+    published = gspa_asymptotic(budgets, 1e-6)
+    assert published == pytest.approx(refuted["published_epsilon"], rel=1e-3)
+    certificate = certify(budgets, BinaryRandomizedResponse(), delta=1e-6)
+    assert published < refuted["attack_epsilon"] <= certificate.epsilon * (1 + 1e-5)  # the figures have 6 digits
+    # Our own attack reaches the figure of the vectors.
+    worst = certificate.tiers[-1].local_epsilon
+    assert attack_on_bits(tiers, worst, refuted["attack_epsilon"]) == pytest.approx(1e-6, rel=0.1)
+    # The comparison beside the certificate says the same number, and never under the grade that opens a round.
+    (beside,) = (bound for bound in certificate.comparison if bound.name == "GSPA Thm 2")
+    assert (beside.epsilon, beside.grade) == (published, "ASYMPTOTIC")
+
+
+@pytest.mark.parametrize(
+    ("case", "budgets", "k"),
+    [
+        ("variation-ratio / leftover clones, krr n=5", [2.0] * 5, 4),
+        ("variation-ratio / leftover clones, krr n=8", [1.0] * 8, 4),
+        ("leftover clones, krr n=8 k=10", [math.log(8)] * 8, 10),
+    ],
+)
+def test_the_certificate_survives_what_refutes_leftover_clones(case: str, budgets: list[float], k: int) -> None:
+    refuted = figure(case)
+    exact = float(refuted["delta_exact_worst"] if "delta_exact_worst" in refuted else refuted["delta_exact"])
+    certified = certify(budgets, KaryRandomizedResponse(k), epsilon=refuted.get("epsilon", math.log(2))).delta
+    assert refuted["published_delta"] < exact <= certified * (1 + 1e-5)  # the figures have 6 digits
+
+
+def test_the_one_bit_mean_is_never_below_its_worst_data_set() -> None:
+    """Numbers at the ends of their interval are bits; everything between is a mixture of the two."""
+    budgets, epsilon = [0.3, 1.0, 2.5, 2.5], 0.4
+    certified = certify(budgets, OneBitMean(), epsilon=epsilon).delta
+    worst = 0.0
+    for victim, values in itertools.product(range(4), itertools.product((0.0, 0.3, 1.0), repeat=3)):
+        others = [budget for index, budget in enumerate(budgets) if index != victim]
+        shares = [
+            (1 / (1 + math.exp(budget)) + value * math.tanh(budget / 2), 1)
+            for budget, value in zip(others, values, strict=True)
+        ]
+        keep = 1 / (1 + math.exp(-budgets[victim]))
+        under_one, zero = (count_law([*shares, (share, 1)]) for share in (keep, 1 - keep))
+        for p, q in ((under_one, zero), (zero, under_one)):
+            worst = max(worst, float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum()))
+    assert 0.9 * certified < worst <= certified * (1 + 1e-12)
 
 
 KINDS = (
