@@ -68,6 +68,7 @@ from croupier.show.text import counted
 
 if TYPE_CHECKING:
     from croupier.operator.forecasts import GridFit
+    from croupier.operator.survey_plans import SurveyForecast
     from croupier.study.plans import StudyPlan
 
 FILE = ".toml"
@@ -288,7 +289,10 @@ def _plan_json(plan: StudyPlan) -> JsonObject:
 def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[JsonObject]:
     from croupier.operator.survey_plans import forecast_survey
 
-    forecasts = asyncio.run(forecast_survey(directory, file, expected))
+    return _forecasts_json(file, asyncio.run(forecast_survey(directory, file, expected)))
+
+
+def _forecasts_json(file: SurveyFile, forecasts: Sequence[SurveyForecast]) -> list[JsonObject]:
     scales = {
         question.name: (question.high - question.low, question.unit)
         for question in file.questions
@@ -320,11 +324,12 @@ def survey_open(
     from croupier.operator.survey_plans import open_survey
 
     forecasts: list[JsonObject] = []
-    if not kept_versions(directory, file.name):
-        forecasts = _forecasts(directory, file, options.forecasting.expected)
-        if forecasts[0]["refusal"]:
-            raise ValueError(forecasts[0]["refusal"])
-    survey = asyncio.run(open_survey(directory, file, tell=note))
+
+    def told(made: list[SurveyForecast]) -> None:
+        forecasts.extend(_forecasts_json(file, made))
+
+    expected = options.forecasting.expected
+    survey = asyncio.run(open_survey(directory, file, tell=note, expected=expected, forecast=told))
     name, ids = survey.survey_id, list(survey.round_ids())
     show(
         as_json,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from croupier.client.round_checks import fetch_terms
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.operator.forecasts import GridFit, default_grid, fit, forecast_now, forecast_opening
-from croupier.operator.opened_surveys import Tell, keep_survey, open_rounds, round_file
+from croupier.operator.opened_surveys import Tell, keep_survey, kept_versions, open_rounds, round_file
 from croupier.operator.operator import Operator, is_operators
 from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id, survey_of
 from croupier.operator.survey_file import SurveyFile
@@ -247,17 +247,21 @@ async def forecast_survey(
         ValueError: the terms are invalid, or some choice of budgets would have a question refused for its ε.
         Refusal, grpc.aio.AioRpcError: the accountant refuses, or is out of reach.
     """
-    if not 0 <= expected < 2**31:
-        raise ValueError(f"expected is {expected}; it must be in 0..{2**31 - 1}")
-    sizes = sorted({file.min_batch_size, max(file.min_batch_size, expected)})
     deployment = None
     if directory is not None and (directory / DEPLOYMENT_FILE).exists():
         deployment = read_deployment(directory)
     survey = plan_survey(with_budgets(file, deployment), deployment)
     if directory is None or deployment is None or deployment.privacy_limit is None or not is_operators(directory):
-        return [await _forecast(None, survey, people) for people in sizes]
+        return await _forecasts(None, survey, expected)
     async with Operator(directory, transport) as operator:
-        return [await _forecast(operator, survey, people) for people in sizes]
+        return await _forecasts(operator, survey, expected)
+
+
+async def _forecasts(operator: Operator | None, survey: Survey, expected: int) -> list[SurveyForecast]:
+    if not 0 <= expected < 2**31:
+        raise ValueError(f"expected is {expected}; it must be in 0..{2**31 - 1}")
+    sizes = sorted({survey.min_batch_size, max(survey.min_batch_size, expected)})
+    return [await _forecast(operator, survey, people) for people in sizes]
 
 
 async def _forecast(operator: Operator | None, survey: Survey, people: int, wave: int = 0) -> SurveyForecast:
@@ -272,6 +276,9 @@ async def open_survey(
     file: SurveyFile,
     transport: Transport = TLS,
     tell: Tell = lambda _: None,
+    *,
+    expected: int | None = None,
+    forecast: Callable[[list[SurveyForecast]], None] = lambda _: None,
 ) -> Survey:
     """Opens all rounds of a survey that is asked once, or those that an earlier call has not reached.
 
@@ -280,6 +287,9 @@ async def open_survey(
         file: with the questions.
         transport: to the services.
         tell: called before an error is raised, with a sentence on the open rounds and the next step.
+        expected: the expected number of people, to forecast a survey that is opened for the first time; None: no
+            forecast but that of the limits.
+        forecast: called with the forecasts before anything is open.
 
     Raises:
         LimitReachedError: the ledger cannot bear all questions with the minimum of people.
@@ -290,7 +300,13 @@ async def open_survey(
         raise ValueError(f"survey {file.name!r} has a [calendar]; 'croupier survey run' opens its waves")
     async with Operator(directory, transport) as operator:
         survey = plan_survey(with_budgets(file, operator.deployment), operator.deployment)
-        await check_affordable(operator, directory, survey)
+        if expected is None or kept_versions(directory, survey.survey_id):
+            await check_affordable(operator, directory, survey)
+        else:
+            forecasts = await _forecasts(operator, survey, expected)
+            if refusal := forecasts[0].refusal:
+                raise LimitReachedError(refusal)
+            forecast(forecasts)
         keep_survey(directory, survey)
         await open_rounds(operator, directory, survey, tell=tell)
         return survey
