@@ -143,7 +143,7 @@ def written_json(statements: Iterable[Statement[Code]]) -> list[JsonObject]:
     ]
 
 
-def read_json(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
+def read_statements(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
     """Returns the statements of JSON objects, by their codes and parameters alone.
 
     Raises:
@@ -151,10 +151,10 @@ def read_json(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
     """
     if not isinstance(documents, list | tuple):
         raise ValueError(f"statements are {documents!r:.60}; they must be a list of objects with code and parameters")
-    return tuple(_read_json(codes, document) for document in documents)
+    return tuple(_read_statement(codes, document) for document in documents)
 
 
-def _read_json(codes: type[C], document: object) -> Statement[C]:
+def _read_statement(codes: type[C], document: object) -> Statement[C]:
     if not isinstance(document, Mapping) or not isinstance(parameters := document.get("parameters"), Mapping):
         raise ValueError(f"a statement is {document!r:.60}; it must be an object with code and parameters")
     if not all(isinstance(name, str) for name in parameters):

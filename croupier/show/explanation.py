@@ -23,9 +23,10 @@ from croupier.accountant.recertification import certify_again, fakes_of, why_not
 from croupier.accountant.release import RoundConditions, conditions_of
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.documents import document_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import joined, read_json, secret, to_prose, written_json
+from croupier.protocol.statements import joined, read_statements, secret, to_prose
 from croupier.show.blocks import Section
 from croupier.show.halving import halving_lines
 from croupier.show.html import html
@@ -179,10 +180,10 @@ def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[
         given.check_not_refuted()
         return given, given.to_json()
     document = given.get("certificate", given) if isinstance(given, Mapping) else given
-    if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
+    if not isinstance(document, Mapping) or "everyone_else_colludes_epsilon" not in document:
         raise ValueError(f"the document is not a certificate; {READABLE}")
     if document.get("granted") is False:
-        reasons = joined(read_json(RefusalReason, document.get("refusals")))
+        reasons = joined(read_statements(RefusalReason, document.get("refusals")))
         raise ValueError(f"the round was refused, so that nothing is certified: {reasons}")
     return Certificate.from_json(document), document
 
@@ -242,7 +243,7 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
-    paragraphs += note_lines(written_json(certificate.notes))
+    paragraphs += note_lines(document_of(certificate.notes))
     if most := certificate.counted_by.most_uncounted:
         paragraphs.append(
             f"Up to {most:,} more people with each budget took part than are counted. That hides which "

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Note
+from croupier.protocol.documents import document_of
 from croupier.protocol.errors import ProtocolError, Refusal
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.statements import read_messages, written_json
+from croupier.protocol.statements import read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.numbers import Precision
@@ -43,7 +44,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         ProtocolError: certificate or result state what only a newer version knows.
     """
     try:
-        stated, notes = round_certificate_json(certificate), read_messages(Note, publication.notes)
+        stated, notes = certificate_json(certificate), read_messages(Note, publication.notes)
     except ValueError as error:
         raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
     values, sealed = _values(publication), bool(publication.sealed_result)
@@ -67,7 +68,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "hop_influence": publication.hop_influence if certificate.fake_tickets and not hidden else None,
         "distribution": None if hidden else _distribution_json(publication, bool(certificate.fake_tickets)),
         "drops": {drop.reason: drop.count for drop in publication.drops},
-        "notes": written_json(notes),
+        "notes": document_of(notes),
         "certificate": stated,
     }
     shown: JsonObject = sanitize_for_display(document)

@@ -110,7 +110,7 @@ def time_case(case: TimedCase) -> TimedRow:
         "share_of_target": seconds / case.target_s,
         "peak_memory_bytes": used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         "epsilon": result if case.program else result["epsilon"],
-        "attack_epsilon": None if case.program else result["lower_bound"]["epsilon"],
+        "attack_epsilon": None if case.program else result["lower_bound_epsilon"],
     }
 
 

@@ -24,7 +24,7 @@ from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.users import FleetReport
 from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.protocol import texts
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
@@ -134,7 +134,7 @@ def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.M
 
 def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = CERTIFIED["bits"]()
-    document, round_document = certificate.to_json(), round_certificate_json(sequential())
+    document, round_document = certificate.to_json(), certificate_json(sequential())
     before = numbers(document), numbers(round_document)
     reword(monkeypatch)
     assert Certificate.from_json(document) == certificate

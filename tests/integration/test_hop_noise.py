@@ -19,7 +19,7 @@ from croupier.client.submission import Participant
 from croupier.operator.doctor import examine
 from croupier.operator.ledger_stores import hop_ledgers
 from croupier.operator.round_settings import RoundSettings
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
@@ -95,7 +95,7 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
     assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
     assert publication.hop_influence == pytest.approx(law.influence(max(fakes)) / gain)
-    *_, one_hop = croupier_check.check(json.loads(json.dumps(round_certificate_json(certificate))))
+    *_, one_hop = croupier_check.check(json.loads(json.dumps(certificate_json(certificate))))
     assert (one_hop.what, one_hop.epsilon) == ("one honest hop", certificate.one_honest_hop.epsilon)
 
 

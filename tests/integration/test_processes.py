@@ -272,11 +272,11 @@ def test_certify(tmp_path: Path) -> None:
         "dishonest",
         "numerical_slack",
         "tiers",
-        "everyone_else_colludes",
+        "everyone_else_colludes_epsilon",
         "comparison",
     }
     assert 0.035659 <= result["epsilon"] <= 0.03577  # between the attack and a little more
-    assert result["everyone_else_colludes"]["epsilon"] == 1.0
+    assert result["everyone_else_colludes_epsilon"] == 1.0
     tier = {"local_epsilon": 1.0, "local_delta": 0.0, "up_to": False, "count": 10000, "delta": 1e-6}
     assert result["tiers"] == [tier | {"epsilon": result["epsilon"]}]
     krr = answer("certify", budgets, "--randomizer", "krr", "--k", "10", "--delta", "1e-6", "--dishonest", "100")

@@ -20,7 +20,7 @@ from croupier.deploy.local.demo_results import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.users import FleetReport
 from croupier.deploy.local.whole_round import RoundOutcome
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_up
@@ -121,7 +121,7 @@ def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
     alone = certify({1.0: 100}, "rr", delta=1e-3).to_json()
     message = certify({1.0: 100}, "rr", delta=1e-3).to_message()
     message.round_id, message.granted, message.everyone_else_colludes_epsilon = "smokes", True, 4.0
-    of_a_round = round_certificate_json(message)
+    of_a_round = certificate_json(message)
     assert re.search(
         r"everyone else colludes \(largest budget allowed\) +│ +4 │ +98.21 % │ CERTIFIED", shown(of_a_round)
     )

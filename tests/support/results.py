@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from croupier import Budgets, certify
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.questions import Question
 from croupier.show.numbers import Precision
@@ -54,5 +54,5 @@ def result_of(
         "hop_influence": None,
         "drops": {},
         "notes": [],
-        "certificate": round_certificate_json(message),
+        "certificate": certificate_json(message),
     }
