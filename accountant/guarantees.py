@@ -13,7 +13,7 @@ from enum import StrEnum
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
 from croupier.protocol.codes import Assumption, Code, Method, Note, ProofStep
-from croupier.protocol.documents import document_of
+from croupier.protocol.documents import fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement, joined
@@ -79,8 +79,7 @@ class Guarantee:
 
     def to_json(self) -> JsonObject:
         """Returns plain JSON values."""
-        document: JsonObject = document_of(self)
-        return document
+        return fields_of(self)
 
 
 @dataclass(frozen=True)

@@ -109,4 +109,4 @@ def _lines(value: Any, depth: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(_lines(certificate_schema(), 4) + "\n")
+    sys.stdout.write(_lines(certificate_schema(), 3) + "\n")

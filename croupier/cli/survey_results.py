@@ -15,6 +15,7 @@ from croupier.deploy.directory import client_transport
 from croupier.operator.opened_surveys import kept_versions
 from croupier.operator.published_result import kept_result, open_published, published_result
 from croupier.protocol.certificates import refusals_of
+from croupier.protocol.documents import document_of
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_up
@@ -139,7 +140,6 @@ def _add_of_categories(
 
 
 def _results_json(results: SurveyResults) -> JsonObject:
-    together = results.together
     return {
         "survey_id": results.survey.survey_id,
         "hash": results.survey.hash.hex(),
@@ -153,7 +153,7 @@ def _results_json(results: SurveyResults) -> JsonObject:
             }
             for question in results.questions
         ],
-        "together": None if together is None else together.to_json(),
+        "together": document_of(results.together),
     }
 
 

@@ -20,6 +20,7 @@ from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.language import say, speaking
+from croupier.show.numbers import labels_of
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
 from croupier.show.survey_description import LEFT_OUT_TEXTS
@@ -86,7 +87,7 @@ class _Deployment:
         if publication.sealed_result and self.collector_key is not None:
             publication = open_published(publication, self.collector_key)
         result = publication_json(publication, certificate)
-        if result["estimate"] is not None:
+        if result["values"]:
             add_table(result, publication, certificate)
             add_sums(result, publication, certificate, self.sums)
         return ReportRound(result, group, signed), terms
@@ -150,7 +151,7 @@ async def collect(
             further, survey = await source.rounds(name, group)
         rounds += further
     for categories in sums:
-        if not any(set(categories) <= {*(report_round.result["labels"] or ())} for report_round in rounds):
+        if not any(set(categories) <= {*labels_of(report_round.result)} for report_round in rounds):
             raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
     alone = len(asked) == 1
     return ReportRounds(

@@ -16,13 +16,13 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -71,42 +71,58 @@ def names_of(enum: EnumDescriptor) -> Mapping[int, str]:
     return {number: value.name.removeprefix(prefix) for number, value in enum.values_by_number.items()}
 
 
+def is_map(field: FieldDescriptor) -> bool:
+    """Returns whether the values of a field have keys of their own."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
 # ---------------------------------------------------------------- writing
 
 
+def fields_of(value: Any) -> JsonObject:
+    """Returns the JSON object of a dataclass: its fields by their names."""
+    return {field.name: document_of(getattr(value, field.name)) for field in fields(value)}
+
+
 def document_of(value: Any) -> Any:
-    """Returns the JSON value of a message, of a dataclass by the names of its fields, or of what these consist of.
+    """Returns the JSON value of a message, of a value object (its `to_json`, or its fields), or of what these hold.
 
     Raises:
         ValueError: a statement has a code that is not known here.
     """
+    if value is None or isinstance(value, str | int):
+        return str(value) if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return None if value == math.inf else value
     if isinstance(value, Message):
-        return {field.name: _field_of(value, field) for field in value.DESCRIPTOR.fields}
+        return {
+            name: None if optional and not value.HasField(name) else write(getattr(value, name))
+            for name, optional, write in _writers(value.DESCRIPTOR)
+        }
     if isinstance(value, Statement):
         return written_json([value])[0]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: document_of(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return fields_of(value)
     if isinstance(value, Mapping):
         return {str(key): document_of(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
         return [document_of(entry) for entry in value]
-    if isinstance(value, Enum):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return None if value == math.inf else value
+    return value.hex() if isinstance(value, bytes) else value
 
 
-def _field_of(message: Message, field: Any) -> Any:
-    value = getattr(message, field.name)
-    if field.has_presence and not message.HasField(field.name):
-        return None
+@cache
+def _writers(message: Descriptor) -> tuple[tuple[str, bool, Callable[[Any], Any]], ...]:
+    """Returns the name of every field, whether it may be absent, and the function that writes its value."""
+    return tuple((field.name, field.has_presence, _writer(field)) for field in message.fields)
+
+
+def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
     if (codes := codes_of(field)) is not None:
-        return written_json(read_messages(codes, value))
-    if field.enum_type is not None:
-        names = names_of(field.enum_type)
-        return [names[each] for each in value] if is_list(field) else names[value]
-    return document_of(list(value) if is_list(field) else value)
+        return lambda value: written_json(read_messages(codes, value))
+    one: Callable[[Any], Any] = document_of if field.enum_type is None else names_of(field.enum_type).__getitem__
+    return (lambda value: [one(each) for each in value]) if is_list(field) and not is_map(field) else one
 
 
 # ---------------------------------------------------------------- reading

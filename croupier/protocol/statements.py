@@ -164,25 +164,25 @@ def _read_statement(codes: type[C], document: object) -> Statement[C]:
 
 def schema_of(codes: type[Code]) -> JsonObject:
     """Returns the JSON schema of a statement with one of these codes."""
-    with_parameters = [code for code in codes if code in PARAMETERS]
-    others = [str(code) for code in codes if code not in PARAMETERS]
-    schemas = [_schema_of({"const": str(code)}, PARAMETERS[code]) for code in with_parameters]
-    return {"oneOf": [_schema_of({"enum": others}, {}), *schemas]}
-
-
-def _schema_of(code: JsonObject, parameters: Mapping[str, type]) -> JsonObject:
+    with_parameters: dict[tuple[tuple[str, type], ...], list[str]] = {}
+    for code in codes:
+        with_parameters.setdefault(tuple(sorted(PARAMETERS.get(code, {}).items())), []).append(str(code))
     return {
         "type": "object",
-        "properties": {
-            "code": code,
-            "parameters": {
-                "type": "object",
-                "properties": {name: _KINDS[kind][1] for name, kind in sorted(parameters.items())},
-                "required": sorted(parameters),
-                "additionalProperties": False,
-            },
-            "text": {"type": "string"},
-        },
+        "properties": {"code": {"type": "string"}, "parameters": {"type": "object"}, "text": {"type": "string"}},
         "required": ["code", "parameters"],
         "additionalProperties": False,
+        "oneOf": [
+            {
+                "properties": {
+                    "code": {"enum": names},
+                    "parameters": {
+                        "properties": {name: _KINDS[kind][1] for name, kind in parameters},
+                        "required": [name for name, _ in parameters],
+                        "additionalProperties": False,
+                    },
+                }
+            }
+            for parameters, names in with_parameters.items()
+        ],
     }

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from croupier.protocol.documents import document_of
+from croupier.protocol.documents import document_of, fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.show.documents import write_json
@@ -179,7 +179,7 @@ class TrainingOutcome:
             "setting": self.setting,
             "stopped": self.stopped,
             "history": [
-                document_of(record)
+                fields_of(record)
                 | {
                     "epsilon": None if spent is None else spent.epsilon,
                     "grade": None if spent is None else str(spent.grade),
@@ -189,7 +189,7 @@ class TrainingOutcome:
             "noise_free_accuracy": self.noise_free if self._has_classes else [],
             "noise_free_error": [] if self._has_classes else self.noise_free,
             "noise": document_of(self.noise),
-            "certificate": _certificate(self.spending[-1] if self.spending else None),
+            "certificate": document_of(self.spending[-1]) if self.spending else None,
         }
 
     def save(self, out: Path) -> None:
@@ -199,21 +199,3 @@ class TrainingOutcome:
         torch.save(self.state_dict, out / "model.pt")
         write_json(out / "training.json", document)
         plot_training([document], out / "training.png")
-
-
-def _certificate(spent: Spending | None) -> JsonObject | None:
-    if spent is None:
-        return None
-    return {
-        "epsilon": spent.epsilon,
-        "delta": spent.delta,
-        "grade": str(spent.grade),
-        "method": document_of(spent.method),
-        "assumptions": document_of(spent.assumptions),
-        "everyone_else_colludes": spent.everyone_else_colludes,
-        "tiers": [
-            {"local_epsilon": local, "local_delta": spent.local_delta, "epsilon": epsilon}
-            for local, epsilon in spent.tiers
-        ],
-        "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],
-    }

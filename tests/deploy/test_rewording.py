@@ -26,6 +26,7 @@ from croupier.deploy.local.whole_round import RoundOutcome
 from croupier.protocol import texts
 from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Note
+from croupier.protocol.documents import document_of
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.rr import RandomizedResponse
@@ -78,7 +79,7 @@ def numbers(certificate: Certificate | JsonObject | JsonObject) -> Any:
         *explanation.improvements,
     ]
     return (
-        [assumption.to_json() for assumption in promised],
+        [document_of(promise) for promise in promised],
         [(section.title, len(section.paragraphs), len(section.points)) for section in explanation.sections],
     )
 

@@ -8,13 +8,16 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from croupier.protocol.codes import Assumption
 from croupier.protocol.documents import document_of, read_document, read_json
-from croupier.protocol.statements import messages_of
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.protocol.test_statements import CODES, example
 from tests.support.messages import naming
+from tests.support.statements import statements
 
 TIER = document_of(pb.Tier(local_epsilon=1.0, count=3))
 
@@ -93,10 +96,14 @@ def test_bytes_are_hexadecimal_digits(wrong: Any) -> None:
 def test_a_code_that_is_not_known_is_neither_written_nor_read() -> None:
     with pytest.raises(ValueError, match="newer"):
         document_of(rpc.ForecastOutcome(refusals=[pb.Statement(code="of-a-newer-version")]))
-    for code in CODES:
-        statement = example(code)
-        assert document_of(statement)["text"] == str(statement)
-        assert messages_of([statement])[0].code == document_of(statement)["code"]
+
+
+@given(st.lists(statements([*Assumption]), max_size=3))
+def test_statements_are_read_back_with_their_message(stated: list[Statement[Any]]) -> None:
+    message = pb.Guarantee(assumptions=messages_of(stated))
+    written = sent(message)
+    assert [each["text"] for each in written["assumptions"]] == [*map(str, stated)]
+    assert read_document(pb.Guarantee, written) == message
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"a": {"b": 1, "b": 1}}]', "NaN", "[-Infinity]", "[" * 100_000])

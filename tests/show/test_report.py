@@ -259,7 +259,7 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
     kept = tmp_path / "kept.signed"
     kept.write_bytes(base64.b64decode(str(signed).partition(",")[2]))
     publication, _ = kept_result(place, round_id, kept)
-    assert publication.values[0].estimate == result["estimate"]
+    assert publication.values[0].estimate == result["values"][0]["estimate"]
 
     file = tmp_path / "result.json"
     file.write_text(json.dumps(result))

@@ -56,8 +56,8 @@ async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
     assert [each["categories"] for each in result["sums"]] == [BAD]
     page = report_of("Health", [ReportRound(json.loads(json.dumps(result)))])
     for share in result["table"]["within_rows"][0]:
-        low, high = share["confidence_interval"]
-        assert 0 <= low <= share["projected"] <= high <= 1
+        interval = share["confidence_interval"]
+        assert 0 <= interval["low"] <= share["projected"] <= interval["high"] <= 1
     for text in ("smokes and mood together", "mood among those who answered “yes”", "yes × bad or no × bad"):
         assert text in page
     assert "Smokes and mood depend on each other" in page
