@@ -26,7 +26,7 @@ from croupier.show.certificate_tables import certificate_table
 from croupier.show.distribution import with_quantiles
 from croupier.show.published import publication_json
 from croupier.show.results import result_blocks
-from croupier.show.survey_description import LEFT_OUT_TEXTS, survey_wordings_json, wording_json
+from croupier.show.survey_description import LEFT_OUT_TEXTS
 from croupier.show.text import note_lines
 
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ def _results_json(results: SurveyResults) -> JsonObject:
         "survey_id": results.survey.survey_id,
         "hash": results.survey.hash.hex(),
         "left_out": results.survey.left_out,
-        "wordings": survey_wordings_json(results.survey),
+        "wordings": document_of(results.survey.wordings),
         "questions": [
             {
                 "name": question.terms.question.name,
-                "wordings": [wording_json(each) for each in question.terms.question.wordings],
+                "wordings": document_of(question.terms.question.wordings),
                 "result": publication_json(question.publication, question.certificate),
             }
             for question in results.questions
