@@ -20,7 +20,7 @@ from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
-from research.json_schema import certificate_schema
+from research.json_schema import certificate_schema, definitions
 from tests.support import BIT
 from tests.support import settings as round_settings
 from tests.support.accounting import draw_points_only
@@ -32,6 +32,7 @@ from tests.support.statements import codes, statements
 PUBLISHED = Path(certificates.__file__).with_name("certificate.schema.json")
 SCHEMA: dict[str, Any] = json.loads(PUBLISHED.read_text())
 VALID = Draft202012Validator(SCHEMA)
+NUMBER = {"$ref": "#/$defs/EstimatedValue", "$defs": definitions(pb.Publication.DESCRIPTOR)}
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 2**64 - 1)
@@ -258,6 +259,9 @@ async def test_results_of_rounds_are_as_the_schema_says(tmp_path: Path) -> None:
             document = json.loads(json.dumps(publication_json(publication, certificate), allow_nan=False))
             stated_in = document["certificate"]
             VALID.validate(stated_in)
+            for value in document["values"]:
+                Draft202012Validator(NUMBER).validate(value)
+            assert bool(document["values"]) == granted
             assert read_certificate(stated_in) == certificate
             assert len(stated_in["commitments"]) == 4
             assert (stated_in["granted"], bool(stated_in["refusals"])) == (granted, not granted)

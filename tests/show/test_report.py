@@ -210,12 +210,11 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
         result_of(MOOD, SHARES, round_id="r2"),
         result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))], round_id="r3"),
     )
-    columns = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval", "labels")
-    hidden: Any = dict.fromkeys(columns)
+    hidden: Any = {"values": []}
     refusal: Any = written_json([Statement.of(RefusalReason.NOT_CERTIFIED, grade="HEURISTIC")])
     refused_one |= hidden
     refused_one["certificate"] |= {"granted": False, "refusals": refusal}
-    sealed |= hidden | {"sealed": True, "precision": None}
+    sealed |= hidden | {"sealed": True, "precision": "UNSPECIFIED"}
     page = page_of(*map(ReportRound, (noisy, refused_one, sealed)))
     assert re.search(naming("TOO NOISY", "USE", "95 %"), page.words)
     assert "The accountant refused to certify this round, so that nothing was read:" in page.words

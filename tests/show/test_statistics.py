@@ -134,14 +134,14 @@ def test_half_of_the_error_is_said_beside_every_result() -> None:
     (line,) = halving_lines(document)
     assert re.search(naming("4,000", "budgets"), line)
     assert "instead of 1)" in line
-    assert halving_lines(document | {"estimate": None}) == []
+    assert halving_lines(document | {"sealed": True}) == []
     asked = "To halve the error: ask four times as many people, 4,000, with the same mix of budgets"
     grouped = Budgets.from_epsilons([0.5 + 0.001 * place for place in range(1000)])
     certificate = certify(grouped, "rr", delta=1e-6, attack=False)
     assert any(tier.grouped for tier in certificate.tiers)
     assert halving_lines(document | {"certificate": certificate.to_json()}) == [f"{asked}."]
     vectors = certify([1.0] * 1000, "hemisphere(d=20)", delta=1e-6, attack=False)
-    (line,) = halving_lines(document | {"estimate": [], "certificate": vectors.to_json()})
+    (line,) = halving_lines(document | {"values": [], "certificate": vectors.to_json()})
     assert re.search(naming(asked, "ε 3.23 instead"), line)
     noisy = certify([1.0] * 1000, "rr", delta=1e-6, attack=False, hop_noise=(0.1, 1e-6), hops=2).to_json()
     (line,) = halving_lines(document | {"hop_influence": 0.001, "certificate": noisy})
