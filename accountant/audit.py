@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypedDict
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
@@ -16,16 +15,8 @@ from croupier.accountant.guarantees import LowerBound
 from croupier.accountant.lower_bound import lower_bound
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
+from croupier.protocol.documents import document_of
 from croupier.protocol.names import JsonObject
-from croupier.protocol.statements import written_json
-
-
-class AuditView(TypedDict):
-    """The JSON document of `croupier audit`; "ratio" is None if the attack proves nothing."""
-
-    lower_bound: JsonObject
-    certificate: JsonObject
-    ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -40,21 +31,11 @@ class Audit:
         """The certified epsilon over the attack's, at least 1; None if the attack proves nothing."""
         return self.certificate.epsilon / self.attack.epsilon if self.attack.epsilon > 0 else None
 
-    def document(self) -> AuditView:
-        """Returns the JSON document of `croupier audit`."""
-        attack, certificate = self.attack, self.certificate
-        return {
-            "lower_bound": {"epsilon": attack.epsilon, "delta": attack.delta, "attack": attack.attack},
-            "certificate": {
-                "epsilon": certificate.epsilon,
-                "delta": certificate.delta,
-                "grade": certificate.grade,
-                "method": written_json(certificate.method),
-                "assumptions": written_json(certificate.assumptions),
-                "notes": written_json(certificate.notes),
-            },
-            "ratio": self.ratio,
-        }
+    def document(self) -> JsonObject:
+        """Returns the JSON document of `croupier audit`; "ratio" is None if the attack proves nothing."""
+        parts = {"lower_bound": self.attack, "certificate": self.certificate.guarantee, "ratio": self.ratio}
+        document: JsonObject = document_of(parts)
+        return document
 
 
 def audit(

@@ -6,11 +6,10 @@ round. The forms are those of `protocol.certificates`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.drawable import Drawable
@@ -18,26 +17,22 @@ from croupier.accountant.guarantees import Comparison, Grade, Guarantee, LowerBo
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
+from croupier.protocol.certificates import (
+    READABLE,
+    assumptions_of,
+    certificate_json,
+    method_of,
+    read_certificate,
+)
 from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.documents import document_of, read_json
 from croupier.protocol.names import JsonObject
 from croupier.protocol.notes import certificate_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
+from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages
 from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
-
-
-class TierRow(TypedDict):
-    """A tier as a row of a table."""
-
-    local_epsilon: float
-    local_delta: float
-    count: int
-    epsilon: float
-    delta: float
-    grade: str
-    right_at_most: float
 
 
 @dataclass(frozen=True)
@@ -124,6 +119,11 @@ class Certificate(Drawable):
             raise outside("grade of one_honest_hop", str(hop.grade), f"{Grade.CERTIFIED} in a certificate")
         if not any(assumption.code is Assumption.ONE_HONEST_HOP for assumption in hop.assumptions):
             raise ValueError(f"one_honest_hop does not assume {Assumption.ONE_HONEST_HOP}; it must")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee for the people with the largest budget, with its notes."""
+        return Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions, self.notes)
 
     @property
     def rounds_certified(self) -> int | PermanentSeries:
@@ -216,7 +216,7 @@ class Certificate(Drawable):
         alone = round_up(self.everyone_else_colludes.epsilon)
         return f"{text}; if everyone else colludes ε = {alone} ({joined(self.method)})"
 
-    def rows(self) -> list[TierRow]:
+    def rows(self) -> list[JsonObject]:
         """Returns one dictionary for each tier, CERTIFIED, for `pandas.DataFrame` and `polars.DataFrame`."""
         return [
             {
@@ -234,15 +234,10 @@ class Certificate(Drawable):
     def to_json(self, *, steps: bool = False) -> JsonObject:
         """Returns the document for other programs, of plain JSON values; `from_json` reads it back.
 
-        steps: with the steps of every tier, which `from_json` ignores.
+        steps: with the steps of every tier, in the order of "tiers", which `from_json` ignores.
         """
-        from croupier.protocol.certificates import certificate_json
-
         document = certificate_json(self.to_message())
-        if steps:
-            for tier, written in zip(self.tiers, document["tiers"], strict=True):
-                written["steps"] = written_json(tier.steps)
-        return document
+        return document | {"steps": document_of([tier.steps for tier in self.tiers])} if steps else document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
@@ -255,19 +250,15 @@ class Certificate(Drawable):
             ValueError: the text is not JSON, or the document lacks a field, holds a value outside its range, or is
                 refuted by its own attack.
         """
-        from croupier.protocol.certificates import READABLE, read_certificate
-
         if isinstance(document, str | bytes):
             try:
-                document = json.loads(document)
-            except (RecursionError, ValueError) as error:
+                document = read_json(document)
+            except ValueError as error:
                 raise ValueError(f"the text is not JSON ({error}); {READABLE}") from error
         return cls.from_message(read_certificate(document))
 
     def to_message(self) -> pb.Certificate:
         """Returns the message of the wire, without the fields of a round; steps and curves are not in it."""
-        from croupier.protocol.certificates import comparison_messages
-
         lower, alone = self.lower_bound, self.everyone_else_colludes
         message = pb.Certificate(
             schema=SCHEMA,
@@ -295,7 +286,17 @@ class Certificate(Drawable):
             everyone_else_colludes_method=messages_of(alone.method),
             everyone_else_colludes_assumptions=messages_of(alone.assumptions),
             one_honest_hop=None if self.one_honest_hop is None else _guarantee_message(self.one_honest_hop),
-            comparison=comparison_messages(self.comparison),
+            comparison=[
+                pb.ComparedBound(
+                    name=bound.name,
+                    epsilon=bound.epsilon,
+                    grade=bound.grade,
+                    status=bound.status,
+                    reference=bound.reference,
+                    notes=messages_of(bound.notes),
+                )
+                for bound in self.comparison
+            ],
             lower_bound_epsilon=None if lower is None else lower.epsilon,
             lower_bound_delta=None if lower is None else lower.delta,
             lower_bound_attack="" if lower is None else lower.attack,
@@ -313,9 +314,11 @@ class Certificate(Drawable):
         Raises:
             ValueError: as `from_json`.
         """
-        from croupier.protocol.certificates import assumptions_of, method_of
-
-        attacked = message.HasField("lower_bound_epsilon")
+        attack = [message.HasField("lower_bound_epsilon"), message.HasField("lower_bound_delta")]
+        if len({*attack, bool(message.lower_bound_attack)}) > 1:
+            raise ValueError(
+                "lower_bound_epsilon, lower_bound_delta and lower_bound_attack must all be given, or none of them"
+            )
         certificate = cls(
             epsilon=max(message.epsilon, message.unknown_budget_epsilon),
             delta=message.delta,
@@ -350,7 +353,7 @@ class Certificate(Drawable):
                 for bound in message.comparison
             ),
             lower_bound=LowerBound(message.lower_bound_epsilon, message.lower_bound_delta, message.lower_bound_attack)
-            if attacked
+            if all(attack)
             else None,
             randomizer=message.randomizer,
             linkage=check_linkage(message.linkage),

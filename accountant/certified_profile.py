@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Unpack
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
 from croupier.accountant.certificate import Certificate
@@ -25,6 +25,7 @@ from croupier.accountant.ranges import check_delta, check_epsilon, outside
 from croupier.accountant.recertification import at_other, can_be_repeated
 from croupier.accountant.release import Conditions, RoundConditions, SettledConditions
 from croupier.protocol.codes import Assumption, Note
+from croupier.protocol.names import JsonObject
 from croupier.protocol.notes import large_delta_notes
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_up
@@ -41,15 +42,6 @@ LARGEST_EXPONENT = 700.0
 """The largest x for which e^x is a float."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 """The default deltas of a certified curve's points; each further point takes another certificate."""
-
-
-class PointRow(TypedDict):
-    """A point of the curve as a row of a table; lower_bound is the attack's epsilon, None if no attack is known."""
-
-    delta: float
-    epsilon: float
-    grade: str
-    lower_bound: float | None
 
 
 @dataclass(frozen=True)
@@ -188,8 +180,11 @@ class CertifiedProfile(Drawable):
             spans.append(CurveSpan(left, right, lower))
         return tuple(spans)
 
-    def rows(self) -> list[PointRow]:
-        """Returns one dictionary for each point, for `pandas.DataFrame` and `polars.DataFrame`."""
+    def rows(self) -> list[JsonObject]:
+        """Returns one dictionary for each point, for `pandas.DataFrame` and `polars.DataFrame`.
+
+        "lower_bound" is the attack's epsilon, None if no attack is known.
+        """
         return [
             {
                 "delta": point.certificate.delta,

@@ -183,8 +183,7 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: 
     """
     several = tuple(certificates)
     worst = weakest(
-        c if isinstance(c, Guarantee) else Guarantee(c.epsilon, c.delta, c.grade, c.method, c.assumptions, c.notes)
-        for c in several
+        certificate if isinstance(certificate, Guarantee) else certificate.guarantee for certificate in several
     )
     notes = tuple(note for note in worst.notes if note.code is not Note.TIERS_NOT_AMPLIFIED)
     disjoint = Statement.of(Assumption.DISJOINT_GROUPS, groups=groups or len(several))

@@ -13,9 +13,10 @@ from enum import StrEnum
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
 from croupier.protocol.codes import Assumption, Code, Method, Note, ProofStep
+from croupier.protocol.documents import fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
-from croupier.protocol.statements import Statement, joined, written_json
+from croupier.protocol.statements import Statement, joined
 
 
 class Grade(StrEnum):
@@ -78,14 +79,7 @@ class Guarantee:
 
     def to_json(self) -> JsonObject:
         """Returns plain JSON values."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "grade": str(self.grade),
-            "method": written_json(self.method),
-            "assumptions": written_json(self.assumptions),
-            "notes": written_json(self.notes),
-        }
+        return fields_of(self)
 
 
 @dataclass(frozen=True)

@@ -689,7 +689,7 @@ class Release:
             (document["linkage"] != "separate" and joined, "its tiers join budgets that reports show"),
             (len(document["tiers"]) > MOST_TIERS, f"it has more than {MOST_TIERS} tiers"),
             (document["linkage"] not in ("separate", "stratified"), f"its linkage is {document['linkage']!r}"),
-            *((part["grade"] != "CERTIFIED", f"a grade is {part['grade']!r}") for part in parts),
+            (document["grade"] != "CERTIFIED", f"its grade is {document['grade']!r}"),
         ):
             if wrong:
                 raise NotCovered(f"this program has no theorem for it: {says}")
@@ -712,7 +712,9 @@ class Release:
             ],
             whole(document, "dishonest", 0),
             stratified,
-            hop and (number(hop, "epsilon", 1e-3, 20), number(hop, "delta", 1e-12, 1e-3), whole(hop, "hops", 1)),
+            None
+            if hop is None
+            else (number(hop, "epsilon", 1e-3, 20), number(hop, "delta", 1e-12, 1e-3), whole(hop, "hops", 1)),
             joined,
             "one-honest-hop" in assumptions,
             needed <= assumptions.keys(),
@@ -783,7 +785,7 @@ def contradictions(document: dict[str, Any], release: Release) -> Iterator[tuple
     noised = document["budget_privacy"]
     yield people > users or (people < users and noised is None), f"the tiers have {people} people, not {users}"
     if noised is not None and "budgets-noised" in stated:
-        says = {"epsilon": noised["epsilon"], "delta": noised["delta"], "most": noised["most_uncounted"]}
+        says = {"epsilon": noised["epsilon"], "delta": noised["delta"], "most": document["most_uncounted"]}
         yield stated["budgets-noised"] != says, "budget_privacy is not that of budgets-noised"
     yield number(document, "epsilon", 0, 1e6) < max(epsilons), "epsilon is below that of some people"
     yield (
@@ -807,7 +809,8 @@ def check(document: dict[str, Any]) -> list[Claim]:
         KeyError, TypeError, ValueError, AttributeError: it is not a certificate.
     """
     Work.left = MOST_WORK
-    release, everyone = Release.read(document), document["everyone_else_colludes"]
+    release = Release.read(document)
+    everyone = {name: document[f"everyone_else_colludes_{name}"] for name in ("epsilon", "delta")}
     for wrong, says in contradictions(document, release):
         if wrong:
             raise NotProved(f"the document contradicts itself: {says}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self, TypedDict
+from typing import Self
 
 from croupier.accountant.guarantees import Grade, Guarantee
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
@@ -77,16 +77,6 @@ class ResultValue:
     confidence_interval: tuple[float, float]
 
 
-class ValueRow(TypedDict):
-    """A value of a result as a row of a table."""
-
-    label: str
-    estimate: float
-    standard_error: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class RoundResult:
     """A published result, with both signatures verified.
@@ -109,7 +99,7 @@ class RoundResult:
     sealed: bool
     document: JsonObject = field(repr=False)
 
-    def rows(self) -> list[ValueRow]:
+    def rows(self) -> list[JsonObject]:
         """Returns one dictionary for each value, for `pandas.DataFrame` and `polars.DataFrame`."""
         return [
             {

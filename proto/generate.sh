@@ -15,11 +15,11 @@ PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
 made="$out/croupier/protocol/v1"
 if [ "${1:-}" != "--check" ]; then
   cp "$made"/* croupier/protocol/v1/
-  "$PYTHON" -m croupier.protocol.certificates > "$out/schema.json"
+  "$PYTHON" -m research.json_schema > "$out/schema.json"
   cp "$out/schema.json" croupier/protocol/certificate.schema.json
   exit 0
 fi
-"$PYTHON" -m croupier.protocol.certificates | cmp -s - croupier/protocol/certificate.schema.json ||
+"$PYTHON" -m research.json_schema | cmp -s - croupier/protocol/certificate.schema.json ||
   { echo "proto drift: croupier/protocol/certificate.schema.json; run 'make protos'" >&2; exit 1; }
 for file in "$made"/*; do
   cmp -s "$file" "croupier/protocol/v1/$(basename "$file")" || { echo "proto drift: croupier/protocol/v1/$(basename "$file"); run 'make protos'" >&2; exit 1; }

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from croupier.cli.console import Hops, Json, note, show
+from croupier.protocol.names import JsonObject
 
 app = App("research", version_flags=())
 
@@ -102,9 +103,9 @@ def bench_cluster(
 ) -> None:
     """Measure how opening scales with the workers of a Dask cluster on this machine."""
     from croupier.show.documents import write_json, write_part
-    from research.bench.cluster import ScalingRow, measure_scaling, scaling_lines
+    from research.bench.cluster import measure_scaling, scaling_lines
 
-    def say(row: ScalingRow) -> None:
+    def say(row: JsonObject) -> None:
         note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
 
     document = measure_scaling(_whole_numbers("workers", workers), items, say)
@@ -130,11 +131,11 @@ def bench_load(
 ) -> None:
     """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
     from croupier.show.documents import write_json
-    from research.bench.load import LoadRow, load_lines, measure_load
+    from research.bench.load import load_lines, measure_load
 
-    rows: list[LoadRow] = []
+    rows: list[JsonObject] = []
 
-    def say(row: LoadRow) -> None:
+    def say(row: JsonObject) -> None:
         rows.append(row)
         write_json(out / "load.json", {"hops": hops, "processes": processes, "rows": rows})  # may be stopped
         note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
@@ -176,9 +177,9 @@ def bench_hop_noise(
 ) -> None:
     """Measure rounds with and without hop noise: fake reports, seconds, CPU seconds."""
     from croupier.show.documents import write_json
-    from research.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
+    from research.bench.hop_noise import hop_noise_lines, measure_hop_noise
 
-    def say(row: HopNoiseRow) -> None:
+    def say(row: JsonObject) -> None:
         note(hop_noise_lines([row])[-1])
 
     sizes = [(k, n) for k in _whole_numbers("values", values) for n in _whole_numbers("people", people)]
@@ -199,11 +200,11 @@ def bench_stores(
 ) -> None:
     """Measure commits, pages and the erasure of a round, on SQLite and on PostgreSQL."""
     from croupier.show.documents import write_json
-    from research.bench.stores import StoreRow, kinds_of, measure_stores, store_lines
+    from research.bench.stores import kinds_of, measure_stores, store_lines
 
-    rows: list[StoreRow] = []
+    rows: list[JsonObject] = []
 
-    def say(row: StoreRow) -> None:
+    def say(row: JsonObject) -> None:
         rows.append(row)
         write_json(out / "stores.json", {"rows": rows})  # what follows may be stopped
         note(f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s")

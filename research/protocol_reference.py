@@ -98,6 +98,12 @@ def _named(name: str) -> _Commented:
     return protocol[name]
 
 
+def comments_of(name: str) -> tuple[str, list[str]]:
+    """Returns the comment before a message or an enum, and the comments before its fields or values, in order."""
+    commented = _named(name)
+    return commented.comment, commented.members
+
+
 def _paragraphs(comment: str) -> str:
     """Returns a comment of a .proto file as Markdown: a line a paragraph, and links to the pages that it names."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", comment.strip())]

@@ -8,11 +8,10 @@ from rich.table import Table
 
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
-from research.bench.certificates import TimedRow
 from research.bench.tightness import TightnessRow
 
 
-def certificate_seconds_table(rows: Sequence[TimedRow]) -> Table:
+def certificate_seconds_table(rows: Sequence[JsonObject]) -> Table:
     """Returns processor seconds, share of the target, and peak memory of each timed certificate."""
     table = Table("certificate", "processor seconds", "of the target", "peak memory")
     for row in rows:

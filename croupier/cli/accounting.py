@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -33,10 +32,11 @@ from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.sheets import open_table
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import NOT_AMPLIFIED, Method
+from croupier.protocol.documents import document_of, read_json
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.statements import joined, written_json
+from croupier.protocol.statements import joined
 from croupier.show.blocks import Block, Heading
 from croupier.show.certificate_tables import assumptions_line, certificate_table, comparison_notes, steps_table
 from croupier.show.documents import plan_json
@@ -166,7 +166,7 @@ def explain(
     if typed and not printed.strip():
         raise ValueError("standard input is empty; did the command before it fail?")
     try:
-        document = json.loads(printed)
+        document = read_json(printed)
     except ValueError as error:
         raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
     asked = document.get("questions") if isinstance(document, dict) else None
@@ -205,7 +205,7 @@ def curve(
     document = {
         "randomizer": profile.randomizer,
         "points": points,
-        "notes": written_json(profile.notes),
+        "notes": document_of(profile.notes),
         "plot": str(out),
     }
     show(as_json, document, *profile_blocks(profile), f"drawn in {out}")

@@ -16,6 +16,7 @@ from croupier.deploy.directory import client_transport
 from croupier.operator.opened_surveys import kept_versions
 from croupier.operator.published_result import PublishedResult, kept_result, open_published, published_results
 from croupier.protocol.certificates import refusals_of
+from croupier.protocol.documents import document_of
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import joined
@@ -25,7 +26,7 @@ from croupier.show.certificate_tables import certificate_table
 from croupier.show.distribution import with_quantiles
 from croupier.show.published import publication_json
 from croupier.show.results import result_blocks
-from croupier.show.survey_description import LEFT_OUT_TEXTS, survey_wordings_json, wording_json
+from croupier.show.survey_description import LEFT_OUT_TEXTS
 from croupier.show.text import note_lines
 
 
@@ -127,21 +128,21 @@ def _add_of_categories(
 def _results_json(results: Sequence[PublishedResult]) -> JsonObject:
     from croupier.operator.survey_results import together
 
-    survey, guarantee = results[0].terms.survey, together(results)
+    survey = results[0].terms.survey
     return {
         "survey_id": survey.survey_id,
         "hash": survey.hash.hex(),
         "left_out": survey.left_out,
-        "wordings": survey_wordings_json(survey),
+        "wordings": document_of(survey.wordings),
         "questions": [
             {
                 "name": question.terms.question.name,
-                "wordings": [wording_json(each) for each in question.terms.question.wordings],
+                "wordings": document_of(question.terms.question.wordings),
                 "result": publication_json(question.publication, question.certificate),
             }
             for question in results
         ],
-        "together": None if guarantee is None else guarantee.to_json(),
+        "together": document_of(together(results)),
     }
 
 

@@ -48,6 +48,7 @@ from croupier.operator.overview import approvals_of, ledger_left
 from croupier.operator.round_settings import RoundSettings
 from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_file, written
 from croupier.protocol.deployment import Deployment
+from croupier.protocol.documents import fields_of
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import state_name
 from croupier.protocol.names import JsonObject, RoundId
@@ -69,7 +70,6 @@ from croupier.show.text import counted
 if TYPE_CHECKING:
     from croupier.operator.forecasts import GridFit
     from croupier.operator.survey_plans import SurveyForecast
-    from croupier.study.plans import StudyPlan
 
 FILE = ".toml"
 """What the name of a survey's file ends in; anything else names an open survey, or a question that options describe."""
@@ -243,47 +243,8 @@ def _check_waves(file: SurveyFile, directory: Path, expected: int, asked: PlanOp
 
     people = expected or max(1000, file.min_batch_size)
     given = {"error": asked.error, "epsilon_total": asked.epsilon_total, "waves": asked.waves}
-    document = _plan_json(plan_study(file, deployment_in(directory), people, **given))  # type: ignore[arg-type]
+    document = fields_of(plan_study(file, deployment_in(directory), people, **given))  # type: ignore[arg-type]
     show(as_json, document, *plan_tables(document), *plan_lines(document))
-
-
-def _plan_json(plan: StudyPlan) -> JsonObject:
-    return {
-        "people": plan.people,
-        "waves": plan.waves,
-        "epsilon_total": plan.epsilon_total,
-        "delta_total": plan.delta_total,
-        "solved": list(plan.solved),
-        "tiers": [
-            {
-                "budget": tier.budget,
-                "questions": [
-                    {
-                        "name": question.name,
-                        "local_epsilon": question.local_epsilon,
-                        "epsilon": question.certificate.epsilon,
-                        "delta": question.certificate.delta,
-                        "grade": str(question.certificate.grade),
-                        "error_participants": question.margins.participants,
-                        "error_population": question.margins.population,
-                    }
-                    for question in tier.questions
-                ],
-                "totals": [
-                    {
-                        "period": total.period,
-                        "waves": total.waves,
-                        "shuffle": None if total.shuffle is None else total.shuffle.to_json(),
-                        "one_honest": None if total.one_honest is None else total.one_honest.to_json(),
-                        "alone": None if total.alone is None else total.alone.to_json(),
-                    }
-                    for total in tier.totals
-                ],
-                "waves_borne": tier.waves_borne,
-            }
-            for tier in plan.tiers
-        ],
-    }
 
 
 def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[JsonObject]:

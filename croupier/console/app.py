@@ -50,6 +50,7 @@ from croupier.show.forecasts import ledger_line
 from croupier.show.halving import halving_lines
 from croupier.show.html import STATIC, html
 from croupier.show.ledger import spent_blocks
+from croupier.show.numbers import labels_of
 from croupier.show.plots import plot_study
 from croupier.show.profile import profile_blocks
 from croupier.show.promises import certificate_lines
@@ -329,7 +330,7 @@ def _shown(finished: FinishedRound, terms: JsonObject | None) -> JsonObject:
         "learned": result_blocks(result, halving_lines),
         "certified": certified,
         "has_table": granted and has_table(result),
-        "addends": result["labels"] if granted and terms and form_of(terms["randomizer"]) is Form.ONE_CHOICE else [],
+        "addends": labels_of(result) if granted and terms and form_of(terms["randomizer"]) is Form.ONE_CHOICE else [],
     }
 
 

@@ -53,7 +53,7 @@ def with_progress(view: JsonObject, seen: JsonObject, before: Counts, seconds: f
                 "service": service["service"],
                 "state": mine["state"],
                 "says": "takes answers" if taking else _SAYS.get(mine["state"], ""),
-                "costs": [_cost(stage, cost["wall_s"], count) for stage, cost in mine["stages"].items()],
+                "costs": [_cost(cost["stage"], cost["wall_s"], count) for cost in mine["costs"]],
             }
         )
     rate = (count - before.get(round_id, count)) / seconds if seconds > 0 else 0.0

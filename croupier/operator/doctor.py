@@ -32,6 +32,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.operator.init import MACHINES
 from croupier.operator.operator import Operator
 from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from croupier.protocol.documents import document_of
 from croupier.protocol.errors import Code, CroupierError, refusal_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -39,7 +40,6 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.protocol.versions import another_with_this_number
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
-from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
 
 _CLOCK_S = 10.0
@@ -274,7 +274,7 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
             results.append(check_version(entry.name, status.version, version("croupier"), deployment.minimum_version))
             results.append(_deployment_file(entry.name, status.deployment, deployment))
             if status.HasField("noise_spent"):
-                results.append(_noise_limit(entry.name, noise_json(status.noise_spent)))
+                results.append(_noise_limit(entry.name, document_of(status.noise_spent)))
             if status.HasField("free_bytes"):
                 results.append(_disk(entry.name, status.free_bytes))
     return [*results, *_clocks(offsets)]

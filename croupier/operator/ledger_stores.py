@@ -13,13 +13,13 @@ import sqlalchemy as sa
 
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
+from croupier.protocol.documents import document_of
 from croupier.protocol.names import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.schema import create_tables
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
-from croupier.show.documents import noise_json
 from croupier.shuffler.noise_ledger import NoiseLedger, kept_noise
 
 _ERASE_PATIENCE_S = 1.0
@@ -58,7 +58,7 @@ def hop_ledgers(directory: Path) -> dict[str, JsonObject]:
         if _has_store(own):
             settings = load_settings(own)
             with open_store(store_url(settings, own)) as connection:
-                ledgers[hop.name] = noise_json(kept_noise(connection, settings.noise_limit))
+                ledgers[hop.name] = document_of(kept_noise(connection, settings.noise_limit))
     return ledgers
 
 

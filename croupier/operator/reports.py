@@ -18,6 +18,7 @@ from croupier.protocol.names import JsonObject
 from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.language import say, speaking
+from croupier.show.numbers import labels_of
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
 from croupier.show.survey_description import LEFT_OUT_TEXTS
@@ -102,7 +103,7 @@ async def collect(
             further = [_shown(each, group, collector_key, sums) for each in published]
         rounds += further
     for categories in sums:
-        if not any(set(categories) <= {*(report_round.result["labels"] or ())} for report_round in rounds):
+        if not any(set(categories) <= {*labels_of(report_round.result)} for report_round in rounds):
             raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
     alone = len(asked) == 1
     return ReportRounds(
@@ -121,7 +122,7 @@ def _shown(
     if publication.sealed_result and collector_key is not None:
         publication = open_published(publication, collector_key)
     result = publication_json(publication, certificate)
-    if result["estimate"] is not None:
+    if result["values"]:
         add_table(result, publication, certificate)
         add_sums(result, publication, certificate, sums)
     return ReportRound(result, group, signed)

@@ -143,7 +143,7 @@ def written_json(statements: Iterable[Statement[Code]]) -> list[JsonObject]:
     ]
 
 
-def read_json(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
+def read_statements(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
     """Returns the statements of JSON objects, by their codes and parameters alone.
 
     Raises:
@@ -151,10 +151,10 @@ def read_json(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
     """
     if not isinstance(documents, list | tuple):
         raise ValueError(f"statements are {documents!r:.60}; they must be a list of objects with code and parameters")
-    return tuple(_read_json(codes, document) for document in documents)
+    return tuple(_read_statement(codes, document) for document in documents)
 
 
-def _read_json(codes: type[C], document: object) -> Statement[C]:
+def _read_statement(codes: type[C], document: object) -> Statement[C]:
     if not isinstance(document, Mapping) or not isinstance(parameters := document.get("parameters"), Mapping):
         raise ValueError(f"a statement is {document!r:.60}; it must be an object with code and parameters")
     if not all(isinstance(name, str) for name in parameters):
@@ -164,25 +164,25 @@ def _read_json(codes: type[C], document: object) -> Statement[C]:
 
 def schema_of(codes: type[Code]) -> JsonObject:
     """Returns the JSON schema of a statement with one of these codes."""
-    with_parameters = [code for code in codes if code in PARAMETERS]
-    others = [str(code) for code in codes if code not in PARAMETERS]
-    schemas = [_schema_of({"const": str(code)}, PARAMETERS[code]) for code in with_parameters]
-    return {"oneOf": [_schema_of({"enum": others}, {}), *schemas]}
-
-
-def _schema_of(code: JsonObject, parameters: Mapping[str, type]) -> JsonObject:
+    with_parameters: dict[tuple[tuple[str, type], ...], list[str]] = {}
+    for code in codes:
+        with_parameters.setdefault(tuple(sorted(PARAMETERS.get(code, {}).items())), []).append(str(code))
     return {
         "type": "object",
-        "properties": {
-            "code": code,
-            "parameters": {
-                "type": "object",
-                "properties": {name: _KINDS[kind][1] for name, kind in sorted(parameters.items())},
-                "required": sorted(parameters),
-                "additionalProperties": False,
-            },
-            "text": {"type": "string"},
-        },
+        "properties": {"code": {"type": "string"}, "parameters": {"type": "object"}, "text": {"type": "string"}},
         "required": ["code", "parameters"],
         "additionalProperties": False,
+        "oneOf": [
+            {
+                "properties": {
+                    "code": {"enum": names},
+                    "parameters": {
+                        "properties": {name: _KINDS[kind][1] for name, kind in parameters},
+                        "required": [name for name, _ in parameters],
+                        "additionalProperties": False,
+                    },
+                }
+            }
+            for parameters, names in with_parameters.items()
+        ],
     }

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from croupier.protocol.codes import Assumption
 from croupier.protocol.fake_law import FakeLaw, StatedNoise, law_of
-from croupier.protocol.names import JsonObject
 from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -95,13 +94,6 @@ class TierCounts:
             document.budget_privacy.CopyFrom(pb.BudgetPrivacy(epsilon=self.privacy.epsilon, delta=self.privacy.delta))
             if isinstance(document, pb.Certificate):
                 document.most_uncounted = self.most_uncounted
-
-    def to_json(self) -> JsonObject | None:
-        """Returns plain JSON values."""
-        if self.privacy is None:
-            return None
-        epsilon, delta = self.privacy.epsilon, self.privacy.delta
-        return {"epsilon": epsilon, "delta": delta, "most_uncounted": self.most_uncounted}
 
 
 EXACT = TierCounts()

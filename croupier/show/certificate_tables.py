@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from croupier.accountant.guessing import right_at_most
-from croupier.protocol.certificates import proved_epsilon
+from croupier.protocol.certificates import alone_in, proved_epsilon
 from croupier.protocol.codes import Assumption
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_down, round_up
@@ -51,19 +51,19 @@ def certificate_table(certificate: JsonObject | JsonObject) -> Table:
     hop = certificate["one_honest_hop"]
     if hop is not None and (hop["epsilon"], hop["delta"]) != (certificate["epsilon"], certificate["delta"]):
         at = "" if hop["delta"] == certificate["delta"] else f", at δ = {round_up(hop['delta'], 3)}"
-        table.row(f"one hop is honest, everyone else colludes{at}", *_proved(hop), hop["grade"])
-    alone = certificate["everyone_else_colludes"]
+        table.row(f"one hop is honest, everyone else colludes{at}", *_proved(hop), grade)
+    alone = alone_in(certificate)
     local_delta = f", at its local δ = {round_up(alone['delta'], 3)}" if alone["delta"] else ""
     # The budgets of a round are the accountant's statement, who may collude, too.
     allowed = " (largest budget allowed)" if "round_id" in certificate else ""
     table.row(f"everyone else colludes{allowed}{local_delta}", *_proved(alone), "CERTIFIED")
-    lower = certificate["lower_bound"]
-    if lower["epsilon"] is not None and lower["delta"] is not None:
+    reached, lost = certificate["lower_bound_epsilon"], certificate["lower_bound_delta"]
+    if reached is not None and lost is not None:
         # Where δ was certified at a given ε, the attack's is smaller.
-        of_delta = lower["delta"] != certificate["delta"] or not certificate["delta"]
-        at = f"δ ≥ {round_down(lower['delta'], 3)} at ε = {round_down(lower['epsilon'])}, " if of_delta else ""
-        least = "" if of_delta else f"≥ {round_down(lower['epsilon'])}"
-        table.row(f"attack: {at}{lower['attack']}", least, "", "LOWER_BOUND")
+        of_delta = lost != certificate["delta"] or not certificate["delta"]
+        at = f"δ ≥ {round_down(lost, 3)} at ε = {round_down(reached)}, " if of_delta else ""
+        least = "" if of_delta else f"≥ {round_down(reached)}"
+        table.row(f"attack: {at}{certificate['lower_bound_attack']}", least, "", "LOWER_BOUND")
     table.end_group()
     for bound in certificate["comparison"]:
         guarantee = "" if bound["grade"] == "CERTIFIED" else " (no guarantee)"

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from croupier.analyzer.base import tiers_of_reports
-from croupier.analyzer.estimates import Fakes, Noised, Value
+from croupier.analyzer.estimates import Fakes, Noised
 from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.tabulation import CrossTable, ShareModel
 from croupier.protocol.crossed import factor_names, factors
+from croupier.protocol.documents import document_of
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import JsonObject
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.numbers import labels_of
 
 _MOST_CELLS = 400
 """More cells take minutes: every pair of them has a covariance."""
@@ -55,16 +57,6 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
     )
 
 
-def _share(value: Value) -> JsonObject:
-    return {
-        "estimate": value.estimate,
-        "projected": value.projected,
-        "standard_error": value.standard_error,
-        "confidence_interval": list(value.confidence_interval),
-        "population_interval": list(value.population_interval),
-    }
-
-
 def sum_of(model: ShareModel, categories: Sequence[str]) -> JsonObject:
     """Returns the share of the people with one of several answers.
 
@@ -73,7 +65,7 @@ def sum_of(model: ShareModel, categories: Sequence[str]) -> JsonObject:
     """
     places = [model.mechanism.parse_value(category) for category in categories]
     names = [model.mechanism.categories[place] for place in places]
-    return {"categories": names, "share": _share(model.total(places))}
+    return {"categories": names, "share": document_of(model.total(places).message())}
 
 
 def cross_table(model: ShareModel, name: str) -> JsonObject:
@@ -98,11 +90,17 @@ def cross_table(model: ShareModel, name: str) -> JsonObject:
         "rows": list(rows),
         "columns": list(columns),
         "cells": [[float(model.possible[i * len(columns) + j]) for j in range(len(columns))] for i in range(len(rows))],
-        "row_shares": [_share(table.row(place)) for place in range(len(rows))],
-        "column_shares": [_share(table.column(place)) for place in range(len(columns))],
-        "within_rows": [[_share(table.within(i, j)) for j in range(len(columns))] for i in range(len(rows))],
+        "row_shares": [document_of(table.row(place).message()) for place in range(len(rows))],
+        "column_shares": [document_of(table.column(place).message()) for place in range(len(columns))],
+        "within_rows": [
+            [document_of(table.within(i, j).message()) for j in range(len(columns))] for i in range(len(rows))
+        ],
         "differences": [
-            {"rows": [rows[i], rows[0]], "column": columns[j], "difference": _share(table.difference(j, i, 0))}
+            {
+                "rows": [rows[i], rows[0]],
+                "column": columns[j],
+                "difference": document_of(table.difference(j, i, 0).message()),
+            }
             for i in range(1, len(rows))
             for j in range(len(columns))
         ],
@@ -112,8 +110,8 @@ def cross_table(model: ShareModel, name: str) -> JsonObject:
 
 def has_table(result: JsonObject) -> bool:
     """Returns whether a published result is one of pairs of answers, with a cross table."""
-    labels = result["labels"] or []
-    return result["estimate"] is not None and len(labels) <= _MOST_CELLS and factors(labels) is not None
+    labels = labels_of(result)
+    return bool(labels) and len(labels) <= _MOST_CELLS and factors(labels) is not None
 
 
 def add_table(result: JsonObject, publication: pb.Publication, certificate: pb.Certificate) -> None:
@@ -126,7 +124,7 @@ def add_sums(
     result: JsonObject, publication: pb.Publication, certificate: pb.Certificate, sums: Sequence[Sequence[str]]
 ) -> None:
     """Adds to a result the sums whose answers its question has, if there are any."""
-    labels = set(result["labels"] or ())
+    labels = set(labels_of(result))
     if mine := [categories for categories in sums if set(categories) <= labels]:
         model = share_model(publication, certificate)
         result["sums"] = sanitize_for_display([sum_of(model, categories) for categories in mine])

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from croupier.protocol.names import JsonObject
 from croupier.show.language import number, say
-from croupier.show.numbers import NumberView
+from croupier.show.numbers import NumberView, view_of
 
 MEDIAN = 0.5
 QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)
 """The quantiles that a result shows by default."""
-
-Intervals = Sequence[Sequence[float]]
 
 
 def quantile(distribution: JsonObject, q: float) -> JsonObject:
@@ -34,12 +31,13 @@ def quantile(distribution: JsonObject, q: float) -> JsonObject:
     """
     if not 0 < q < 1:
         raise ValueError(f"q is {q}; a quantile must be above 0 and below 1")
-    levels, cumulative = distribution["levels"], distribution["cumulative"]
+    levels = [level["value"] for level in distribution["levels"]]
+    below = [view_of(level["cumulative"], "") for level in distribution["levels"]]
     return {
         "q": q,
-        "estimate": _at(levels, cumulative["projected"], q),
-        "confidence_interval": _between(levels, cumulative["confidence_interval"], q),
-        "population_interval": _between(levels, cumulative["population_interval"], q),
+        "estimate": _at(levels, [share.projected for share in below], q),
+        "confidence_interval": _between(levels, [share.interval for share in below], q),
+        "population_interval": _between(levels, [share.population for share in below], q),
     }
 
 
@@ -54,7 +52,7 @@ def _at(levels: Sequence[float], shares: Sequence[float], q: float) -> float:
     return levels[last]
 
 
-def _between(levels: Sequence[float], intervals: Intervals, q: float) -> list[float]:
+def _between(levels: Sequence[float], intervals: Sequence[Sequence[float]], q: float) -> JsonObject:
     """Returns the levels between which the quantile is: each end is wrong at most as often as an end of an interval.
 
     A lower end above the quantile needs the test of the one cumulative share that is the first to reach q to be wrong,
@@ -67,7 +65,7 @@ def _between(levels: Sequence[float], intervals: Intervals, q: float) -> list[fl
     end = last
     while end > 0 and intervals[end - 1][0] >= q:
         end -= 1
-    return [levels[max(0, first - 1)], levels[min(last, end + 1)]]
+    return {"low": levels[max(0, first - 1)], "high": levels[min(last, end + 1)]}
 
 
 def quantile_name(q: float) -> str:
@@ -84,25 +82,18 @@ def statistics_of(result: JsonObject) -> list[NumberView]:
     if distribution is None:
         return []
     deviation = distribution["standard_deviation"]
-    of_deviation = deviation["confidence_interval"], deviation["population_interval"]
-    estimate = deviation["estimate"]
-    numbers = [NumberView(say("standard deviation"), estimate, estimate, deviation["standard_error"], *of_deviation)]
+    numbers = [view_of(deviation | {"projected": deviation["estimate"]}, say("standard deviation"))]
     for stated in distribution.get("quantiles", []):
-        both = stated["confidence_interval"], stated["population_interval"]
-        numbers.append(NumberView(quantile_name(stated["q"]), stated["estimate"], stated["estimate"], math.nan, *both))
+        value = stated | {"projected": stated["estimate"], "standard_error": math.nan}
+        numbers.append(view_of(value, quantile_name(stated["q"])))
     return numbers
 
 
 def shares_of(result: JsonObject) -> list[NumberView]:
     """Returns the share of people on each level, labelled with the level; none for numbers without levels."""
     distribution = result.get("distribution")
-    if distribution is None:
-        return []
-    shares = distribution["shares"]
-    keys = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval")
-    columns: list[list[Any]] = [shares[key] for key in keys]
-    labels = [f"{level:.6g}" for level in distribution["levels"]]
-    return [NumberView(*row) for row in zip(labels, *columns, strict=True)]
+    levels = [] if distribution is None else distribution["levels"]
+    return [view_of(level["share"], f"{level['value']:.6g}") for level in levels]
 
 
 def with_quantiles(result: JsonObject, further: Sequence[float]) -> JsonObject:

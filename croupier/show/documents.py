@@ -12,10 +12,11 @@ import grpc.aio
 from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.codes import Assumption
+from croupier.protocol.documents import document_of, fields_of
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import JsonObject, RoundId
-from croupier.protocol.statements import Statement, written_json
+from croupier.protocol.statements import Statement
 from croupier.protocol.surveys import QuestionTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -32,45 +33,6 @@ _UNREACHABLE = "UNREACHABLE"
 _MOST_BUDGETS = 1000
 
 
-def noise_json(spent: rpc.NoiseSpent) -> JsonObject:
-    """Returns the total of a hop's own ledger."""
-    return {
-        "epsilon": spent.epsilon,
-        "delta": spent.delta,
-        "rounds": spent.rounds,
-        "most_epsilon": spent.most_epsilon if spent.HasField("most_epsilon") else None,
-        "most_delta": spent.most_delta if spent.HasField("most_delta") else None,
-    }
-
-
-def status_json(answer: rpc.StatusResponse) -> JsonObject:
-    """Returns one service's state."""
-    noise = noise_json(answer.noise_spent) if answer.HasField("noise_spent") else None
-    view: JsonObject = {
-        "service": answer.service,
-        "version": answer.version,
-        "pid": answer.pid,
-        "peak_memory_bytes": answer.peak_memory_bytes,
-        "keep_days": answer.keep_days,
-        "revoked": answer.num_revoked,
-        "rounds": [
-            {
-                "round_id": RoundId(service_round.round_id),
-                "state": state_name(service_round.state),
-                "num_items": service_round.num_items,
-                "bytes_sent": service_round.bytes_sent,
-                "problem": service_round.problem,
-                "kept_until_unix_s": answer.kept_until_unix_s.get(service_round.round_id),
-                "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in service_round.costs},
-            }
-            for service_round in answer.rounds
-        ],
-    }
-    if noise is not None:
-        view["noise_spent"] = noise
-    return view
-
-
 def services_json(
     names: Sequence[str], answers: Sequence[rpc.StatusResponse | grpc.aio.AioRpcError], health: Sequence[str]
 ) -> list[JsonObject]:
@@ -84,7 +46,8 @@ def services_json(
 def _service_json(name: str, answer: rpc.StatusResponse | grpc.aio.AioRpcError) -> JsonObject:
     if isinstance(answer, grpc.aio.AioRpcError):
         return {"service": name, "problem": str(refusal_of(answer) or why_unreachable(answer)), "rounds": []}
-    return status_json(answer)
+    document: JsonObject = document_of(answer)
+    return document
 
 
 def round_json(
@@ -149,7 +112,7 @@ def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> JsonObject:
         "max_batch_size": terms.max_batch_size or None,
         "short_batch": "dispose" if terms.disposes_if_short else "hold",
         "hop_noise": _hop_noise_json(terms),
-        "budget_privacy": terms.counted_by.to_json(),
+        "budget_privacy": _budget_privacy_json(terms),
         "close_deadline_unix_s": terms.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else limit.model_dump(),
         "sealed_to_collector": bool(terms.collector_public_key),
@@ -166,6 +129,11 @@ def _hop_noise_json(terms: QuestionTerms) -> JsonObject | None:
     epsilon, delta = terms.shown_of_one
     right, fakes = right_at_most(epsilon, delta), terms.fakes.law.mean_total
     return {"epsilon": epsilon, "delta": delta, "right_at_most": right, "fakes": fakes}
+
+
+def _budget_privacy_json(terms: QuestionTerms) -> JsonObject | None:
+    counts = terms.counted_by
+    return None if counts.privacy is None else fields_of(counts.privacy) | {"most_uncounted": counts.most_uncounted}
 
 
 def _budget_json(terms: QuestionTerms, epsilon: float) -> JsonObject:
@@ -186,29 +154,10 @@ def _budget_json(terms: QuestionTerms, epsilon: float) -> JsonObject:
 
 
 def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> JsonObject:
-    """Returns the total cost of all rounds, by tier; if epsilon is None, enough_delta would give one."""
-    assumed = (Statement.of(Assumption.FIXED_TERMS),)
-    spent: list[JsonObject] = [
-        {
-            "tier": tier.tier,
-            "rounds": tier.rounds,
-            "epsilon": tier.guarantee.epsilon if tier.guarantee else None,
-            "grade": str(tier.guarantee.grade) if tier.guarantee else None,
-            "enough_delta": tier.enough_delta,
-        }
-        for tier in tiers
-    ]
-    return {
-        "delta": delta,
-        "assumptions": written_json(assumed if fixed_terms else ()),
-        "spent": spent,
-        "budgets": {
-            "epsilon": told.epsilon,
-            "delta": told.delta,
-            "rounds": told.rounds,
-            "exact_rounds": told.exact,
-        },
-    }
+    """Returns the total cost of all rounds, by tier; if "guarantee" is None, "enough_delta" would give one."""
+    assumed = (Statement.of(Assumption.FIXED_TERMS),) if fixed_terms else ()
+    document: JsonObject = document_of({"delta": delta, "assumptions": assumed, "spent": tiers, "budgets": told})
+    return document
 
 
 def plan_json(plan: Plan) -> JsonObject:

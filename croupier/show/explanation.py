@@ -8,7 +8,7 @@ differential privacy. `certify` computes the improvements. Nothing here is a bou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from croupier.accountant.budgets import Budgets
@@ -23,9 +23,10 @@ from croupier.accountant.recertification import certify_again, fakes_of, why_not
 from croupier.accountant.release import RoundConditions, conditions_of
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.documents import document_of, fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import joined, read_json, secret, to_prose, written_json
+from croupier.protocol.statements import joined, read_statements, secret, to_prose
 from croupier.show.blocks import Section
 from croupier.show.halving import halving_lines
 from croupier.show.html import html
@@ -45,25 +46,15 @@ class Promise:
     epsilon: float
     delta: float
     grade: Grade = Grade.CERTIFIED
+    right_at_most: float = field(init=False)
 
-    @property
-    def right_at_most(self) -> float:
-        """See `right_at_most`."""
-        return right_at_most(self.epsilon, self.delta)
+    def __post_init__(self) -> None:
+        """Computes the largest probability of a right guess; see `right_at_most`."""
+        object.__setattr__(self, "right_at_most", right_at_most(self.epsilon, self.delta))
 
     def __str__(self) -> str:
         """Returns the subject, the percentage, and the epsilon with its grade."""
         return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
-
-    def to_json(self) -> JsonObject:
-        """Returns plain JSON values."""
-        return {
-            "about": self.about,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "grade": str(self.grade),
-            "right_at_most": self.right_at_most,
-        }
 
 
 @dataclass(frozen=True)
@@ -93,16 +84,7 @@ class Explanation:
 
     def to_json(self) -> JsonObject:
         """Returns plain JSON values."""
-        return {
-            "certified": self.certified.to_json(),
-            "tiers": [tier.to_json() for tier in self.tiers],
-            "everyone_else_colludes": self.everyone_else_colludes.to_json(),
-            "improvements": [improvement.to_json() for improvement in self.improvements],
-            "sections": [
-                {"title": section.title, "paragraphs": list(section.paragraphs), "points": list(section.points)}
-                for section in self.sections
-            ],
-        }
+        return fields_of(self)
 
     def _repr_html_(self) -> str:
         """For notebooks: the sections."""
@@ -179,10 +161,10 @@ def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[
         given.check_not_refuted()
         return given, given.to_json()
     document = given.get("certificate", given) if isinstance(given, Mapping) else given
-    if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
+    if not isinstance(document, Mapping) or "everyone_else_colludes_epsilon" not in document:
         raise ValueError(f"the document is not a certificate; {READABLE}")
     if document.get("granted") is False:
-        reasons = joined(read_json(RefusalReason, document.get("refusals")))
+        reasons = joined(read_statements(RefusalReason, document.get("refusals")))
         raise ValueError(f"the round was refused, so that nothing is certified: {reasons}")
     return Certificate.from_json(document), document
 
@@ -217,7 +199,7 @@ def _secret(certificate: Certificate) -> str:
 
 def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
     """Returns the round's estimates, if the document is a whole result; nothing for a certificate alone."""
-    if isinstance(given, Certificate) or "certificate" not in given or "estimate" not in given:
+    if isinstance(given, Certificate) or "certificate" not in given or "values" not in given:
         return ()
     asked = Asked.of(dict(given))
     learned, question = asked.shown, f"“{asked.shown.question}” " if asked.shown.question else ""
@@ -242,7 +224,7 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
         "as if the person's answer were shown with that probability, which the percentage includes.",
     ]
-    paragraphs += note_lines(written_json(certificate.notes))
+    paragraphs += note_lines(document_of(certificate.notes))
     if most := certificate.counted_by.most_uncounted:
         paragraphs.append(
             f"Up to {most:,} more people with each budget took part than are counted. That hides which "

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from croupier.protocol.codes import RefusalReason
+from croupier.protocol.documents import document_of
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_down, round_up
-from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.blocks import Table
 from croupier.show.text import counted
@@ -37,15 +37,11 @@ def forecast_json(forecast: rpc.ForecastResponse) -> JsonObject:
 
     In an outcome "budgets" is empty for any mixture, and "epsilon" None without a bound.
     """
-    outcomes = [_outcome(outcome) for outcome in forecast.outcomes]
-    return {
-        "num_reports": forecast.num_reports,
-        "num_tickets": forecast.num_tickets,
-        "always_granted": all(outcome["granted"] for outcome in outcomes),
-        "outcomes": outcomes,
-        "without_stragglers": [_outcome(outcome) for outcome in forecast.without_stragglers],
-        "ledger": ledger_json(forecast.ledger) if forecast.HasField("ledger") else None,
-    }
+    document: JsonObject = document_of(forecast)
+    for outcome in document["outcomes"] + document["without_stragglers"]:
+        outcome["granted"] = not outcome["refusals"]
+    document["always_granted"] = all(outcome["granted"] for outcome in document["outcomes"])
+    return document | {"ledger": ledger_json(forecast.ledger) if forecast.HasField("ledger") else None}
 
 
 def survey_forecast_json(
@@ -142,17 +138,6 @@ def _least_error(forecast: JsonObject) -> float | None:
     return min(errors, default=None)
 
 
-def _outcome(outcome: rpc.ForecastOutcome) -> JsonObject:
-    return {
-        "budgets": [{"epsilon": tier.local_epsilon, "count": tier.count} for tier in outcome.budgets],
-        "epsilon": outcome.epsilon if math.isfinite(outcome.epsilon) else None,
-        "standard_error": outcome.standard_error if outcome.HasField("standard_error") else None,
-        "granted": not outcome.refusals,
-        "refusals": written_json(read_messages(RefusalReason, outcome.refusals)),
-        "remaining_epsilon": outcome.remaining_epsilon if outcome.HasField("remaining_epsilon") else None,
-    }
-
-
 def ledger_json(state: rpc.LedgerState) -> JsonObject:
     """Returns the rest of the deployment's limit in the ledger; "spent_epsilon" is None if there is no bound.
 
@@ -174,7 +159,7 @@ def ledger_json(state: rpc.LedgerState) -> JsonObject:
             "epsilon": state.budget_epsilon,
             "delta": state.budget_delta,
             "rounds": state.num_noised,
-            "exact_rounds": state.num_exact,
+            "exact": state.num_exact,
         },
     }
 
@@ -194,7 +179,7 @@ def ledger_line(ledger: JsonObject) -> str:
 
 def budgets_line(told: JsonObject) -> str:
     """Returns one sentence on the information on one person's budget in certificates; "" for none."""
-    if not told["rounds"] and not told["exact_rounds"]:
+    if not told["rounds"] and not told["exact"]:
         return ""
     parts = []
     if told["rounds"]:
@@ -202,9 +187,9 @@ def budgets_line(told: JsonObject) -> str:
             f"the noised counts of {counted(told['rounds'], 'round')} are together ε = {round_up(told['epsilon'])} at "
             f"δ = {round_up(told['delta'])}"
         )
-    if told["exact_rounds"]:
-        rounds = counted(told["exact_rounds"], "round")
-        parts.append(f"{rounds} with exact counts {'has' if told['exact_rounds'] == 1 else 'have'} no bound")
+    if told["exact"]:
+        rounds = counted(told["exact"], "round")
+        parts.append(f"{rounds} with exact counts {'has' if told['exact'] == 1 else 'have'} no bound")
     return f"What certificates tell of one person's budget: {'; '.join(parts)}."
 
 
@@ -214,9 +199,10 @@ def _budgets_of(outcome: JsonObject) -> str:
     if not counts:
         return "any mixture"
     if len(counts) == 1:
-        return f"everyone {round_down(counts[0]['epsilon'])}"
+        return f"everyone {round_down(counts[0]['local_epsilon'])}"
     few, many = sorted(counts, key=lambda group: group["count"])
-    return f"{counted(few['count'], 'person')} {round_down(few['epsilon'])}, the others {round_down(many['epsilon'])}"
+    who = counted(few["count"], "person")
+    return f"{who} {round_down(few['local_epsilon'])}, the others {round_down(many['local_epsilon'])}"
 
 
 def _granted(outcome: JsonObject) -> str:

@@ -15,6 +15,7 @@ from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.recertification import fakes_of
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.language import number, say
+from croupier.show.numbers import labels_of
 from croupier.show.results import is_noisy
 
 _USABLE = 0.25
@@ -32,7 +33,7 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
     not if very many are certified in groups.
     """
     document = result["certificate"]
-    if not document.get("granted", True) or result["estimate"] is None:
+    if not document.get("granted", True) or result["sealed"]:
         return []
     if document.get("num_answers") is not None:  # a model that learns from one answer after the other
         return []
@@ -41,14 +42,14 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
         budgets = certificate.likely_budgets
         randomizer = stated_randomizer(certificate.assumptions)
         fakes: Fakes = NO_FAKES
-        if randomizer is not None and result.get("hop_influence") is not None:
+        if randomizer is not None and result.get("hop_influence"):
             fakes = fakes_of(certificate, randomizer)
     except ValueError:  # a document of another version
         return []
     if is_noisy(result):
-        known = randomizer is not None and (result.get("hop_influence") is None or bool(fakes))
+        known = randomizer is not None and (not result.get("hop_influence") or bool(fakes))
         return _usable_lines(result, budgets, randomizer, fakes) if randomizer is not None and known else []
-    if result.get("hop_influence") is not None and not fakes:
+    if result.get("hop_influence") and not fakes:
         told = "To halve the error: ask at most four times as many people, {people}, with the same mix of budgets."
         return [say(told, people=4 * budgets.num_users)]
     if randomizer is None or any(tier.grouped for tier in certificate.tiers):
@@ -65,7 +66,7 @@ def _usable_lines(result: Mapping[str, Any], budgets: Budgets, randomizer: Rando
     Among k categories one has a share of 1/k or more: its interval must begin above 0, and two standard errors, which
     are less than this margin, must not exceed it.
     """
-    labels = result.get("labels")
+    labels = labels_of(dict(result))
     margin = min(_USABLE, 0.95 / len(labels)) if labels else _USABLE
     try:
         people = people_for_margin(budgets, randomizer, margin, fakes.variance)

@@ -16,7 +16,7 @@ from typing import Any
 
 from croupier.protocol import texts
 from croupier.protocol.codes import Assumption, Code
-from croupier.protocol.statements import Statement, read_json
+from croupier.protocol.statements import Statement, read_statements
 
 LOCALES = Path(__file__).parent / "locales"
 _sentences: ContextVar[Mapping[str, str]] = ContextVar("sentences", default={})  # noqa: B039 (nothing writes to it)
@@ -65,7 +65,8 @@ def number(text: str) -> str:
 def sentences(codes: type[Code], documents: object) -> list[str]:
     """Returns what the JSON objects of statements say, from their codes; raises ValueError for an unknown one."""
     return [
-        texts.sentence(each.code, dict(each.parameters), translated, number) for each in read_json(codes, documents)
+        texts.sentence(each.code, dict(each.parameters), translated, number)
+        for each in read_statements(codes, documents)
     ]
 
 

@@ -57,7 +57,8 @@ def spent_blocks(document: JsonObject, *, fixed_terms: bool) -> list[Block]:
     """Returns the total cost of all rounds, by tier, and its assumptions."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}")
     for tier in document["spent"]:
-        cost = "no bound" if tier["epsilon"] is None else f"{round_up(tier['epsilon'], 4)} {tier['grade']}"
+        total = tier["guarantee"]
+        cost = "no bound" if total is None else f"{round_up(total['epsilon'], 4)} {total['grade']}"
         if tier["enough_delta"] is not None:
             cost += f"; δ = {round_up(tier['enough_delta'], 3)} gives one"
         table.row(tier["tier"], f"{tier['rounds']:,}", cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from croupier.protocol.names import JsonObject
 
@@ -12,9 +12,9 @@ from croupier.protocol.names import JsonObject
 class Precision(StrEnum):
     """Whether a result can be used: against its range, or against its largest share."""
 
-    USABLE = "usable"
-    COVERS_RANGE = "covers range"
-    HIDES_SHARES = "hides shares"
+    USABLE = "USABLE"
+    COVERS_RANGE = "COVERS_RANGE"
+    HIDES_SHARES = "HIDES_SHARES"
 
 
 class NumberView(NamedTuple):
@@ -45,21 +45,18 @@ class NumberView(NamedTuple):
 
 def numbers_of(result: JsonObject) -> list[NumberView]:
     """Returns every number of a result; none if it is sealed or refused."""
-    labels = result["labels"]
-    columns: list[Any] = [
-        result["estimate"],
-        result["projected"],
-        result["standard_error"],
-        result["confidence_interval"],
-        result["population_interval"],
-    ]
-    if result["estimate"] is None:
-        return []
-    if labels is None:
-        return [NumberView("", *columns)]
-    return [
-        NumberView(*row)._replace(is_share=bool(row[0])) for row in zip(labels, *columns, strict=True)
-    ]  # a vector has none
+    return [view_of(value, value["label"])._replace(is_share=bool(value["label"])) for value in result["values"]]
+
+
+def labels_of(result: JsonObject) -> list[str]:
+    """Returns the categories of a histogram; none of another result, or of one that cannot be read."""
+    return [value["label"] for value in result["values"] if value["label"]]
+
+
+def view_of(value: JsonObject, label: str) -> NumberView:
+    """Returns an estimate of a result."""
+    own, whole = ([value[name]["low"], value[name]["high"]] for name in ("confidence_interval", "population_interval"))
+    return NumberView(label, value["estimate"], value["projected"], value["standard_error"], own, whole)
 
 
 def level_of(result: JsonObject) -> float:

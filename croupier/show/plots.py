@@ -124,7 +124,7 @@ def plot_privacy_curve(
     """
     deltas = [point["delta"] for point in points]
     certified = [point["epsilon"] for point in points]
-    attacks = [point["lower_bound"]["epsilon"] for point in points]
+    attacks = [point["lower_bound_epsilon"] for point in points]
     names = [bound["name"] for bound in points[0]["comparison"]]
     columns = [(name, [point["comparison"][index] for point in points]) for index, name in enumerate(names)]
     published = [(name, bounds) for name, bounds in columns if any(row["epsilon"] is not None for row in bounds)]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.accountant.guarantees import Grade
+from croupier.protocol.documents import document_of
 from croupier.protocol.rounding import round_down, round_up
-from croupier.protocol.statements import written_json
 from croupier.show.blocks import Block, Curve, Folded, Line, Points, Sentence, Table
 from croupier.show.text import note_lines
 
@@ -43,7 +43,7 @@ def profile_blocks(profile: CertifiedProfile) -> list[Block]:
     return [
         Sentence(told),
         curve,
-        *map(Sentence, note_lines(written_json(profile.notes))),
+        *map(Sentence, note_lines(document_of(profile.notes))),
         Folded("This holds if", [Points([*map(str, profile.assumptions)])]),
     ]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guessing import right_at_most
+from croupier.protocol.certificates import alone_in
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.surveys import QuestionTerms, budgets_within
 
@@ -90,10 +91,10 @@ def study_lines(rounds: Sequence[QuestionTerms], wave_epsilon: float) -> tuple[s
 
 def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the promises of a JSON certificate of a round with hop noise; nothing without hop noise."""
-    hop, alone = certificate["one_honest_hop"], certificate["everyone_else_colludes"]
+    hop = certificate["one_honest_hop"]
     if hop is None:
         return ()
-    of_hop, of_noise = _chance(hop), _chance({"grade": "CERTIFIED"} | alone)
+    of_hop, of_noise = (_chance({"grade": "CERTIFIED"} | guarantee) for guarantee in (hop, alone_in(certificate)))
     return (
         f"If at least one server that shuffles is honest: someone who wants to tell which of two answers a person gave "
         f"is {of_hop}, whatever all other servers and people do.",

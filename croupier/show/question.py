@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
+from croupier.protocol.documents import document_of, fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
 
@@ -14,14 +13,14 @@ _TOO_LARGE = ("vector", "parameters")
 def question_json(question: Question) -> JsonObject:
     """Returns a question with its wordings; "parameters" are the mechanism's."""
     mechanism = question.mechanism
-    parameters: JsonObject = asdict(mechanism)
+    parameters = fields_of(mechanism)
     if mechanism.task is not None:
         parameters = {
-            name: value for name, value in (parameters | asdict(mechanism.task)).items() if name not in _TOO_LARGE
+            name: value for name, value in (parameters | fields_of(mechanism.task)).items() if name not in _TOO_LARGE
         }
     return {
         "question": question.name,
-        "wordings": [asdict(wording) for wording in question.wordings],
+        "wordings": document_of(question.wordings),
         "randomizer": mechanism.kind,
         "parameters": parameters,
     }

@@ -18,7 +18,7 @@ from croupier.protocol.rounding import round_up
 from croupier.show.blocks import Bar, Bars, Block, Heading, Interval, Points, Sentence, Table, Tone
 from croupier.show.language import number as in_words
 from croupier.show.language import say, sentences
-from croupier.show.numbers import NumberView, Precision, numbers_of
+from croupier.show.numbers import Precision, numbers_of, view_of
 from croupier.show.statistics import Number, Statistic, number_of, statistic
 
 _AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -295,8 +295,7 @@ def sum_blocks(asked: Asked) -> list[Block]:
 
 def _number(label: str, share: Mapping[str, Any]) -> Number:
     """Returns a share that was computed from the shares of a result."""
-    keys = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval")
-    return number_of(NumberView(label, *(share[key] for key in keys))._replace(is_share=True))
+    return number_of(view_of(dict(share), label)._replace(is_share=True))
 
 
 def table_blocks(asked: Asked) -> list[Block]:
@@ -340,7 +339,7 @@ def cross_table_lines(table: Mapping[str, Any]) -> list[str]:
     first, second = table["questions"]
     lines = []
     for each in table["differences"]:
-        low, high = each["difference"]["population_interval"]
+        low, high = view_of(each["difference"], "").population
         if low > 0 or high < 0:
             row, other = each["rows"]
             lines.append(

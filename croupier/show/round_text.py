@@ -56,8 +56,8 @@ def services_text(services: Sequence[JsonObject]) -> str:
             said = [f"out of reach: {problem}" if problem else "out of reach"]
         else:
             said = [service["health"], *([problem] if problem else [])]
-        if service.get("revoked"):
-            said.append(f"revoked keys: {service['revoked']:,}")
+        if service.get("num_revoked"):
+            said.append(f"revoked keys: {service['num_revoked']:,}")
         lines.append("  ".join([f"{service['service']:{width}}", *said]))
     return "\n".join(lines)
 

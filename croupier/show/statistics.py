@@ -21,7 +21,7 @@ from croupier.show.blocks import Interval
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.language import number as in_words
 from croupier.show.language import say
-from croupier.show.numbers import NumberView, numbers_of
+from croupier.show.numbers import NumberView, labels_of, numbers_of
 
 _MOST_DIGITS = 6
 _NO_WORDING = JsonObject(language="", question="", title="", help_text="", choices=(), unit="", low="", high="")
@@ -197,9 +197,9 @@ def _read(result: JsonObject, language: str) -> Statistic:
     kind, parameters = asked.get("randomizer", ""), asked.get("parameters", {})
     wording = _wording(asked.get("wordings", []), language)
     name = str(asked.get("question") or result["round_id"])
-    labels, captions = result["labels"], list(wording.get("choices", ()))
+    captions = list(wording.get("choices", ()))
     form = form_of(kind)
-    is_share = (form is not None and form.is_share) or (not kind and labels is not None)
+    is_share = (form is not None and form.is_share) or (not kind and bool(labels_of(result)))
     if form is Form.YES_OR_NO:
         captions = captions[1:] or [say("yes")]
         about = say("the share of people who answered “{answer}”", answer=captions[0])

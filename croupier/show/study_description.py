@@ -134,10 +134,10 @@ def plan_tables(plan: JsonObject) -> list[Table]:
                 budget,
                 question["name"],
                 f"{question['local_epsilon']:g}",
-                f"± {100 * question['error_participants']:.3g} %",
-                f"± {100 * question['error_population']:.3g} %",
-                round_up(question["epsilon"], 4),
-                question["grade"],
+                f"± {100 * question['margins']['participants']:.3g} %",
+                f"± {100 * question['margins']['population']:.3g} %",
+                round_up(question["certificate"]["epsilon"], 4),
+                question["certificate"]["grade"],
             )
         waves.end_group()
         for trust, said in _TRUST.items():

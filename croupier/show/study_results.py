@@ -44,8 +44,7 @@ def rows_of_result(wave: int, opens_unix_s: int, question: str, result: JsonObje
     numbers = numbers_of(result) if granted else []
     if not numbers:
         return [_row(wave, opens_unix_s, question, "granted" if granted else "refused", n=result["num_reports"])]
-    sampling = result["sampling_standard_error"]
-    errors = sampling if isinstance(sampling, list) else [sampling] * len(numbers)
+    errors = [value["sampling_standard_error"] for value in result["values"]]
     uneven, asked = _uneven(result), result["asked"]
     scale = (0.0, 1.0) if asked is None else _scale(asked)
     return [

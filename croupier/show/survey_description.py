@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.guessing import right_at_most
+from croupier.protocol.documents import document_of
 from croupier.protocol.manifest import RoundTerms, one_survey
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.surveys import Survey
-from croupier.protocol.wordings import Wording
 from croupier.show.blocks import Section
 from croupier.show.documents import terms_json
 from croupier.show.round_text import deadline, proposed_sections, values_of
@@ -26,16 +25,6 @@ LEFT_OUT_TEXTS = {
     "sees how many did that, and every result is about these answers, too.",
 }
 """The meaning of a left-out question for the results."""
-
-
-def wording_json(wording: Wording) -> JsonObject:
-    """Returns a question as people read it in one language."""
-    return asdict(wording)
-
-
-def survey_wordings_json(survey: Survey) -> list[dict[str, str]]:
-    """Returns how a survey is put to people, one for each language."""
-    return [asdict(wording) for wording in survey.wordings]
 
 
 def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> JsonObject:
@@ -65,7 +54,7 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> JsonObject:
     return {
         "survey_id": survey.survey_id,
         "hash": survey.hash.hex(),
-        "wordings": survey_wordings_json(survey),
+        "wordings": document_of(survey.wordings),
         "left_out": survey.left_out,
         "budgets": budgets,
         "one_honest_hop": _one_honest_hop(cases.one_honest_hop),

@@ -9,9 +9,9 @@ from typing import cast
 
 import torch
 
+from croupier.protocol.documents import document_of, fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
 from croupier.training.privacy import Spending
@@ -179,12 +179,8 @@ class TrainingOutcome:
             "setting": self.setting,
             "stopped": self.stopped,
             "history": [
-                {
-                    "epoch": record.epoch,
-                    "steps": record.steps,
-                    "loss": record.loss,
-                    "accuracy": record.accuracy,
-                    "error": record.error,
+                fields_of(record)
+                | {
                     "epsilon": None if spent is None else spent.epsilon,
                     "grade": None if spent is None else str(spent.grade),
                 }
@@ -192,8 +188,8 @@ class TrainingOutcome:
             ],
             "noise_free_accuracy": self.noise_free if self._has_classes else [],
             "noise_free_error": [] if self._has_classes else self.noise_free,
-            "noise": None if self.noise is None else _noise(self.noise),
-            "certificate": _certificate(self.spending[-1] if self.spending else None),
+            "noise": document_of(self.noise),
+            "certificate": document_of(self.spending[-1]) if self.spending else None,
         }
 
     def save(self, out: Path) -> None:
@@ -203,34 +199,3 @@ class TrainingOutcome:
         torch.save(self.state_dict, out / "model.pt")
         write_json(out / "training.json", document)
         plot_training([document], out / "training.png")
-
-
-def _noise(noise: NoiseComparison) -> JsonObject:
-    return {
-        "signal": noise.signal,
-        "noise": noise.noise,
-        "measured": noise.measured,
-        "epochs": noise.epochs,
-        "epsilon": noise.epsilon,
-        "parameters": noise.parameters,
-        "clipping_norm": noise.clipping_norm,
-        "users": noise.users,
-    }
-
-
-def _certificate(spent: Spending | None) -> JsonObject | None:
-    if spent is None:
-        return None
-    return {
-        "epsilon": spent.epsilon,
-        "delta": spent.delta,
-        "grade": str(spent.grade),
-        "method": written_json(spent.method),
-        "assumptions": written_json(spent.assumptions),
-        "everyone_else_colludes": spent.everyone_else_colludes,
-        "tiers": [
-            {"local_epsilon": local, "local_delta": spent.local_delta, "epsilon": epsilon}
-            for local, epsilon in spent.tiers
-        ],
-        "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],
-    }

@@ -13,6 +13,7 @@ from croupier.deploy.local.clients import FLEET
 from croupier.deploy.local.population import PopulationFile, read_population
 from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
 from croupier.operator.operator import Operator
+from croupier.protocol.documents import fields_of
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.runtime.workers import WorkerPool
@@ -170,14 +171,4 @@ def count_up_to(total: int, progress: Callable[[int, int], None]) -> Progress:
 
 def fleet_json(report: FleetReport) -> JsonObject:
     """Returns what a fleet did, as JSON."""
-    return {
-        "codes": dict(report.codes),
-        "answered_before": report.answered_before,
-        "wall_s": report.wall_s,
-        "seal_wall_s": report.seal_wall_s,
-        "seal_cpu_s": report.seal_cpu_s,
-        "ticket_wall_s": report.ticket_wall_s,
-        "submit_wall_s": report.submit_wall_s,
-        "bytes_sent": report.bytes_sent,
-        "accepted": report.accepted,
-    }
+    return fields_of(report) | {"accepted": report.accepted}

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
@@ -55,25 +55,6 @@ class SimulatedQuestion:
     result: JsonObject = field(repr=False)
 
 
-class SimulatedRow(TypedDict):
-    """A number of a simulation as a row of a table; low and high are the ends of its 95 % interval for these people.
-
-    clamped and outside: as in `SimulatedQuestion`.
-    """
-
-    question: str
-    label: str
-    truth: float
-    estimate: float
-    low: float
-    high: float
-    epsilon: float
-    delta: float
-    grade: str
-    clamped: int
-    outside: int
-
-
 @dataclass(frozen=True)
 class Simulation:
     """The outcome of a simulation.
@@ -86,8 +67,11 @@ class Simulation:
     questions: tuple[SimulatedQuestion, ...]
     assumed: str
 
-    def rows(self) -> list[SimulatedRow]:
-        """One dictionary for each number: what `pandas.DataFrame` and `polars.DataFrame` take."""
+    def rows(self) -> list[JsonObject]:
+        """One dictionary for each number: what `pandas.DataFrame` and `polars.DataFrame` take.
+
+        low and high are the ends of its 95 % interval for these people; clamped and outside: as in `SimulatedQuestion`.
+        """
         return [
             {
                 "question": question.name,
@@ -96,7 +80,7 @@ class Simulation:
                 "estimate": number.estimate,
                 "low": number.participants[0],
                 "high": number.participants[1],
-                "epsilon": cast("float", question.result["certificate"]["epsilon"]),  # a simulation is never refused
+                "epsilon": question.result["certificate"]["epsilon"],
                 "delta": question.result["certificate"]["delta"],
                 "grade": question.result["certificate"]["grade"],
                 "clamped": question.clamped,

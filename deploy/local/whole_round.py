@@ -20,11 +20,11 @@ from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.deploy.local.users import Enrol, FleetReport, Progress
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
+from croupier.protocol.documents import document_of
 from croupier.protocol.manifest import state_name
 from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
-from croupier.show.documents import status_json
 
 
 class Play(Protocol):
@@ -44,7 +44,7 @@ class RoundOutcome:
         publication: the result, verified.
         certificate: of the result, verified.
         fleet: what the fleet reported.
-        services: the state of every service that answered (`show.documents.status_json`).
+        services: the state of every service that answered (`rpc.StatusResponse`).
         wall_s: from the fleet's start to the verified publication.
         close_s: of these, from the close to the verified publication.
     """
@@ -63,7 +63,7 @@ class RoundOutcome:
         """
         rows = [("seal", self.fleet.seal_wall_s, self.fleet.seal_cpu_s)]
         for service in self.services:
-            costs = service["rounds"][0]["stages"]
+            costs = {cost["stage"]: cost for cost in service["rounds"][0]["costs"]}
             opening_s = costs["open"]["cpu_s"] if "open" in costs else 0.0  # while messages arrive
             if "tickets" in costs:
                 rows.append(("tickets", self.fleet.ticket_wall_s, costs["tickets"]["cpu_s"]))
@@ -136,7 +136,7 @@ async def play_round(
     publication, certificate = await operator.result(terms.round_id, max(600.0, len(users) / 50))
     published = time.perf_counter()
     services = [
-        status_json(status)
+        document_of(status)
         for status in await operator.status(terms.round_id)
         if not isinstance(status, grpc.aio.AioRpcError)
     ]

@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+
+from croupier.protocol.names import JsonObject
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,7 @@ TIMED_CASES = (
 )
 
 
-class TimedRow(TypedDict):
-    """The time and memory of one certificate, and its epsilons."""
-
-    case: str
-    processor_s: float
-    target_s: float
-    share_of_target: float
-    peak_memory_bytes: int
-    epsilon: float
-    attack_epsilon: float | None
-
-
-def measure_certificates(report: Callable[[TimedRow], None]) -> list[TimedRow]:
+def measure_certificates(report: Callable[[JsonObject], None]) -> list[JsonObject]:
     """Returns processor seconds and peak memory of each case.
 
     Args:
@@ -89,7 +78,7 @@ def measure_certificates(report: Callable[[TimedRow], None]) -> list[TimedRow]:
     return rows
 
 
-def time_case(case: TimedCase) -> TimedRow:
+def time_case(case: TimedCase) -> JsonObject:
     """Returns what one case takes in a process of its own: user and system seconds, as others may share the cores."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-c", case.program] if case.program else _command(case, Path(folder))
@@ -110,7 +99,7 @@ def time_case(case: TimedCase) -> TimedRow:
         "share_of_target": seconds / case.target_s,
         "peak_memory_bytes": used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         "epsilon": result if case.program else result["epsilon"],
-        "attack_epsilon": None if case.program else result["lower_bound"]["epsilon"],
+        "attack_epsilon": None if case.program else result["lower_bound_epsilon"],
     }
 
 

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
 
 from croupier.deploy.local.throughput import SUITE, plain_sizes, processor_s
 from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import Digest, JsonObject, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.cluster import Cluster
 from croupier.runtime.lane_opener import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
@@ -31,37 +30,9 @@ EMPTY_JOBS = 1000
 _DISTINCT = 5000
 
 
-class OpeningRow(TypedDict):
-    """The speed of opening on a cluster, and the CPU time of an envelope and of a job without work."""
-
-    items_per_s: float
-    workers_cpu_s_per_item: float
-    own_cpu_s_per_item: float
-    scheduler_cpu_s_per_item: float
-    own_cpu_s_per_job: float
-    scheduler_cpu_s_per_job: float
-
-
-class ScalingRow(OpeningRow):
-    """The cost of opening with a number of workers, beside a pool of as many processes."""
-
-    workers: int
-    own_processes_per_s: float
-
-
-class ScalingDocument(TypedDict):
-    """The measurements of several numbers of workers, and the machine."""
-
-    cores: int | None
-    suite: str
-    items: int
-    item_bytes: int
-    rows: list[ScalingRow]
-
-
 def measure_scaling(
-    workers: Sequence[int], items: int, report: Callable[[ScalingRow], None] = lambda row: None
-) -> ScalingDocument:
+    workers: Sequence[int], items: int, report: Callable[[JsonObject], None] = lambda row: None
+) -> JsonObject:
     """Opens joint envelopes on clusters of these numbers of workers, and by as many processes of one pool.
 
     Args:
@@ -78,7 +49,7 @@ def measure_scaling(
     if items < 1000:
         raise ValueError(f"items is {items}; it must be at least 1000")
     work, envelopes = envelopes_of(items)
-    rows: list[ScalingRow] = []
+    rows: list[JsonObject] = []
     for number in workers:
         with (
             tempfile.TemporaryDirectory(prefix="croupier-") as scratch,
@@ -101,8 +72,8 @@ def envelopes_of(items: int) -> tuple[LaneWork, list[bytes]]:
     return work, [distinct[index % len(distinct)] for index in range(items)]  # to open one again costs the same
 
 
-async def open_on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> OpeningRow:
-    """Returns the rate and the CPU seconds of opening `envelopes` on `cluster`."""
+async def open_on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> JsonObject:
+    """Returns the rate and the CPU seconds of opening `envelopes` on `cluster`, an envelope, and a job without work."""
     pool = WorkerPool(executor=Cluster.of(cluster.address, cluster.certificates).executor())
     await pool.map_chunks(partial(records_of, work), envelopes[:1000], 100)  # every worker has imported what it needs
     before, scheduler_before, started = time.process_time(), processor_s(cluster.scheduler_pid)[0], time.perf_counter()
@@ -135,7 +106,7 @@ async def _by_processes(number: int, work: LaneWork, envelopes: list[bytes]) -> 
     return len(envelopes) / wall_s
 
 
-def scaling_lines(document: ScalingDocument) -> list[str]:
+def scaling_lines(document: JsonObject) -> list[str]:
     """Returns what `measure_scaling` has found as a Markdown table."""
     lines = [
         f"{document['items']:,} envelopes of {document['item_bytes']} bytes, {document['cores']} cores, "

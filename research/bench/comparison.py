@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from croupier.protocol.names import JsonObject
 from research.bench.load import load_lines
@@ -44,24 +44,7 @@ class BenchmarkChange:
         return self.before / self.now if self.unit in _LARGER_IS_BETTER else self.now / self.before
 
 
-class MachineView(TypedDict):
-    """What a figure depends on beside the program."""
-
-    processor: str
-    cores: int | None
-    memory_gb: int
-    system: str
-    python: str
-
-
-class RunsView(TypedDict):
-    """The document of several runs on one machine: the value and the unit of every figure of each, by name."""
-
-    machine: MachineView
-    runs: list[JsonObject]
-
-
-def machine() -> MachineView:
+def machine() -> JsonObject:
     """Returns what a figure depends on beside the program."""
     model = platform.machine()
     try:
@@ -160,7 +143,7 @@ _READERS: dict[str, Callable[[Any], Read]] = {
 }
 
 
-def add_run(document: RunsView | None, figures: Figures) -> RunsView:
+def add_run(document: JsonObject | None, figures: Figures) -> JsonObject:
     """Returns the document of all runs on this machine with one more, if it is a new one.
 
     Args:
@@ -172,11 +155,11 @@ def add_run(document: RunsView | None, figures: Figures) -> RunsView:
     return {"machine": here, "runs": runs if run in runs else [*runs, run]}
 
 
-def _medians_of(document: RunsView) -> Figures:
+def _medians_of(document: JsonObject) -> Figures:
     return _medians((name, value, unit) for run in document["runs"] for name, (value, unit) in run.items())
 
 
-def compare(now: RunsView, before: RunsView | None) -> list[BenchmarkChange]:
+def compare(now: JsonObject, before: JsonObject | None) -> list[BenchmarkChange]:
     """Returns every figure of the runs `now` beside those `before`; both as `add_run` returns them."""
     old = _medians_of(before) if before else {}
     return [
@@ -197,7 +180,7 @@ def page_parts(folder: Path) -> dict[str, list[str]]:
     return parts
 
 
-def comparison_lines(now: RunsView, before: RunsView | None) -> list[str]:
+def comparison_lines(now: JsonObject, before: JsonObject | None) -> list[str]:
     """Returns a Markdown table of `compare`, and above it the machines."""
     lines = [f"Now: {_place(now)}", ""]
     if before:

@@ -11,7 +11,6 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import grpc.aio
 
@@ -24,6 +23,7 @@ from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.rr import RandomizedResponse
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
@@ -32,33 +32,16 @@ _BUDGET = 2.0
 """The local ε of everybody, which every certificate is at most: no round is refused."""
 
 
-class CostsRow(TypedDict):
-    """The medians of some rounds: seconds in all, of these from the close to the result, and CPU seconds in all."""
-
-    wall_s: float
-    close_s: float
-    cpu_s: float
-
-
-class HopNoiseRow(TypedDict):
-    """The rounds of one size; "fakes" is the number of fake reports of all hops in a round."""
-
-    values: int
-    people: int
-    fakes: int
-    epsilon: float
-    plain: CostsRow
-    noisy: CostsRow
-
-
 def measure_hop_noise(
     sizes: Sequence[tuple[int, int]],
     epsilon: float,
     hops: int,
     times: int,
-    report: Callable[[HopNoiseRow], None] = lambda row: None,
-) -> list[HopNoiseRow]:
-    """Returns what rounds with and without hop noise have taken.
+    report: Callable[[JsonObject], None] = lambda row: None,
+) -> list[JsonObject]:
+    """Returns what rounds with and without hop noise have taken, a row for each size.
+
+    "fakes" is the number of fake reports of all hops in a round; "close_s" is the time from the close to the result.
 
     Args:
         sizes: pairs of the number of different reports, at least 2, and the number of people, at least 2.
@@ -82,8 +65,8 @@ async def _measure(
     sizes: Sequence[tuple[int, int]],
     epsilon: float,
     times: int,
-    report: Callable[[HopNoiseRow], None],
-) -> list[HopNoiseRow]:
+    report: Callable[[JsonObject], None],
+) -> list[JsonObject]:
     pool, rows = WorkerPool(), []
     async with Operator(directory) as operator, players(operator, directory, pool) as play:
         for values, people in sizes:
@@ -93,10 +76,10 @@ async def _measure(
     return rows
 
 
-async def _row(operator: Operator, play: Play, values: int, people: int, epsilon: float, times: int) -> HopNoiseRow:
+async def _row(operator: Operator, play: Play, values: int, people: int, epsilon: float, times: int) -> JsonObject:
     mechanism: Mechanism = RandomizedResponse() if values == 2 else KaryResponse(values)
-    plain: list[CostsRow] = []
-    noisy: list[CostsRow] = []
+    plain: list[JsonObject] = []
+    noisy: list[JsonObject] = []
     fakes = 0
     for _ in range(times):
         for hop_noise, costs in ((None, plain), (epsilon, noisy)):
@@ -124,7 +107,7 @@ async def _row(operator: Operator, play: Play, values: int, people: int, epsilon
     }
 
 
-def _medians(rows: Sequence[CostsRow]) -> CostsRow:
+def _medians(rows: Sequence[JsonObject]) -> JsonObject:
     return {
         "wall_s": statistics.median(row["wall_s"] for row in rows),
         "close_s": statistics.median(row["close_s"] for row in rows),
@@ -138,7 +121,7 @@ async def _cpu_s(operator: Operator) -> float:
     return sum(sum(processor_s(pid)) for pid in pids) + sum(processor_s(os.getpid(), without=pids))
 
 
-def hop_noise_lines(rows: Sequence[HopNoiseRow]) -> list[str]:
+def hop_noise_lines(rows: Sequence[JsonObject]) -> list[str]:
     """Returns a table in Markdown."""
     lines = [
         "| different reports | people | ε of hop noise | fake reports | seconds without, with | ratio "

@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import grpc.aio
 
@@ -39,7 +39,7 @@ from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -270,35 +270,6 @@ async def _again_and_again(kind: Callable[[ServiceEntry, str], Any], entry: Serv
 # ------------------------------------------------------------- the measurement
 
 
-class LoadRow(TypedDict):
-    """The measurements of one round; times are by the share of clients that waited at most as long."""
-
-    clients: int
-    at_once: int
-    bad: int
-    wall_s: float
-    cpu_s: float
-    first_s: dict[str, float]
-    submit_s: dict[str, float]
-    all_s: dict[str, float]
-    connections: int
-    most_connections: int
-    memory_before_bytes: int
-    memory_bytes: int
-    failures: dict[str, int]
-    gave_up: dict[str, int]
-    acknowledged: int
-    lost: int
-
-
-class LoadDocument(TypedDict):
-    """The measurements of several rounds on one deployment."""
-
-    hops: int
-    processes: int
-    rows: list[LoadRow]
-
-
 def measure_load(
     clients: int,
     at_once: int,
@@ -307,9 +278,11 @@ def measure_load(
     hops: int = 1,
     times: int = 1,
     say: Callable[[str], None] = lambda line: None,
-    report: Callable[[LoadRow], None] = lambda row: None,
-) -> LoadDocument:
+    report: Callable[[JsonObject], None] = lambda row: None,
+) -> JsonObject:
     """Plays rounds for each number of bad peers, in turn, on one deployment, and returns all measurements.
+
+    Times are by the share of clients that waited at most as long.
 
     Args:
         clients: at least 2.
@@ -340,7 +313,7 @@ def measure_load(
 
 async def _measure(
     local: LocalDeployment, clients: int, at_once: int, bad: int, processes: int, say: Callable[[str], None]
-) -> LoadRow:
+) -> JsonObject:
     pool = WorkerPool(processes)
     await pool.warm()
     try:
@@ -473,21 +446,21 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
     return {str(share): ordered[max(0, -int(-share * len(ordered) // 1) - 1)] for share in SHARES if ordered}
 
 
-def load_lines(document: LoadDocument) -> list[str]:
+def load_lines(document: JsonObject) -> list[str]:
     """Returns a Markdown table of `measure_load`: a column for each number of bad peers, and ratios to the first one.
 
     Of several rounds each number is the median, with the least and the most in brackets.
     """
-    groups: dict[tuple[int, int, int], list[LoadRow]] = {}
+    groups: dict[tuple[int, int, int], list[JsonObject]] = {}
     for row in document["rows"]:
         groups.setdefault((row["clients"], row["at_once"], row["bad"]), []).append(row)
     columns = list(groups.values())
 
-    def line(name: str, cell: Callable[[Sequence[LoadRow]], str], ratio: str = "") -> str:
+    def line(name: str, cell: Callable[[Sequence[JsonObject]], str], ratio: str = "") -> str:
         return f"| {' | '.join([name, *(cell(rows) for rows in columns), *([ratio] if len(columns) > 1 else [])])} |"
 
-    def measured(name: str, measure: Callable[[LoadRow], float], form: str, compared: bool = True) -> str:
-        def cell(rows: Sequence[LoadRow]) -> str:
+    def measured(name: str, measure: Callable[[JsonObject], float], form: str, compared: bool = True) -> str:
+        def cell(rows: Sequence[JsonObject]) -> str:
             values = [measure(row) for row in rows]
             spread = f" ({min(values):{form}}-{max(values):{form}})" if len(values) > 1 else ""
             return f"{statistics.median(values):{form}}{spread}"
@@ -496,15 +469,15 @@ def load_lines(document: LoadDocument) -> list[str]:
         ratios = ", ".join(f"{median / medians[0]:.2f}" for median in medians[1:]) if compared and medians[0] else ""
         return line(name, cell, ratios)
 
-    def quantile(key: Literal["first_s", "submit_s"], share: float) -> Callable[[LoadRow], float]:
+    def quantile(key: Literal["first_s", "submit_s"], share: float) -> Callable[[JsonObject], float]:
         return lambda row: row[key][str(share)]
 
     def waits(name: str, key: Literal["first_s", "submit_s"]) -> list[str]:
         shares = [(f"{100 * share:g} %" if share < 1 else "all", share) for share in SHARES]
         return [measured(f"{name}: {label}", quantile(key, share), ".2f") for label, share in shares]
 
-    def counts(key: Literal["failures", "gave_up"]) -> Callable[[Sequence[LoadRow]], str]:
-        def cell(rows: Sequence[LoadRow]) -> str:
+    def counts(key: Literal["failures", "gave_up"]) -> Callable[[Sequence[JsonObject]], str]:
+        def cell(rows: Sequence[JsonObject]) -> str:
             total: Counter[str] = Counter()
             for row in rows:
                 total.update(row[key])
@@ -512,7 +485,7 @@ def load_lines(document: LoadDocument) -> list[str]:
 
         return cell
 
-    def total(key: Literal["connections", "acknowledged", "lost"]) -> Callable[[Sequence[LoadRow]], str]:
+    def total(key: Literal["connections", "acknowledged", "lost"]) -> Callable[[Sequence[JsonObject]], str]:
         return lambda rows: f"{sum(row[key] for row in rows):,}"
 
     return [

@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import sqlalchemy as sa
 
 from croupier.deploy.local.throughput import SUITE, plain_sizes
 from croupier.protocol.envelope import overhead
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId, StorageKey
+from croupier.protocol.names import JsonObject, RoundId, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
@@ -64,48 +63,13 @@ def kinds_of(postgresql: str = "") -> list[StoreKind]:
     return [*kinds, *([StoreKind("PostgreSQL", postgresql)] if postgresql else [])]
 
 
-class SpreadRow(TypedDict):
-    """The median, the 99th percentile and the largest of several times."""
-
-    median_s: float
-    p99_s: float
-    most_s: float
-
-
-class FillRow(SpreadRow):
-    """The times of large commits, and their rate."""
-
-    bodies_per_s: float
-
-
-class StoreRow(TypedDict):
-    """The measurements of one store; "commits" has the times by the number of bodies in a commit."""
-
-    store: str
-    bodies: int
-    body_bytes: int
-    commits: dict[str, SpreadRow]
-    fill: FillRow
-    opening_bytes_per_s: float
-    reading_bytes_per_s: float
-    bytes_per_body: float
-    forget_s: float
-    erase_s: float
-    longest_wait_s: float
-    bytes_left: int
-    log_bytes: int
-
-
-class StoresDocument(TypedDict):
-    """The measurements of several stores."""
-
-    rows: list[StoreRow]
-
-
 def measure_stores(
-    kinds: Sequence[StoreKind], bodies: int, folder: Path, report: Callable[[StoreRow], None] = lambda row: None
-) -> StoresDocument:
-    """Plays the work of a round with this number of bodies on each store.
+    kinds: Sequence[StoreKind], bodies: int, folder: Path, report: Callable[[JsonObject], None] = lambda row: None
+) -> JsonObject:
+    """Plays the work of a round with this number of bodies on each store, and returns a row for each.
+
+    "commits" has the median, the 99th percentile and the largest time by the number of bodies in a commit; "fill" those
+    of large commits, and their rate.
 
     Args:
         kinds: of stores.
@@ -136,7 +100,7 @@ def measure_stores(
     return {"rows": rows}
 
 
-async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int) -> StoreRow:
+async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int) -> JsonObject:
     size = plain_sizes(2)[-1]
     body_bytes, log_bytes = size + overhead(SUITE), 0
     if file is not None:
@@ -254,20 +218,20 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _spread(seconds: Sequence[float]) -> SpreadRow:
+def _spread(seconds: Sequence[float]) -> JsonObject:
     ordered = sorted(seconds)
     return {"median_s": ordered[len(ordered) // 2], "p99_s": ordered[(len(ordered) * 99) // 100], "most_s": ordered[-1]}
 
 
-def store_lines(document: StoresDocument) -> list[str]:
+def store_lines(document: JsonObject) -> list[str]:
     """Returns a Markdown table of `measure_stores`, a column for each store."""
     rows = document["rows"]
 
-    def line(name: str, cell: Callable[[StoreRow], str]) -> str:
+    def line(name: str, cell: Callable[[JsonObject], str]) -> str:
         return f"| {' | '.join([name, *(cell(row) for row in rows)])} |"
 
-    def waits(number: int) -> Callable[[StoreRow], str]:
-        def cell(row: StoreRow) -> str:
+    def waits(number: int) -> Callable[[JsonObject], str]:
+        def cell(row: JsonObject) -> str:
             spread = row["commits"][str(number)]
             return f"{1000 * spread['median_s']:.1f} / {1000 * spread['p99_s']:.1f}"
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
 
 from croupier.client.async_client import AsyncClient
 from croupier.client.survey_rounds import fetch_survey
@@ -29,26 +28,10 @@ from croupier.operator.published_result import published_results
 from croupier.operator.survey_file import SurveyFile
 from croupier.operator.survey_plans import open_survey
 from croupier.operator.survey_results import together
+from croupier.protocol.names import JsonObject
 
 _CHOICES = ("very", "quite", "a little", "hardly", "not at all")
 _TRUE_SHARES = (0.3, 0.4, 0.15, 0.1, 0.05)
-
-
-class SurveyMeasured(TypedDict):
-    """What one survey has shown; `errors` are the distances of the estimated shares from the true ones."""
-
-    people: int
-    questions: int
-    answered: int
-    counted: list[int]
-    inviting_s: float
-    answering_s: float
-    person_s: float
-    person_99_s: float
-    closing_s: float
-    epsilon_together: float | None
-    errors: list[float]
-    standard_errors: list[float]
 
 
 def _file(people: int, questions: int, budget: float) -> SurveyFile:
@@ -83,8 +66,8 @@ def _gateway(directory: Path) -> Iterator[str]:
 
 def measure_survey(
     people: int, questions: int, at_once: int, budget: float, hops: int, note: Callable[[str], None]
-) -> SurveyMeasured:
-    """Returns what a survey of simulated people has shown.
+) -> JsonObject:
+    """Returns what a survey of simulated people has shown; "errors" are the distances of shares from the true ones.
 
     Args:
         people: how many are invited; all answer every question.
@@ -100,7 +83,7 @@ def measure_survey(
 
 async def _measure(
     directory: Path, url: str, people: int, questions: int, at_once: int, budget: float, note: Callable[[str], None]
-) -> SurveyMeasured:
+) -> JsonObject:
     survey = await open_survey(directory, _file(people, questions, budget))
     begun = time.perf_counter()
     labels = tuple((f"person {number}",) for number in range(1, people + 1))
@@ -156,7 +139,7 @@ async def _measure(
     }
 
 
-def survey_lines(measured: SurveyMeasured) -> list[str]:
+def survey_lines(measured: JsonObject) -> list[str]:
     """Returns the same for people."""
     within = sum(abs(e) <= 1.96 * s for e, s in zip(measured["errors"], measured["standard_errors"], strict=True))
     together = measured["epsilon_together"]

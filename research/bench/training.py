@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 import torch
 
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.round_settings import RoundSettings
+from croupier.protocol.names import JsonObject
 from croupier.runtime.workers import WorkerPool
 from croupier.training.config import StepRule
 from croupier.training.datasets import load_dataset, with_features
@@ -29,20 +29,9 @@ from croupier.training.simulation import SimulatedTraining, user_epochs
 _LOCAL_EPSILON, _CLIPPING_NORM, _RULE = 2.0, 1.0, StepRule(8.0, averaging=0.3)
 
 
-class EpochTimes(TypedDict):
-    """The median seconds of an epoch, deployed and simulated."""
-
-    users: int
-    dimension: int
-    epochs: int
-    deployed_s_per_epoch: float
-    simulated_s_per_epoch: float
-    ratio: float
-
-
 def measure_training(
     epochs: int, hops: int, users: int = 1297, say: Callable[[str], None] = lambda line: None
-) -> EpochTimes:
+) -> JsonObject:
     """Trains on the digits in both modes, and returns the median wall seconds of an epoch in each, and their ratio.
 
     Args:
@@ -63,7 +52,7 @@ def measure_training(
         return asyncio.run(_measure(local.directory, epochs, users, say))
 
 
-async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str], None]) -> EpochTimes:
+async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str], None]) -> JsonObject:
     digits = with_features(load_dataset("digits"), "dct")
     digits = replace(digits, train=digits.train.part(slice(users)))
     model = load_model("softmax", digits.train.features.shape[1], digits.classes)

@@ -13,7 +13,7 @@ import pytest
 from croupier.accountant.rounds import round_certificate
 from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.rounds.round_guarantee import certify_into
-from croupier.protocol.certificates import refusals_of, round_certificate_json
+from croupier.protocol.certificates import certificate_json, refusals_of
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.gaussian import Gaussian
@@ -70,7 +70,7 @@ def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism) -> Non
 
 def test_the_document_of_a_refusal_is_strict_json() -> None:
     """Reproduction: its epsilon was Infinity, which JSON has no word for."""
-    document = json.loads(json.dumps(round_certificate_json(refused({1.0: 60})), allow_nan=False))
+    document = json.loads(json.dumps(certificate_json(refused({1.0: 60})), allow_nan=False))
     assert (document["granted"], document["epsilon"], document["tiers"]) == (False, None, [])
 
 

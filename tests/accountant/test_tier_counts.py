@@ -24,7 +24,7 @@ from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.rounds.round_guarantee import certify_into
 from croupier.accountant.service.tier_counts import noised
 from croupier.accountant.spending import BudgetsTold
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism
@@ -152,7 +152,7 @@ def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pyt
     exact = BudgetsFound(+Counter(dict(zip(GRID, users, strict=True))), 0, {})
     noised_counts = noised(Documents(), terms, exact)  # type: ignore[arg-type]
     message, entries = certified_round(terms, noised_counts, PEOPLE, PEOPLE)
-    explained = json.dumps(round_certificate_json(message))
+    explained = json.dumps(certificate_json(message))
     return message.SerializeToString(deterministic=True), repr(entries).encode(), explained.encode()
 
 
@@ -225,7 +225,7 @@ def test_a_certificate_of_counts_is_read_back(mechanism: Mechanism) -> None:
     entries = certify_into(message, terms, [(0.5, 150), (2.0, 170)])
     assert [entry.count for entry in entries] == [150, 0, 170]
     assert message.epsilon == max(tier.epsilon for tier in message.tiers) == message.unknown_budget_epsilon
-    certificate = Certificate.from_json(round_certificate_json(message))
+    certificate = Certificate.from_json(certificate_json(message))
     assert certificate.counted_by == TierCounts(BudgetPrivacy())
     assert certificate.num_users == 400
     assert [tier.count for tier in certificate.tiers] == [150, 0, 170]

@@ -107,10 +107,10 @@ def covered(setting: Setting, rounds: int, *, population: bool) -> tuple[dict[st
         which = "population_interval" if population else "confidence_interval"
         of_mean = result.population_intervals[0] if population else result.confidence_intervals[0]
         share, below = result.distribution.shares[k // 3], result.distribution.cumulative[k // 3]
-        ends = {"mean": of_mean, "deviation": document["standard_deviation"][which]}
-        ends |= {"share": document["shares"][which][k // 3], "below": document["cumulative"][which][k // 3]}
-        wanted: list[Any] = [quantile(document, q) for q in QUANTILES]
-        ends |= {f"{quantile['q']:g}": quantile[which] for quantile in wanted}
+        level = document["levels"][k // 3]
+        stated = {"deviation": document["standard_deviation"], "share": level["share"], "below": level["cumulative"]}
+        stated |= {f"{q:g}": quantile(document, q) for q in QUANTILES}
+        ends = {"mean": of_mean} | {name: (each[which]["low"], each[which]["high"]) for name, each in stated.items()}
         for name, (low, high) in ends.items():
             inside[name] += low - 1e-9 <= truth[name] <= high + 1e-9
         for name, value, error in (
@@ -231,8 +231,8 @@ def test_the_page_says_how_exact_a_median_is() -> None:
             batch = Batch(Levels(0.0, 1.0, k), np.zeros(int(n), int), [(epsilon, int(n))], confidence=LEVEL)
             distribution = distribution_of(batch, hits)
             low, high = distribution.cumulative[k // 2].confidence_interval
-            first, last = quantile(shown(distribution), 0.5)["confidence_interval"]
-            stated.append(f"± {50 * (high - low):.1f}, {100 * (last - first):.0f} %")
+            ends = quantile(shown(distribution), 0.5)["confidence_interval"]
+            stated.append(f"± {50 * (high - low):.1f}, {100 * (ends['high'] - ends['low']):.0f} %")
         assert cells == " | ".join(stated)
 
 

@@ -132,7 +132,7 @@ async def test_a_round_is_watched_from_open_to_published(place: Place) -> None:
         _, table_of = await fetch(f"{place.url}rounds/{terms.round_id}/result.csv")
         (row,) = csv.DictReader(io.StringIO(table_of.decode()))
         assert (float(row["estimate"]), float(row["epsilon"]), row["grade"]) == (
-            result["estimate"],
+            result["values"][0]["estimate"],
             certificate.epsilon,
             "CERTIFIED",
         )

@@ -20,8 +20,9 @@ from croupier.deploy.local.throughput import (
     seconds_left,
 )
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import JsonObject
 from research.bench import stores
-from research.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
+from research.bench.hop_noise import hop_noise_lines, measure_hop_noise
 from research.bench.survey import survey_lines
 from tests.support.command_line import answer
 from tests.support.messages import naming
@@ -57,7 +58,7 @@ def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
 
 
 def test_a_row_of_hop_noise_has_both_costs_and_their_ratios() -> None:
-    costs: HopNoiseRow = {
+    costs: JsonObject = {
         "values": 1024,
         "people": 100,
         "fakes": 55_296,

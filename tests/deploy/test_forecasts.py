@@ -204,7 +204,7 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
         "rounds": 1,
         "pending_rounds": 0,
         "remaining_rounds": 1,
-        "budgets": {"epsilon": 1.0, "delta": 1e-6, "rounds": 1, "exact_rounds": 0},
+        "budgets": {"epsilon": 1.0, "delta": 1e-6, "rounds": 1, "exact": 0},
     }
     assert re.search(naming("1 round ε = 0 remains", "1 more"), ledger_line(ledger))
     more: Any = [{"like": "r", "epsilon": 0.1, "rounds": MOST_FORECAST}]

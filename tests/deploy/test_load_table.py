@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from research.bench.load import SHARES, LoadRow, load_lines, measure_load
+from croupier.protocol.names import JsonObject
+from research.bench.load import SHARES, load_lines, measure_load
 from tests.support.messages import naming
 
 
-def row(bad: int, seconds: float, failures: dict[str, int]) -> LoadRow:
+def row(bad: int, seconds: float, failures: dict[str, int]) -> JsonObject:
     waits = {str(share): seconds * share for share in SHARES}
     return {
         "clients": 1000,

@@ -65,26 +65,22 @@ CERTIFICATE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIE
 
 def asked(column: str, group: str | None, labels: list[str] | None, numbers: list[tuple[float, float]]) -> Any:
     """A question of a demonstration: truths and estimates of shares, with intervals within [0, 1]."""
-    truths, estimates = ([pair[index] for pair in numbers] for index in (0, 1))
-    projected = [min(max(estimate, 0.0), 1.0) for estimate in estimates]
-    intervals = [[max(0.0, share - 0.1), min(1.0, share + 0.1)] for share in projected]
-    columns: dict[str, Any] = {
-        "truth": truths,
-        "estimate": estimates,
-        "projected": projected,
-        "standard_error": [0.05] * len(numbers),
-        "confidence_interval": intervals,
-        "population_interval": intervals,
-    }
+    truths = [truth for truth, _ in numbers]
+    values = []
+    for label, (_, estimate) in zip(labels or [""], numbers, strict=True):
+        possible = min(max(estimate, 0.0), 1.0)
+        interval = {"low": max(0.0, possible - 0.1), "high": min(1.0, possible + 0.1)}
+        value = {"label": label, "estimate": estimate, "projected": possible, "standard_error": 0.05}
+        values.append(value | {"confidence_interval": interval, "population_interval": interval})
     return {
         "column": column,
         "name": column if group is None else f"{column}, month={group}",
         "group": group,
         "quantity": "share",
-        "labels": labels,
+        "truth": truths if labels else truths[0],
+        "values": values,
         "confidence_level": 0.95,
         "certificate": CERTIFICATE,
-        **(columns if labels else {name: values[0] for name, values in columns.items()}),
     }
 
 

@@ -101,7 +101,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         stranger = ("submit", "--value", "1", "--epsilon", "0.5", "--another-person", "--round", terms)
         assert re.search(naming("--key"), " ".join((await say(*stranger, expect=6)).stderr.split()))
         told = await ask("status")
-        assert [service["revoked"] for service in told["services"]] == [2, 2, 0]
+        assert [service["num_revoked"] for service in told["services"]] == [2, 2, 0]
         said = await say("status")
         assert said.stdout.count("revoked keys: 2") == 2
         assert f"\n{terms}\n" in said.stdout
@@ -128,7 +128,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         await say("survey", "close", terms)
         public_result = await ask("survey", "results", terms)
         assert public_result["sealed"]
-        assert public_result["estimate"] is None
+        assert public_result["values"] == []
         assert public_result["num_reports"] == 25
         kept, other_round = tmp_path / "result.signed", "another-round"
         async with operator.client_channel("analyzer") as analyzer:
@@ -167,7 +167,8 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert "its collector" in (await say("survey", "results", terms)).stdout
         opened = await ask("survey", "results", terms, "--collector-key", own)
         assert not opened["sealed"]
-        assert opened["confidence_interval"][0] <= opened["projected"] <= opened["confidence_interval"][1]
+        (number,) = opened["values"]
+        assert number["confidence_interval"]["low"] <= number["projected"] <= number["confidence_interval"]["high"]
         assert opened["certificate"] == public_result["certificate"]
         said = await say("survey", "results", terms, "--collector-key", other, expect=2)
         assert re.search(naming(f"'{terms}'", other), " ".join(said.stderr.split()))

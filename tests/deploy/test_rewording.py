@@ -15,8 +15,9 @@ from croupier.accountant.mechanisms.gaussian_vector import RecordGaussian
 from croupier.accountant.rounds.round_certificate import after_sequential
 from croupier.client.round_checks import fetch_signed_result
 from croupier.protocol import texts
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Note
+from croupier.protocol.documents import document_of
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
@@ -66,7 +67,7 @@ def numbers(certificate: Certificate | JsonObject | JsonObject) -> Any:
         *explanation.improvements,
     ]
     return (
-        [assumption.to_json() for assumption in promised],
+        [document_of(promise) for promise in promised],
         [(section.title, len(section.paragraphs), len(section.points)) for section in explanation.sections],
     )
 
@@ -122,7 +123,7 @@ def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.M
 
 def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = CERTIFIED["bits"]()
-    document, round_document = certificate.to_json(), round_certificate_json(sequential())
+    document, round_document = certificate.to_json(), certificate_json(sequential())
     before = numbers(document), numbers(round_document)
     reword(monkeypatch)
     assert Certificate.from_json(document) == certificate

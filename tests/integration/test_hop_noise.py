@@ -16,8 +16,9 @@ from croupier.client.submission import Participant
 from croupier.operator.doctor import examine
 from croupier.operator.ledger_stores import hop_ledgers
 from croupier.operator.round_settings import RoundSettings
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Assumption
+from croupier.protocol.documents import document_of
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.levels import Levels
@@ -26,7 +27,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import load_settings
 from croupier.show.csv_file import result_csv
-from croupier.show.documents import status_json
 from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
 from croupier.show.numbers import numbers_of
@@ -87,7 +87,7 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
     assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
     assert publication.hop_influence == pytest.approx(law.influence(max(fakes)) / gain)
-    *_, one_hop = croupier_check.check(json.loads(json.dumps(round_certificate_json(certificate))))
+    *_, one_hop = croupier_check.check(json.loads(json.dumps(certificate_json(certificate))))
     assert (one_hop.what, one_hop.epsilon) == ("one honest hop", certificate.one_honest_hop.epsilon)
 
 
@@ -112,8 +112,8 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
         with pytest.raises(Refusal, match=r"requested 0\.5"):  # without hop noise the local budget counts
             await at.operator.open_round(plain(BIT))
         await at.inside.restart("shuffler-2")
-        first, second, accountant, _ = [status_json(status) for status in await at.operator.status()]  # type: ignore[arg-type]
-        assert "noise_spent" not in accountant
+        first, second, accountant, _ = [document_of(status) for status in await at.operator.status()]
+        assert accountant["noise_spent"] is None
         spent = {"epsilon": 2.0, "delta": 2e-6, "rounds": 2}
         assert second["noise_spent"] == {**spent, "most_epsilon": 2.0, "most_delta": 1e-5}
         assert first["noise_spent"]["rounds"] >= 2
@@ -166,15 +166,15 @@ async def test_a_number_on_levels_has_a_mean_and_a_distribution(tmp_path: Path) 
     result = publication_json(publication, certificate)
     distribution, (number,) = result["distribution"], numbers_of(result)
     assert distribution is not None
-    assert distribution["levels"] == [0.0, 2.0, 4.0, 6.0, 8.0]
-    assert sum(distribution["shares"]["estimate"]) == pytest.approx(1)
+    assert [level["value"] for level in distribution["levels"]] == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert sum(level["share"]["estimate"] for level in distribution["levels"]) == pytest.approx(1)
     weight = 40 * -math.expm1(-4.0) / (1 + 4 * math.exp(-4.0))
     assert result["hop_influence"] == pytest.approx(8 * law.influence(max(certificate.fake_tickets)) / weight)
     assert distribution["hop_influence"] == pytest.approx(law.influence(max(certificate.fake_tickets)) / weight)
     assert abs(number.estimate - 3.25) < 7 * number.standard_error
     median = RoundResult.read(publication, certificate).quantile(0.5)
     assert median in distribution["quantiles"]
-    assert median["confidence_interval"][0] <= median["estimate"] <= median["confidence_interval"][1]
+    assert median["confidence_interval"]["low"] <= median["estimate"] <= median["confidence_interval"]["high"]
     assert "standard deviation" in result_csv(result)
     page = report_of("Sleep", [ReportRound(result)])
     assert page.count("How the numbers are distributed") == 1

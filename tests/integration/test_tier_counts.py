@@ -15,7 +15,7 @@ import pytest
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant
-from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -85,7 +85,7 @@ async def test_an_accountant_that_crashes_publishes_counts_of_the_first_draw(
     assert [tier.count for tier in certificate.tiers] == expected
     assert (certificate.num_users, certificate.most_uncounted) == (120, 54)
     assert Assumption.BUDGETS_NOISED in codes(certificate.assumptions)
-    assert len(croupier_check.check(json.loads(json.dumps(round_certificate_json(certificate))))) == 4  # 3 tiers, alone
+    assert len(croupier_check.check(json.loads(json.dumps(certificate_json(certificate))))) == 4  # 3 tiers, alone
     assert kept is None
     assert told == BudgetsTold(1.0, 1e-6, 1, 0)
     assert Note.TIERS_SCALED not in codes(publication.notes)

@@ -62,8 +62,8 @@ def test_nor_do_those_of_a_result() -> None:
     publication = pb.Publication(values=[value, value], drops=[pb.Drop(reason=HIDES, count=1)])
     shown = publication_json(publication, certificate)
     assert "\x1b" not in str(shown)
-    assert shown["labels"] == [SHOWN, SHOWN]
-    assert shown["drops"] == {SHOWN: 1}
+    assert [value["label"] for value in shown["values"]] == [SHOWN, SHOWN]
+    assert shown["drops"] == [{"reason": SHOWN, "count": 1}]
     assert shown["certificate"]["randomizer"] == SHOWN
     (stated,) = shown["certificate"]["assumptions"]
     assert stated["parameters"] == {"label": SHOWN}

@@ -23,7 +23,7 @@ from croupier.protocol.codes import (
 )
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.mechanisms.rr import RandomizedResponse
-from croupier.protocol.statements import Statement, messages_of, read_json, read_messages, to_prose, written_json
+from croupier.protocol.statements import Statement, messages_of, read_messages, read_statements, to_prose, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.statements import statements
 
@@ -91,15 +91,15 @@ def test_both_forms_are_read_back_without_loss(statement: Statement[Any]) -> Non
     sent = pb.Statement.FromString(message.SerializeToString())
     assert read_messages(codes, [sent]) == (statement,)
     written = json.loads(json.dumps(written_json([statement])))
-    assert read_json(codes, written) == (statement,)
+    assert read_statements(codes, written) == (statement,)
 
 
 def test_no_sentence_is_read() -> None:
     (written,) = written_json([Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7)])
     for changed in ({**written, "text": "at most 0 are dishonest"}, {**written, "text": 3}):
-        assert read_json(Assumption, [changed]) == (Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7),)
+        assert read_statements(Assumption, [changed]) == (Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7),)
     without = {name: value for name, value in written.items() if name != "text"}
-    assert read_json(Assumption, [without]) == (Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7),)
+    assert read_statements(Assumption, [without]) == (Statement.of(Assumption.DISHONEST_CLIENTS, dishonest=7),)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_no_sentence_is_read() -> None:
 )
 def test_what_is_not_a_statement_is_refused(given_code: Any, parameters: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        read_json(Assumption, [{"code": given_code, "parameters": parameters}])
+        read_statements(Assumption, [{"code": given_code, "parameters": parameters}])
 
 
 def test_a_message_has_the_parameters_of_its_code_in_order() -> None:

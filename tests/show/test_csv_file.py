@@ -15,12 +15,17 @@ from croupier.show.csv_file import csv_records, csv_text, plain_text, result_csv
 def lines(labels: list[str], round_id: str = "mood-1") -> list[dict[str, str]]:
     result: Any = {
         "round_id": round_id,
-        "labels": labels,
-        "estimate": [-0.25] * len(labels),
-        "projected": [0.0] * len(labels),
-        "standard_error": [0.5] * len(labels),
-        "confidence_interval": [[-1e-07, 0.5]] * len(labels),
-        "population_interval": [[-1e-07, 0.5]] * len(labels),
+        "values": [
+            {
+                "label": label,
+                "estimate": -0.25,
+                "projected": 0.0,
+                "standard_error": 0.5,
+                "confidence_interval": {"low": -1e-07, "high": 0.5},
+                "population_interval": {"low": -1e-07, "high": 0.5},
+            }
+            for label in labels
+        ],
         "confidence_level": 0.95,
         "num_reports": 100,
         "sealed": False,

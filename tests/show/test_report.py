@@ -208,12 +208,11 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
         result_of(MOOD, SHARES, round_id="r2"),
         result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))], round_id="r3"),
     )
-    columns = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval", "labels")
-    hidden: Any = dict.fromkeys(columns)
+    hidden: Any = {"values": []}
     refusal: Any = written_json([Statement.of(RefusalReason.NOT_CERTIFIED, grade="HEURISTIC")])
     refused_one |= hidden
     refused_one["certificate"] |= {"granted": False, "refusals": refusal}
-    sealed |= hidden | {"sealed": True, "precision": None}
+    sealed |= hidden | {"sealed": True, "precision": "UNSPECIFIED"}
     page = page_of(*map(ReportRound, (noisy, refused_one, sealed)))
     assert re.search(naming("TOO NOISY", "USE", "95 %"), page.words)
     assert "The accountant refused to certify this round, so that nothing was read:" in page.words
@@ -256,7 +255,7 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
     kept = tmp_path / "kept.signed"
     kept.write_bytes(base64.b64decode(str(signed).partition(",")[2]))
     publication = kept_result(place, round_id, kept).publication
-    assert publication.values[0].estimate == result["estimate"]
+    assert publication.values[0].estimate == result["values"][0]["estimate"]
 
     file = tmp_path / "result.json"
     file.write_text(json.dumps(result))

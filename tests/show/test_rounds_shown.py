@@ -243,7 +243,7 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
 
 def test_services_are_shown_with_what_is_wrong() -> None:
     services: list[JsonObject] = [
-        {"service": "shuffler-1", "rounds": [], "health": "SERVING", "revoked": 3},
+        {"service": "shuffler-1", "rounds": [], "health": "SERVING", "num_revoked": 3},
         {"service": "accountant", "rounds": [], "health": "SERVING", "problem": "not your call"},
         {"service": "shuffler-2", "rounds": [], "health": "NOT_SERVING"},
         {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from croupier import Budgets, certify
-from croupier.protocol.certificates import round_certificate_json
-from croupier.protocol.names import JsonObject, RoundId
+from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
-from croupier.show.numbers import Precision
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
 from croupier.show.question import question_json
 
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
@@ -31,28 +30,22 @@ def result_of(
     )
     message = certificate.to_message()
     message.round_id, message.manifest_hash, message.granted = round_id, b"\1" * 32, True
-    labels = [*question.mechanism.categories] or None
-
-    def column(values: list[Any]) -> Any:
-        return values if labels else values[0]
-
-    return {
-        "round_id": RoundId(round_id),
-        "asked": question_json(question),
-        "sealed": False,
-        "labels": labels,
-        "estimate": column([estimate for estimate, _, _ in numbers]),
-        "projected": column([estimate for estimate, _, _ in numbers]),
-        "standard_error": column([(own[1] - own[0]) / 4 for _, own, _ in numbers]),
-        "confidence_interval": column([list(own) for _, own, _ in numbers]),
-        "confidence_level": 0.95,
-        "sampling_standard_error": column([0.01 for _ in numbers]),
-        "population_interval": column([list(whole) for _, _, whole in numbers]),
-        "precision": Precision.USABLE,
-        "num_reports": people,
-        "clamping": None,
-        "hop_influence": None,
-        "drops": {},
-        "notes": [],
-        "certificate": round_certificate_json(message),
-    }
+    publication = pb.Publication(
+        round_id=round_id,
+        values=[
+            pb.EstimatedValue(
+                label=label,
+                estimate=estimate,
+                projected=estimate,
+                standard_error=(own[1] - own[0]) / 4,
+                confidence_interval=pb.Interval(low=own[0], high=own[1]),
+                sampling_standard_error=0.01,
+                population_interval=pb.Interval(low=whole[0], high=whole[1]),
+            )
+            for label, (estimate, own, whole) in zip([*question.mechanism.categories] or [""], numbers, strict=True)
+        ],
+        confidence_level=0.95,
+        precision=pb.PRECISION_USABLE,
+        num_reports=people,
+    )
+    return publication_json(publication, message) | {"asked": question_json(question)}

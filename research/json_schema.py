@@ -1,0 +1,112 @@
+"""The JSON Schema (2020-12) of a message's document, as `protocol.documents` writes it, with the comments of `proto/`.
+
+`python -m research.json_schema` prints that of certificates, which `make protos` writes into the package.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from croupier.protocol.certificates import OF_A_ROUND
+from croupier.protocol.codes import Note, ProofStep
+from croupier.protocol.documents import HEX, NUMBERS, WHOLE, codes_of, is_list, names_of
+from croupier.protocol.names import JsonObject
+from croupier.protocol.statements import SCHEMA, schema_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from research.protocol_reference import comments_of
+
+
+def definitions(message: Descriptor) -> JsonObject:
+    """Returns the schemas of a message and of everything in its document, by their names."""
+    return {name: schema for descriptor in _messages(message) for name, schema in _definitions(descriptor)}
+
+
+def _messages(message: Descriptor) -> Iterator[Descriptor]:
+    yield message
+    for field in message.fields:
+        if field.message_type is not None and codes_of(field) is None:
+            yield from _messages(field.message_type)
+
+
+def _definitions(message: Descriptor) -> Iterator[tuple[str, JsonObject]]:
+    about, members = comments_of(message.name)
+    yield (
+        message.name,
+        {
+            "description": about,
+            "type": "object",
+            "properties": {
+                field.name: _field(field) | ({"description": comment} if comment else {})
+                for field, comment in zip(message.fields, members, strict=True)
+            },
+            "required": [field.name for field in message.fields],
+            "additionalProperties": False,
+        },
+    )
+    for field in message.fields:
+        if (codes := codes_of(field)) is not None:
+            yield codes.__name__, schema_of(codes)
+
+
+def _field(field: FieldDescriptor) -> JsonObject:
+    one = _value(field)
+    if is_list(field):
+        return {"type": "array", "items": one}
+    return {"anyOf": [one, {"type": "null"}]} if field.has_presence or field.cpp_type in NUMBERS else one
+
+
+def _value(field: FieldDescriptor) -> JsonObject:
+    codes, kind = codes_of(field), field.cpp_type
+    if field.message_type is not None:
+        return {"$ref": f"#/$defs/{field.message_type.name if codes is None else codes.__name__}"}
+    if field.enum_type is not None:
+        return {"enum": [*names_of(field.enum_type).values()]}
+    if kind in WHOLE:
+        return {"type": "integer", "minimum": WHOLE[kind][0], "maximum": WHOLE[kind][1]}
+    if kind in NUMBERS:
+        return {"type": "number"}
+    text = {"type": "string", "pattern": HEX} if field.type == FieldDescriptor.TYPE_BYTES else {"type": "string"}
+    return {"type": "boolean"} if kind == FieldDescriptor.CPPTYPE_BOOL else text
+
+
+def certificate_schema() -> JsonObject:
+    """Returns the JSON Schema of certificates: those of 'croupier certify', and those of rounds."""
+    described = definitions(pb.Certificate.DESCRIPTOR) | {
+        codes.__name__: schema_of(codes) for codes in (Note, ProofStep)
+    }
+    certificate = described.pop("Certificate")
+    notes, steps = ({"type": "array", "items": {"$ref": f"#/$defs/{codes.__name__}"}} for codes in (Note, ProofStep))
+    certificate["properties"] |= {
+        "schema": {"const": SCHEMA},
+        "notes": {"description": "Made from the numbers, and not read back.", **notes},
+        "steps": {"description": "How each tier's number came about; not read back.", "type": "array", "items": steps},
+    }
+    certificate["required"] = [name for name in certificate["required"] if name not in OF_A_ROUND]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A certificate of croupier, version {SCHEMA}",
+        **certificate,
+        "if": {"required": ["round_id"]},
+        "then": {"required": [*OF_A_ROUND]},
+        "else": {"properties": dict.fromkeys(OF_A_ROUND, False)},
+        "$defs": described,
+    }
+
+
+def _lines(value: Any, depth: int) -> str:
+    """Returns JSON with a line for each entry, down to this depth."""
+    if depth == 0 or not value or not isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(_lines(entry, depth - 1) for entry in value) + "\n]"
+    entries = (f"{json.dumps(name)}: {_lines(entry, depth - 1)}" for name, entry in value.items())
+    return "{\n" + ",\n".join(entries) + "\n}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(_lines(certificate_schema(), 3) + "\n")
