@@ -1,15 +1,18 @@
 """The demonstration: a whole deployment on loopback answers questions about a file of participants.
 
 By default three questions on the survey in deploy/examples; with another file, a question on each column that is named.
-Every question is a round. With groups it is a round for each group: then a person is in the rounds of one group only,
-and what they cost together is the most that the rounds of any group do.
+The questions are one survey. With groups each group has a survey of its own: then a person is in the rounds of one
+group only, and what they cost together is the most that the rounds of any group do.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from croupier.accountant.guarantees import Guarantee
@@ -19,9 +22,12 @@ from croupier.deploy.local.fleet import count_up_to
 from croupier.deploy.local.population import Rows
 from croupier.deploy.local.whole_round import Play, RoundOutcome, players
 from croupier.operator.ledger import spent_in
+from croupier.operator.opened_surveys import keep_survey, open_rounds
 from croupier.operator.operator import Operator
+from croupier.operator.round_settings import survey_of
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.interval import IntervalMechanism
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.statements import joined
@@ -47,14 +53,31 @@ async def run_demo(
     """
     with closing(WorkerPool()) as pool:
         async with Operator(directory) as operator, players(operator, directory, pool) as play:
-            answers = [(planned, await ask_planned(play, planned, progress)) for planned in plan]
+            opened = await open_planned(operator, directory, plan)
+            answers = [
+                (planned, await ask_planned(play, planned, terms, progress))
+                for planned, terms in zip(plan, opened, strict=True)
+            ]
     return demo_json(directory, answers)
 
 
-async def ask_planned(play: Play, planned: PlannedRound, progress: DemoProgress) -> RoundOutcome:
-    """Plays a round with the participants that were planned; raises RuntimeError where it is refused."""
+async def open_planned(operator: Operator, directory: Path, plan: Sequence[PlannedRound]) -> list[RoundTerms]:
+    """Opens a survey for each group, and returns the rounds of all in the order of the plan."""
+    opened: list[RoundTerms] = []
+    for _, rounds in groupby(plan, key=lambda planned: planned.group):
+        asked = [planned.settings for planned in rounds]
+        least = min(settings.min_batch_size for settings in asked)
+        shared = [replace(settings, min_batch_size=least) for settings in asked]
+        survey = survey_of(shared, f"demo-{secrets.token_hex(6)}", operator.deployment)
+        keep_survey(directory, survey)
+        opened += await open_rounds(operator, directory, survey)
+    return opened
+
+
+async def ask_planned(play: Play, planned: PlannedRound, terms: RoundTerms, progress: DemoProgress) -> RoundOutcome:
+    """Plays an open round with the participants that were planned; raises RuntimeError where it is refused."""
     users = planned.population.participants
-    outcome = await play(planned.settings, users, count_up_to(len(users), partial(progress, planned.name)))
+    outcome = await play(terms, users, count_up_to(len(users), partial(progress, planned.name)))
     if not outcome.certificate.granted:
         raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
     return outcome

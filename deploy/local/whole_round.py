@@ -21,7 +21,7 @@ from croupier.deploy.local.users import Enrol, FleetReport, Progress
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.documents import document_of
-from croupier.protocol.manifest import state_name
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
@@ -31,7 +31,7 @@ class Play(Protocol):
     """Plays one round with the users it is given; see `play_round`."""
 
     async def __call__(
-        self, settings: RoundSettings, users: Mapping[str, Participant], progress: Progress = ..., /
+        self, asked: RoundSettings | RoundTerms, users: Mapping[str, Participant], progress: Progress = ..., /
     ) -> RoundOutcome:
         """Returns the finished round."""
 
@@ -103,7 +103,7 @@ async def players(
 async def play_round(
     operator: Operator,
     fleet: Fleet,
-    settings: RoundSettings,
+    asked: RoundSettings | RoundTerms,
     users: Mapping[str, Participant],
     progress: Progress = lambda _: None,
 ) -> RoundOutcome:
@@ -112,7 +112,7 @@ async def play_round(
     Args:
         operator: of a running deployment.
         fleet: answers for the users.
-        settings: of the round.
+        asked: the terms of an open round, or the settings of one that is opened here.
         users: the values and budgets of everybody, by name.
         progress: called with the number of users whose fate is known since the last call.
 
@@ -120,7 +120,7 @@ async def play_round(
         RuntimeError: a service did not accept every answer, or the answers are too few.
         Refusal: a service refused, or the round stopped in a service.
     """
-    terms = await operator.open_round(settings)
+    terms = asked if isinstance(asked, RoundTerms) else await operator.open_round(asked)
     started = time.perf_counter()
     report = await fleet.answer(terms, users, progress)
     if report.accepted < report.codes.total():
@@ -130,8 +130,7 @@ async def play_round(
     if answer.state != pb.ROUND_STATE_CLOSED:
         state = state_name(answer.state)
         raise RuntimeError(
-            f"the round is {state} with {answer.num_clients:,} clients; it must have at least "
-            f"{settings.min_batch_size:,}"
+            f"the round is {state} with {answer.num_clients:,} clients; it must have at least {terms.min_batch_size:,}"
         )
     publication, certificate = await operator.result(terms.round_id, max(600.0, len(users) / 50))
     published = time.perf_counter()

@@ -59,7 +59,6 @@ async def said(at: Table, survey: Survey, kept: list[str] | None, before: pb.Sig
     return codes
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_no_service_signs_a_question_that_the_rule_has_not_led_to(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:

@@ -56,7 +56,6 @@ def begun(at: Table, texts: list[str] = DRINKS, **changes: Any) -> Played:
     return Played(at, file.name, partial(answer, at, texts))
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_each_wave_asks_what_the_result_before_has_led_to(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
@@ -87,7 +86,6 @@ async def test_each_wave_asks_what_the_result_before_has_led_to(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_discovery_goes_on_wherever_its_process_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +113,6 @@ async def test_a_discovery_goes_on_wherever_its_process_is_killed(
         assert len({entry.about["survey_id"] for entry in opened if entry}) == len(found.levels)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_wave_with_too_few_people_ends_the_discovery(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
