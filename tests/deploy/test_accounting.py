@@ -114,7 +114,7 @@ def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> Non
 def test_compare_judges_every_published_bound(even: Path) -> None:
     result = answer("certify", even, "--delta", "1e-6", "--compare")
     status = {bound["name"]: bound["status"] for bound in result["comparison"]}
-    assert len(status) == 14
+    assert len(status) == 12
     assert status["GSPA Thm 2"] == "refuted"
     assert status["GSPA Thm 1"] == "valid"
     assert status["EFMRTT19"] == "out of range"
