@@ -184,7 +184,8 @@ def _shuffled(
         attained = replace(attained, steps=(Statement.of(ProofStep.NO_OTHERS),))
     else:
         # Bits have closed forms; for noise with many budgets every evaluation of the exchange bound takes long.
-        slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
+        few = group.others.count.size <= MAX_COMPOSED_TIERS
+        slow = not randomizer.clones_are_fair_bits and not few
         bounds = _bounds(group, randomizer, policy)
         if slow and delta is not None and good_enough_epsilon == 0:
             # The blanket bound need not be computed above the exchange bound.
@@ -204,8 +205,8 @@ def _shuffled(
                 curves.append(curve)
                 continue
             better = _better(curve, attained, delta=per_round, epsilon=at, floor=LOWEST * least)
-            if better is not None or kind is BoundKind.BLANKET:
-                curves.append(curve)
+            if (few or kind is not BoundKind.EXCHANGE) and (better is not None or not curves):
+                curves = [curve] if rounds == 1 or not policy.composed_only else [*curves, curve]
             if better is None:
                 tried.append(Statement.of(ProofStep.NO_LESS, bound=kind.value))
             else:
@@ -260,22 +261,20 @@ def composed_curve(group: Group, randomizer: Randomizer, delta: float, policy: B
     if group.others.honest == 0:
         return None
     curves = [curve for _, make in _bounds(group, randomizer, policy) if (curve := make(delta)).no_bound is None]
+    if randomizer.clones_are_fair_bits and group.others.count.size <= MAX_COMPOSED_TIERS:
+        # The worst case comes first where there is one, and the exchange bound last.
+        curves = curves[:1] if curves and curves[0].kind is BoundKind.WORST_CASE else curves[-1:]
     return _least_to_compose(curves, group, delta)
 
 
 def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve | None:
     """Returns the least of the curves in their forms for composition, or None if the blanket's curve has none.
 
-    The worst case of bits serves without the exchange bound, and so does the blanket if there are many budgets.
+    For many budgets the exchange bound would take long.
     """
     most, few = group.victim.local_epsilon, group.others.count.size <= MAX_COMPOSED_TIERS
-    kinds = {curve.kind: curve for curve in curves}
-    blanket = kinds.get(BoundKind.BLANKET)
-    if blanket is None or (quick := blanket.to_compose(delta, most)) is None:
-        return None
-    slow = kinds.get(BoundKind.WORST_CASE) or (kinds.get(BoundKind.EXCHANGE) if few else None)
-    sharper = None if slow is None else slow.to_compose(delta, most)
-    return least_of([curve for curve in (sharper, quick) if curve is not None])
+    forms = [curve.to_compose(delta, most) for curve in curves if few or curve.kind is not BoundKind.EXCHANGE]
+    return None if None in forms else least_of([form for form in forms if form is not None])
 
 
 def _over_rounds(

@@ -3,7 +3,7 @@
 The output space is cut into cells, and omega is constant on each. Every user's weight
 gamma = min over cells of (least density of that user in the cell) / omega is then exact arithmetic on cell values, and
 the privacy loss of the victim is known in every cell. Any omega is sound; `best_blanket` looks for a good one. The
-mathematics is in docs/bounds.md, section 2.3, sums of losses are in `loss_sums`, mechanisms in `additive_noise`.
+mathematics is in docs/bounds.md, section 2.3, the bound in `blanket`, mechanisms are in `additive_noise`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from flint import arb
 
-from croupier.accountant.bounds.profile import Curve, blanket_messages
+from croupier.accountant.bounds.blanket import BlanketCurve, PairLosses, grouped
+from croupier.accountant.kernel import Weights
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
-from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
-from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
-from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
-from croupier.accountant.privacy_curve import Bounded
-from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
@@ -37,8 +35,6 @@ MAX_RATES = 28
 """More rates than this are put into as many groups, because the law of the blanket count takes time for each."""
 NEGLIGIBLE = 1e-85
 """omega is set to 0 below this fraction of its maximum, because quotients by it would leave the range of floats."""
-COUNT_BUCKETS = 100
-"""Distinct numbers of blanket messages. The mean excess takes time for each; numbers between them are rounded down."""
 LOG_DELTA = 14.0
 """The ln(1/delta) of the search for a blanket; any other delta has nearly the same best blanket."""
 SHIFTS = (-2.0, 0.0, 2.0, 30.0)
@@ -93,74 +89,59 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class BlanketProfile(Curve):
+class BlanketProfile(BlanketCurve):
     """The privacy profile of one victim among the others, under one omega. See `PrivacyProfile`."""
 
     proved_by: ClassVar[Method] = Method.BLANKET_DENSITY
     cells: Cells
     omega: Floats
-    law: CountLaw
     description: tuple[Statement[ProofStep], ...]
     parameters: Floats
     """The result of the search for omega."""
-    points: float = POINTS_PER_DEVIATION
-    """See `mean_excess`."""
 
-    def delta(self, epsilon: float) -> Bounded:
-        """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
-        check_epsilon(epsilon)
+    def pairs(self, epsilon: float) -> list[PairLosses]:
+        """See `BlanketCurve`."""
         # Delta does not increase with epsilon, and e^epsilon overflows beyond 709.
-        epsilon = min(epsilon, self.cells.valid_epsilon, 700.0)
-        bounds = [self._pair(pair, epsilon) for pair in self.cells.pairs]
-        return max(bounds, key=lambda bound: bound.value)
+        gain = math.exp(min(epsilon, self.cells.valid_epsilon, 700.0))
+        return [self._losses(pair, gain) for pair in self.cells.pairs]
 
-    def _pair(self, pair: LossPair, epsilon: float) -> Bounded:
-        gain = math.exp(epsilon)
-        if not (self.omega > 0).any():
-            return Bounded(1.0, 1.0)
-        atoms, outside = _atoms(pair, self.omega, gain)
-        value, error = mean_excess(atoms, self.law, self.points)
+    def _losses(self, pair: LossPair, gain: float) -> PairLosses:
+        """Returns the law of L = (p0 - e^epsilon p1)/omega under omega, and the victim's mass where omega = 0."""
+        here = self.omega[pair.cell]
+        covered = here > 0
+        outside = float(np.maximum(pair.mass0[~covered] - gain * pair.mass1[~covered], 0.0).sum())
+        # Inside a cell without omega, p0 - e^epsilon p1 may change its sign: charge the excess of p0 over the least p1.
+        excess = np.maximum(pair.high0[~covered] - gain * pair.low1[~covered], 0.0) * pair.width[~covered]
+        outside = max(outside, float(np.minimum(pair.mass0[~covered], excess).sum()))
+        if pair.extra > 0:
+            outside += gain * float(np.minimum(pair.mass0[~covered], pair.mass1[~covered]).sum())
+        outside += MASS_ERROR * float((pair.mass0[~covered] + gain * pair.mass1[~covered]).sum())
         outside += (pair.tail0 + gain * pair.extra) * (1 + 1e-9)
-        relative = self.law.relative_error + (self.law.counts.size + 16) * UNIT
-        slack = error + (value + error) * relative + (self.law.lost if value + error > 0 else 0.0)
-        total = min(1.0, value + slack + outside)
-        return Bounded(total, min(total, slack + outside))
+        pick = np.flatnonzero(covered)
+        w = here[pick]
+        mass = w * pair.width[pick]
+        low = (pair.low0[pick] - gain * pair.high1[pick]) / w
+        high = (pair.high0[pick] - gain * pair.low1[pick]) / w
+        blur = MASS_ERROR * (pair.mass0[pick] + gain * pair.mass1[pick]) / mass
+        mean = (pair.mass0[pick] - gain * pair.mass1[pick]) / mass + blur
+        return PairLosses.of_ranges(np.minimum(low, mean) - blur, np.maximum(high, mean) + blur, mean, mass, outside)
+
+    @cached_property
+    def divergence(self) -> float:
+        """See `BlanketCurve`."""
+        return max(_divergence(pair, self.omega) for pair in self.cells.pairs)
 
     def guess(self, delta: float) -> float:
-        """The Gaussian limit: mu^2 = integral of (p0 - p1)^2 / omega, over the mean blanket count + 1."""
-        delta = max(delta - max(pair.tail0 + pair.extra for pair in self.cells.pairs), delta * 1e-3)
-        worst = max(_divergence(pair, self.omega) for pair in self.cells.pairs)
-        return gaussian_epsilon(math.sqrt(max(worst, 1e-300) / (self.law.mean + 1)), delta)
+        """See `BlanketCurve`; without the mass that the blanket misses."""
+        return super().guess(max(delta - self._missed, delta * 1e-3))
+
+    @property
+    def _missed(self) -> float:
+        return max(pair.tail0 + pair.extra for pair in self.cells.pairs)
 
     def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
-        outside = max(pair.tail0 + pair.extra for pair in self.cells.pairs)
-        return (*self.description, Statement.of(ProofStep.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
-
-
-def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:
-    """Returns the law of L = (p0 - e^epsilon p1)/omega under omega, and the victim's mass in cells with omega = 0."""
-    here = omega[pair.cell]
-    covered = here > 0
-    outside = float(np.maximum(pair.mass0[~covered] - gain * pair.mass1[~covered], 0.0).sum())
-    # Inside a cell without omega, p0 - e^epsilon p1 may change its sign: charge the excess of p0 over the least p1.
-    excess = pair.high0[~covered] - gain * pair.low1[~covered]
-    outside = max(
-        outside, float(np.minimum(pair.mass0[~covered], np.maximum(excess, 0.0) * pair.width[~covered]).sum())
-    )
-    if pair.extra > 0:
-        outside += gain * float(np.minimum(pair.mass0[~covered], pair.mass1[~covered]).sum())
-    outside += MASS_ERROR * float((pair.mass0[~covered] + gain * pair.mass1[~covered]).sum())
-    pick = np.flatnonzero(covered)
-    w = here[pick]
-    mass = w * pair.width[pick]
-    low = (pair.low0[pick] - gain * pair.high1[pick]) / w
-    high = (pair.high0[pick] - gain * pair.low1[pick]) / w
-    absolute = pair.mass0[pick] + gain * pair.mass1[pick]
-    blur = MASS_ERROR * absolute / mass
-    mean = (pair.mass0[pick] - gain * pair.mass1[pick]) / mass + blur
-    low, high = np.minimum(low, mean) - blur, np.maximum(high, mean) + blur
-    return LossAtoms(low, high, mean, mass), outside
+        return (*self.description, Statement.of(ProofStep.BLANKET_MISSED, mass=self._missed), *super().explain())
 
 
 def _divergence(pair: LossPair, omega: Floats) -> float:
@@ -200,33 +181,32 @@ class RateBins:
         mean = np.add.reduceat(rates * count, first) / total
         return cls(low, high, np.clip(mean, low, high), total, dishonest)
 
-    def blanket_count(self, weights: Callable[[Floats], Floats], tail: float) -> CountLaw:
-        """The law of the number of blanket messages; weights maps rates to ln gamma, rounded down."""
-        at_low, at_high = weights(self.low), weights(self.high)
+    def weights(self, log_weights: Callable[[Floats], Floats]) -> Weights:
+        """Returns the weights of the honest others. log_weights maps rates to ln gamma, rounded down."""
+        at_low, at_high = log_weights(self.low), log_weights(self.high)
         span = self.high - self.low
         part = np.where(span > 0, (self.mean - self.low) / np.where(span > 0, span, 1.0), 0.0)
-        chord = at_low + part * (at_high - at_low)
+        chord, gone = at_low + part * (at_high - at_low), self.dishonest
+        # The users of a bin differ: without f of them, the mean of the others is at least (n mean - f most)/(n - f).
+        rest = (self.count * chord - gone * np.maximum(at_low, at_high)) / np.maximum(self.count - gone, 1)
+        least = np.minimum(at_low, at_high)
+        chord = np.where(span > 0, np.where(self.count > 2 * gone, np.maximum(rest, least), least), chord)
         gamma = np.minimum(1.0, np.exp(chord - WEIGHT_ERROR * (1 + np.abs(chord))))
         expected = gamma * self.count
-        gamma = np.where(expected > 1e-5 * expected.sum() / gamma.size, gamma, 0.0)  # not worth the time
-        if not (span > 0).any():
-            return _bucketed(blanket_count(*without_largest(gamma, self.count, self.dishonest), tail=tail), tail)
-        # The users of a bin differ; removing one of them removes at most one blanket message.
-        law = _bucketed(blanket_count(gamma, self.count, tail=tail), tail)
-        counts = np.maximum(law.counts - self.dishonest, 0)
-        starts = np.flatnonzero(np.concatenate([[True], np.diff(counts) > 0]))
-        return CountLaw(counts[starts], np.add.reduceat(law.mass, starts), law.lost, law.relative_error)
-
-
-def _bucketed(law: CountLaw, tail: float) -> CountLaw:
-    return law.coarsened(COUNT_BUCKETS, tail) if law.counts.size > COUNT_BUCKETS else law
+        used = expected > 1e-5 * expected.sum() / gamma.size  # others are not worth the time
+        weights = []
+        for share, count in sorted(zip(gamma[used].tolist(), self.count[used].tolist(), strict=True), reverse=True):
+            if count > gone:
+                weights.append((arb(share), count - gone))
+            gone = max(0, gone - count)
+        return grouped(weights)
 
 
 def best_blanket(
+    local_epsilon: float,
     cells: Cells,
     coarse: Cells,
     others: RateBins,
-    tail: float,
     description: Statement[ProofStep],
     start: Floats | None = None,
 ) -> BlanketProfile:
@@ -238,10 +218,10 @@ def best_blanket(
     fine cells, and is sound for any result of the search.
 
     Args:
+        local_epsilon: the victim's.
         cells: the victim's cells for the profile.
         coarse: fewer cells of the same victim, for the search.
         others: the other users.
-        tail: mass of the blanket count that may be cut.
         description: the first step of the profile's explanation.
         start: parameters of a profile for the same others and a victim nearby, which make the search short.
     """
@@ -249,17 +229,14 @@ def best_blanket(
     parameters = _search(coarse, representative, share, start)
     omega = _at_least_one(_cut(cells, cells.log_floor(representative), _wanted(cells), parameters), cells.width)
 
-    def weights(rates: Floats) -> Floats:
+    def log_weights(rates: Floats) -> Floats:
         return _log_weights(cells.log_floor(rates), omega)
 
-    steps: tuple[Statement[ProofStep], ...] = (description,)
-    if (omega > 0).any():
-        gamma = np.exp(np.minimum(weights(others.mean), 0.0))
-        steps = (description, Statement.of(ProofStep.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
-        law = others.blanket_count(weights, tail)
-    else:
-        law = blanket_count(np.zeros(0), np.zeros(0, np.int64))
-    return BlanketProfile(cells, omega, law, steps, parameters)
+    if not (omega > 0).any():
+        return BlanketProfile((), local_epsilon, cells, omega, (description,), parameters)
+    gamma = np.exp(np.minimum(log_weights(others.mean), 0.0))
+    steps = (description, Statement.of(ProofStep.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
+    return BlanketProfile(others.weights(log_weights), local_epsilon, cells, omega, steps, parameters)
 
 
 def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:

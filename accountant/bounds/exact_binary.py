@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.least import ChordProfile
+from croupier.accountant.bounds.least import MANY_POINTS, ChordProfile
 from croupier.accountant.bounds.profile import UNDERFLOW, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
@@ -92,7 +92,7 @@ class ExactBinaryProfile(Curve):
 
     def to_compose(self, delta: float, ceiling: float) -> Curve:
         """See `Curve.to_compose`: chords."""
-        return ChordProfile(self, delta, ceiling)
+        return ChordProfile(self, delta, ceiling, MANY_POINTS)
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the variance of the others' bits."""

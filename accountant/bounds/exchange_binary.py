@@ -14,12 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from croupier.accountant.bounds.blanket import honest
 from croupier.accountant.bounds.exact_binary import bit_probabilities, shown_alone
 from croupier.accountant.bounds.exchange import ExchangeProfile, HostSums, horizon
-from croupier.accountant.bounds.profile import UNDERFLOW, NoAmplification, Others, Victim
+from croupier.accountant.bounds.least import MANY_POINTS, ChordProfile
+from croupier.accountant.bounds.profile import UNDERFLOW, Curve, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.clock_stages import stages
-from croupier.accountant.numerics.count_law import without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
@@ -185,6 +186,10 @@ class ExchangeBinaryProfile(ExchangeProfile):
             Statement.of(ProofStep.CLOCKS, horizon=self.horizon),
         )
 
+    def to_compose(self, delta: float, ceiling: float) -> Curve:
+        """See `Curve.to_compose`: many chords."""
+        return ChordProfile(self, delta, ceiling, MANY_POINTS)
+
     def _alone(self, epsilon: float) -> Bounded:
         """p_v - e^epsilon q_v, rounded up."""
         value = shown_alone(self.local_epsilon, epsilon)
@@ -222,8 +227,7 @@ def exchange_binary_profile(
 
 def _rounded_up(others: Others) -> tuple[Floats, Ints]:
     """Returns the budgets without the smallest ones, at most MAX_TIERS, rounded up ("The other users", section 2)."""
-    negated, count = without_largest(-others.local_epsilon, others.count, others.dishonest)
-    epsilons, count = -negated[count > 0], count[count > 0]
+    epsilons, count = honest(others)
     if epsilons.size == 0:
         return epsilons, count
     keep, flip = bit_probabilities(epsilons)

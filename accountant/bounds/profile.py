@@ -1,7 +1,6 @@
 """Privacy profiles: certified upper bounds on delta as a function of epsilon.
 
-A randomizer turns (victim, others) into `Curve`s. `CountProfile` is the blanket bound of every randomizer with a closed
-form: delta(m) averaged over the law of the blanket count.
+A randomizer turns (victim, others) into `Curve`s.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
-from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
-from croupier.accountant.numerics.count_law import CountLaw
-from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.binomial import Floats, Ints
 from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_delta, check_epsilon
@@ -173,57 +170,3 @@ class NoAmplification(Curve):
 
     def to_compose(self, delta: float, ceiling: float) -> None:
         """Returns None: there is nothing to compose."""
-
-
-@dataclass(frozen=True, eq=False)
-class CountProfile(Curve):
-    """E[delta(M)] under `law` as a function of epsilon, plus all cut and rounded mass.
-
-    averaged(epsilon) returns that mean and a bound on its absolute error; delta(m) must be non-increasing in m.
-    """
-
-    proved_by: ClassVar[Method] = Method.BLANKET_CLOSED_FORM
-    law: CountLaw
-    averaged: Callable[[float], tuple[float, float]]
-    divergence: float
-    """The integral of (p0 - p1)^2 / omega, for the first guess."""
-    description: Statement[ProofStep]
-    local_epsilon: float
-    """The local budget; delta is 0 from there on, because the randomizers with a closed form are pure."""
-
-    @property
-    def closed_divergence(self) -> float:
-        """See `Curve`."""
-        return self.divergence
-
-    def delta(self, epsilon: float) -> Bounded:
-        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
-        check_epsilon(epsilon)
-        if epsilon >= self.local_epsilon:
-            return Bounded(0.0, 0.0)
-        total, error = self.averaged(epsilon)
-        relative = self.law.relative_error + self.law.counts.size * UNIT
-        slack = (total + error) * relative + error + self.law.lost + UNDERFLOW
-        return Bounded(min(1.0, total + slack), min(1.0, slack))
-
-    def guess(self, delta: float) -> float:
-        """The Gaussian limit: mu^2 = divergence / (mean blanket count + 1)."""
-        mu = math.sqrt(self.divergence / (self.law.mean + 1))
-        return gaussian_epsilon(mu, delta) if mu > 0 else 0.0
-
-    def explain(self) -> tuple[Statement[ProofStep], ...]:
-        """See `PrivacyProfile`."""
-        return (self.description, blanket_messages(self.law))
-
-
-def blanket_messages(law: CountLaw) -> Statement[ProofStep]:
-    """Returns the step that states a law of the blanket count."""
-    return Statement.of(
-        ProofStep.BLANKET_MESSAGES,
-        mean=law.mean,
-        counts=law.counts.size,
-        first=law.counts[0],
-        last=law.counts[-1],
-        lost=law.lost,
-        relative_error=law.relative_error,
-    )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from croupier.accountant.bounds.profile import Curve
-from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
+from croupier.accountant.numerics.inversion import Inverse
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
@@ -50,10 +50,8 @@ class SpanProfile(Curve):
         """Returns the largest epsilon that a part needs, the leader's first; at least `floor`. See `Curve`."""
         inverse = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
         if inverse.reached is None or inverse.reached.value > delta:
-            inverse = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
-        inverse = self._raised(
-            inverse, delta, lambda part: smallest_epsilon(part, delta, ceiling, self.leader.tolerance).epsilon
-        )
+            inverse = self.leader.smallest_epsilon(delta, ceiling)
+        inverse = self._raised(inverse, delta, lambda part: part.smallest_epsilon(delta, ceiling).epsilon)
         return inverse if inverse.reached is not None and inverse.epsilon < ceiling else Inverse(ceiling, None, 1)
 
     def _raised(self, inverse: Inverse, goal: float, raised: Callable[[Curve], float]) -> Inverse:

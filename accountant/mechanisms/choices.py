@@ -12,9 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.attacks.event_tests import AlikeReports
+from croupier.accountant.kernel import FiniteLaw
 from croupier.accountant.mechanisms.binary import BitBlanket
-from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
 
@@ -42,6 +41,11 @@ class MultipleChoice(BitBlanket):
         check_count(self.k, "k", 2)
 
     @property
+    def law(self) -> FiniteLaw:
+        """The options with the bits of a set, against those with the bits of its complement."""
+        return FiniteLaw(2 * self.k, self.k)
+
+    @property
     def num_report_values(self) -> int:
         """Each option with each bit."""
         return 2 * self.k
@@ -50,15 +54,6 @@ class MultipleChoice(BitBlanket):
     def fakes_weight(self) -> float:
         """At most that of one value: the fakes of an option's two bits weigh (1-π)² and π² (docs/estimators.md)."""
         return 1.0
-
-    def total_variation(self, local_epsilon: float) -> float:
-        """tanh(v/2), for a set and its complement."""
-        return BinaryRandomizedResponse().total_variation(local_epsilon)
-
-    def alike_reports(self, local_epsilon: float) -> AlikeReports:
-        """For a set and its complement: the options with the one's bits, and with the other's."""
-        bits = BinaryRandomizedResponse().alike_reports(local_epsilon)
-        return tuple((self.k, first / self.k, second / self.k) for _, first, second in bits)
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """tanh(v/2)/k, and 1/(4k) less a quarter of its square: the ones of an option, given how many drew it."""

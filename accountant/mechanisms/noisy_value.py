@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, interva
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION
 from croupier.accountant.ranges import check_count
 from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
@@ -33,8 +32,6 @@ MAX_STEPS = 2.0**52
 """How many lattice steps the noise may reach over: half steps are counted in floats, which are exact up to 2^53."""
 MAX_REACH = 1e6
 """How many times the interval Gaussian noise may reach over: its cells are half as wide, and a million take a GB."""
-SPAN_POINTS, TRIAL_POINTS = 10.0, 5.0
-"""Lattice points per standard deviation of a loss, for spans, and to choose between blankets."""
 FIRST_PART = 0.01
 """The relative width of the first part of a span of victims."""
 
@@ -89,7 +86,7 @@ class NoisyValue(Randomizer):
             cells, coarse = (
                 interval_cells(self.noise, low, high, reach, width, expected) for width in (SPAN_FINE, COARSE)
             )
-            return self._best(cells, coarse, reach, others, delta, leader.parameters, SPAN_POINTS)
+            return self._best(victim, cells, coarse, reach, others, leader.parameters)
 
         first = part(max(least, rate * (1 - FIRST_PART)), rate)
         covered, geometric = (
@@ -100,15 +97,17 @@ class NoisyValue(Randomizer):
 
     def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""
-        tried = [self._blanket(rate, share, others, delta) for share in TAIL_SHARES]
+        tried = [self._blanket(victim, rate, share, others, delta) for share in TAIL_SHARES]
         target = DEFAULT_DELTA if delta is None else delta
         point = min(victim.local_epsilon / 2, *(curve.guess(target) for curve in tried))
-        return min(tried, key=lambda curve: replace(curve, points=TRIAL_POINTS).delta(point).value)
+        return min(tried, key=lambda curve: curve.estimate(point))
 
-    def _blanket(self, rate: float, share: float, others: Others, delta: float | None) -> BlanketProfile:
+    def _blanket(
+        self, victim: Victim, rate: float, share: float, others: Others, delta: float | None
+    ) -> BlanketProfile:
         reach, expected = self._around(rate, share, others, delta)
         cells, coarse = (interval_cells(self.noise, rate, rate, reach, width, expected) for width in (FINE, COARSE))
-        return self._best(cells, coarse, reach, others, delta)
+        return self._best(victim, cells, coarse, reach, others)
 
     def _around(self, rate: float, share: float, others: Others, delta: float | None) -> tuple[float, float]:
         """How far from the interval a blanket for a victim of this rate may end, and about which epsilon to expect."""
@@ -119,19 +118,16 @@ class NoisyValue(Randomizer):
 
     def _best(
         self,
+        victim: Victim,
         cells: Cells,
         coarse: Cells,
         reach: float,
         others: Others,
-        delta: float | None,
         start: Floats | None = None,
-        points: float = POINTS_PER_DEVIATION,
     ) -> BlanketProfile:
         blanket = Statement.of(ProofStep.DENSITY_BLANKET, randomizer=self.name, reach=reach)
-        tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return replace(
-            best_blanket(cells, coarse, others.once(self, self._rate_bins), tail, blanket, start), points=points
-        )
+        bins = others.once(self, self._rate_bins)
+        return best_blanket(victim.local_epsilon, cells, coarse, bins, blanket, start)
 
     def _rate_bins(self, others: Others) -> RateBins:
         rates = self.rates(others.local_epsilon, others.local_delta)

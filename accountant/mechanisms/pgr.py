@@ -7,29 +7,23 @@ uniform on the hyperplane. Any two categories are told apart equally well (docs/
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
-from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
+from croupier.accountant.attacks.event_tests import Attacks, Population, Target
 from croupier.accountant.attacks.projective import ProjectiveAttacks
+from croupier.accountant.kernel import FiniteLaw
 from croupier.accountant.mechanisms.base import variances_of_hits
-from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer
-from croupier.accountant.numerics.binomial import UNIT, Floats, lowered
-from croupier.accountant.numerics.count_law import CountLaw
-from croupier.accountant.numerics.loss_sums import LossAtoms, mean_excess
+from croupier.accountant.mechanisms.finite import FiniteRandomizer
+from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
 from croupier.protocol.projective import FIELDS, MAX_VECTORS, ProjectiveSpace, space_for
 
-POINTS = 100.0
-"""Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
-
 
 @dataclass(frozen=True)
-class ProjectiveResponse(ClosedFormRandomizer):
+class ProjectiveResponse(FiniteRandomizer):
     """One of k categories; a point of its hyperplane is e^v times as likely as any other point.
 
     Certificate: common blanket.
@@ -56,6 +50,11 @@ class ProjectiveResponse(ClosedFormRandomizer):
         return space_for(self.k, self.q)
 
     @property
+    def law(self) -> FiniteLaw:
+        """Points of the category's hyperplane are e^v times as probable as others; two hyperplanes share some."""
+        return FiniteLaw(self.space.num_points, self.space.block, self.space.common)
+
+    @property
     def num_report_values(self) -> int:
         """The points."""
         return self.space.num_points
@@ -64,24 +63,6 @@ class ProjectiveResponse(ClosedFormRandomizer):
     def fakes_weight(self) -> float:
         """The variance of the fakes on a hyperplane, whose total is known: s (1 - s/K)."""
         return self.space.block * (1 - self.space.block / self.space.num_points)
-
-    def total_variation(self, local_epsilon: float) -> float:
-        """(s-l)(e^v-1)/Z."""
-        space, decay = self.space, math.exp(-local_epsilon)
-        whole = space.block + (space.num_points - space.block) * decay
-        return min(1.0, -math.expm1(-local_epsilon) * space.apart / whole * (1 + 16 * UNIT))
-
-    def alike_reports(self, local_epsilon: float) -> AlikeReports:
-        """The points of one hyperplane but not the other, of both, and of neither."""
-        space, decay = self.space, math.exp(-local_epsilon)
-        inside = 1 / (space.block + (space.num_points - space.block) * decay)
-        outside, neither = inside * decay, space.num_points - 2 * space.block + space.common
-        return (
-            (space.apart, inside, outside),
-            (space.apart, outside, inside),
-            (space.common, inside, inside),
-            (neither, outside, outside),
-        )
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """The weight w = (s-l)(e^v-1)/Z, and the variance of the hits of a category that no user holds."""
@@ -97,52 +78,6 @@ class ProjectiveResponse(ClosedFormRandomizer):
         decay = np.exp(-local_epsilon)
         whole = self.space.block + (self.space.num_points - self.space.block) * decay
         return np.asarray(-np.expm1(-local_epsilon) * self.space.apart / whole)
-
-    def gamma(self, local_epsilon: Floats) -> Floats:
-        """K/Z."""
-        decay = np.exp(-local_epsilon)
-        points, block = self.space.num_points, self.space.block
-        return lowered(points * decay / (block + (points - block) * decay))
-
-    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
-        """See `mean_excess`."""
-
-        def mean(epsilon: float) -> tuple[float, float]:
-            if epsilon >= local_epsilon:
-                return 0.0, 0.0
-            return mean_excess(self._losses(local_epsilon, epsilon), law, POINTS)
-
-        return mean
-
-    def _losses(self, local_epsilon: float, epsilon: float) -> LossAtoms:
-        """Returns the law of (p0 - e^epsilon p1)/omega under the uniform omega on all points, rounded up: four values.
-
-        They belong to the points of both hyperplanes, of the first alone, of the second alone, and of neither.
-        """
-        space, decay = self.space, math.exp(-local_epsilon)
-        points, apart = space.num_points, space.apart
-        scale = points / (space.block + (points - space.block) * decay)
-        values = np.array(
-            [
-                -math.expm1(epsilon) * scale,
-                -math.expm1(epsilon - local_epsilon) * scale,
-                (math.expm1(-local_epsilon) - math.expm1(epsilon)) * scale,
-                -math.expm1(epsilon) * decay * scale,
-            ]
-        )
-        values += 16 * UNIT * np.abs(values)
-        mass = np.array([space.common, apart, apart, points - 2 * space.block + space.common]) / points
-        return LossAtoms(values, values, values, mass)
-
-    def divergence(self, local_epsilon: float) -> float:
-        """2 (s-l) K (e^v-1)^2 / Z^2."""
-        space, decay = self.space, math.exp(-local_epsilon)
-        whole = space.block + (space.num_points - space.block) * decay
-        return 2 * space.apart * space.num_points * ((1 - decay) / whole) ** 2
-
-    def buckets(self, mean: float) -> int:
-        """As many as for `krr`."""
-        return int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))
 
     def variances(self, local_epsilon: Floats, local_delta: Floats, count: Floats) -> tuple[float, float]:
         """See `Randomizer.variances`."""

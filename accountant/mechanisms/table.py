@@ -19,7 +19,6 @@ from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPai
 from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.budgets import Tier
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import Assumption, ProofStep
@@ -102,8 +101,8 @@ class TableMechanism(Randomizer):
             )
         cells = self._cells(victim.local_epsilon)
         bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
-        tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return best_blanket(cells, cells, bins, tail, Statement.of(ProofStep.TABLE_BLANKET, label=self.label))
+        blanket = Statement.of(ProofStep.TABLE_BLANKET, label=self.label)
+        return best_blanket(victim.local_epsilon, cells, cells, bins, blanket)
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""

@@ -1,9 +1,8 @@
-"""Binomial masses and tails with a stated error, the only special functions the closed forms need.
+"""Binomial masses and tails with a stated error, for attacks and published figures.
 
 Masses use Loader's saddle-point form (C. Loader, "Fast and accurate computation of binomial probabilities", 2000),
 which has no cancellation; tails of Bin(n, 1/2) use scipy's incomplete beta function. Each comes with a bound on its
-relative error, which callers add in the direction that keeps an upper bound an upper bound. Sums over several
-binomials are in `count_law`.
+relative error, which callers add in the direction that keeps an upper bound an upper bound.
 """
 
 from __future__ import annotations
@@ -21,11 +20,6 @@ UNIT = float(np.finfo(np.float64).eps)
 
 _STIRLING_TABLE = 16
 """Below this n the errors of Stirling's formula come from a table; from 16 on the series has an error below 1e-15."""
-
-
-def lowered(gamma: Floats) -> Floats:
-    """Returns the value rounded down, for a formula of at most six rounded operations."""
-    return gamma * (1 - 8 * UNIT)
 
 
 def _exact_stirling_errors() -> Floats:

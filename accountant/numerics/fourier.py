@@ -27,12 +27,6 @@ def smooth_odd_length(least: int) -> int:
     return lengths[place]
 
 
-def smooth_even_length(least: int) -> int:
-    """Returns an even number >= least and >= 16 without prime factors beyond 5, at most a quarter larger."""
-    least = max(least, 16)
-    return min(factor << ((least - 1) // factor).bit_length() for factor in (8, 9, 10, 12, 15))
-
-
 @cache
 def _smooth_odd_lengths() -> tuple[int, ...]:
     lengths = [1]

@@ -1,7 +1,6 @@
 """The exact law of a sum of independent bits, from both sides, with a stated numerical error, for attacks.
 
-`count_law` bounds such a law in one direction, which is enough for a certificate. An attack needs the law itself: a
-mass from below and a tail from above. It is computed by Fourier inversion of the exponentially tilted law,
+An attack needs a mass from below and a tail from above: by Fourier inversion of the exponentially tilted law,
 
     Pr[X = t] = e^(K(theta) - theta t) (1/L) sum_j phi_theta(2 pi j/L) e^(-2 pi i j t/L),
 

@@ -1,8 +1,8 @@
 """The clones: FMT22 in closed form and evaluated, and the pair with a leftover part (FMT23, variation ratio).
 
-The clone pair of a victim of local epsilon v among C clones is a bit of local epsilon v among C fair bits, that is
-binary randomised response, so that `binary_delta` evaluates it; only the law of C differs from paper to paper. The
-leftover pair gives the victim a third answer, which is not the value of any user; no theorem supports it.
+The clone pair of a victim of local epsilon v among C clones is a bit of local epsilon v among C fair bits, so that the
+blanket bound of bits is its divergence; only the law of C differs from paper to paper. The leftover pair gives the
+victim a third answer, which is not the value of any user; no theorem supports it.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from flint import arb
 
-from croupier.accountant.bounds.closed_forms import binary_delta
-from croupier.accountant.bounds.profile import CountProfile
+from croupier.accountant.bounds.blanket import FiniteBlanket, grouped
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.kernel import BITS
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail
-from croupier.accountant.numerics.count_law import CountLaw, blanket_count
-from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.published.validity import largest_budget, need, need_delta, need_users, solve
 from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
 
-MAX_COUNTS = 1024
-"""Clone counts are put into this many buckets, each charged at its smallest."""
 MAX_DISTINCT = 2048
 """More distinct budgets than this are pooled first."""
 POOL_WIDTH = 0.05
@@ -79,17 +76,14 @@ class Pools:
         return np.asarray(np.exp((1 - share) * log(self.low) + share * log(self.high)))
 
 
-def clone_count(probability: Floats, count: Ints, delta: float) -> CountLaw:
-    """Returns a law stochastically below C ~ PB(probability_t with multiplicity count_t), and close to it.
+def among_clones(local: float, probability: Floats, count: Ints) -> FiniteBlanket:
+    """Returns the curve of a bit of this local epsilon among C ~ PB(probability_t with multiplicity count_t) fair bits.
 
-    Args:
-        probability: float64 (T,), in [0, 1], good to 16 ulp.
-        count: int64 (T,), >= 1.
-        delta: the target, which decides how much of the tail may be cut.
+    probability: float64 (T,), in [0, 1], good to 16 ulp. count: int64 (T,), >= 1.
     """
-    tail = max(1e-250, min(1e-15, delta * 1e-9))
-    law = blanket_count(np.minimum(probability * (1 - 32 * UNIT), 1.0), count, tail=tail)
-    return law.coarsened(MAX_COUNTS, tail) if law.counts.size > MAX_COUNTS else law
+    lowered = (probability * (1 - 32 * UNIT)).tolist()
+    weights = [(arb(p), n) for p, n in zip(lowered, count.tolist(), strict=True) if p > 0]
+    return FiniteBlanket(grouped(weights), local, BITS, Statement.of(ProofStep.NO_BLANKET, randomizer="clones"))
 
 
 def all_but_last(budgets: Budgets) -> Ints:
@@ -97,23 +91,6 @@ def all_but_last(budgets: Budgets) -> Ints:
     count = budgets.count.copy()
     count[-1] -= 1
     return count
-
-
-def bit_clones(local: float, law: CountLaw, delta: float) -> float:
-    """Returns epsilon at delta of a bit of local epsilon `local` among C ~ law fair bits; at most `local`.
-
-    Direction of error: never too small.
-    """
-    need_delta(delta)
-
-    def mean(epsilon: float) -> tuple[float, float]:
-        value, error = binary_delta(local, epsilon, law.counts)
-        return float(law.mass @ value), float(law.mass @ error)
-
-    profile = CountProfile(
-        law, mean, 4 * math.tanh(local / 2) ** 2, Statement.of(ProofStep.NO_BLANKET, randomizer="clones"), local
-    )
-    return smallest_epsilon(profile, delta, local).epsilon
 
 
 def fmt22_closed_form(budgets: Budgets, delta: float) -> float:
@@ -143,8 +120,8 @@ def fmt22_numeric(budgets: Budgets, delta: float) -> float:
     need_delta(delta)
     local, n = largest_budget(budgets)
     need_users(budgets)
-    law = clone_count(np.array([math.exp(-local)]), np.array([n - 1], dtype=np.int64), delta)
-    return bit_clones(local, law, delta)
+    curve = among_clones(local, np.array([math.exp(-local)]), np.array([n - 1], dtype=np.int64))
+    return curve.smallest_epsilon(delta, local).epsilon
 
 
 def leftover_clones_delta(alpha: float, local: float, n: int, epsilon: float) -> float:

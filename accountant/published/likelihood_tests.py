@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from croupier.accountant.bounds.closed_forms import binary_delta
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.gaussian import GaussianMechanism
 from croupier.accountant.mechanisms.krr import KaryRandomizedResponse
 from croupier.accountant.numerics.binomial import Floats
-from croupier.accountant.published.clones import Pools, all_but_last, clone_count
+from croupier.accountant.published.clones import Pools, all_but_last, among_clones
 from croupier.accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve
 
 MAX_SIGMAS = 256
@@ -117,12 +116,11 @@ def likelihood_test_clones(budgets: Budgets, randomizer: Randomizer, delta: floa
         raise OutOfRangeError(f"randomizer {randomizer.name}; valid: {', '.join(_ERRORS)}")
     p = _ERRORS[randomizer.kind](randomizer, np.append(others.mean, local), np.append(others.local_delta, spent))
     hidden = 2 * float(p[-1]) * (1 - spent) + spent
-    law = clone_count(2 * p[:-1], others.count, delta)
+    # F = 1 + (e^eps - 1)/(1 - 2w); a local epsilon of 500 shows the bit.
+    shown = among_clones(500.0, 2 * p[:-1], others.count)
 
     def delta_at(epsilon: float) -> float:
-        # F = 1 + (e^eps - 1)/(1 - 2w); a local epsilon of 500 shows the bit.
         inner = math.log1p(math.expm1(epsilon) / (1 - hidden)) if hidden < 1 else 500.0
-        value, _ = binary_delta(500.0, inner, law.counts)
-        return (1 - hidden) * (float(law.mass @ value) + law.lost)
+        return (1 - hidden) * shown.estimate(inner)
 
-    return solve(delta_at, delta, local, 5 * (1 - hidden) / math.sqrt(law.mean + 1))
+    return solve(delta_at, delta, local, 5 * (1 - hidden) / math.sqrt(shown.mean + 1))

@@ -13,7 +13,7 @@ import numpy as np
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.accountant.published.clones import Pools, all_but_last, bit_clones, clone_count
+from croupier.accountant.published.clones import Pools, all_but_last, among_clones
 from croupier.accountant.published.validity import OutOfRangeError, largest_budget, need, need_delta, need_users
 
 
@@ -34,8 +34,8 @@ def gspa_numeric(budgets: Budgets, delta: float) -> float:
     others = Pools.of(budgets, all_but_last(budgets))
     # The logarithms are good to an ulp of at most 500.
     p = others.geometric_mean(_log_flip) * (1 - others.local_delta) * (1 - 1e-12)
-    law = clone_count(2 * p, others.count, delta)
-    return bit_clones(float(budgets.local_epsilon[-1]), law, delta)
+    local = float(budgets.local_epsilon[-1])
+    return among_clones(local, 2 * p, others.count).smallest_epsilon(delta, local).epsilon
 
 
 def gspa_mu(budgets: Budgets) -> float:

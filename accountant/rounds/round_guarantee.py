@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from croupier.accountant.bounds.exact_binary import shown_alone
+from croupier.accountant.bounds.blanket import shown_alone
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify

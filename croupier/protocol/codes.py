@@ -141,6 +141,7 @@ class ProofStep(StrEnum):
     BLANKET_WEIGHTS = "blanket-weights"
     BLANKET_MISSED = "blanket-missed"
     BLANKET_MESSAGES = "blanket-messages"
+    BLANKET_REPORTS = "blanket-reports"
     RATES_COVERED = "rates-covered"
     BUDGETS_COVERED = "budgets-covered"
     HOSTS = "hosts"
@@ -286,6 +287,7 @@ PARAMETERS: dict[Code, Types] = {
         "lost": float,
         "relative_error": float,
     },
+    ProofStep.BLANKET_REPORTS: {"mean": float},
     ProofStep.RATES_COVERED: {"least": float, "most": float},
     ProofStep.BUDGETS_COVERED: {"least": float, "most": float},
     ProofStep.HOSTS: {"users": int, "tiers": int},

@@ -210,6 +210,7 @@ TEXTS: dict[Code, str] = {
         "blanket messages: {mean:.6g} on average, {counts} counts kept from {first} to {last}; mass cut and added to "
         "delta {lost:.3g}; relative error {relative_error:.3g}"
     ),
+    ProofStep.BLANKET_REPORTS: "reports of the others from the blanket: {mean:.6g} on average",
     ProofStep.RATES_COVERED: "all victims of rates {least:.6g} to {most:.6g} are covered",
     ProofStep.BUDGETS_COVERED: "all victims with budgets from {least:.6g} to {most:.6g} are covered",
     ProofStep.HOSTS: "hosts: {users} users in {tiers} tiers, each with all of its own randomness",

@@ -23,6 +23,7 @@ _EXTRAS_OF = {
     "numpy": ("accountant", "analyzer", "operator", "demo", "console", "report"),
     "scipy": ("accountant", "operator", "demo", "console", "report"),
     "dp_accounting": ("accountant", "operator", "demo", "console", "report"),
+    "flint": ("accountant", "operator", "demo", "console", "report"),
 }
 """The extras that a library comes with, the one to name first where the caller has not said which it needs."""
 

@@ -25,7 +25,7 @@ _TESTS = [
     "tests/accountant/bounds/test_noise_sums.py",
     "tests/accountant/bounds/test_two_groups.py",
     "tests/accountant/bounds/test_exchange_lattice.py",
-    "tests/accountant/bounds/test_closed_forms.py",
+    "tests/accountant/bounds/test_finite_reports.py",
     "tests/accountant/bounds/test_density_blanket.py",
     "tests/accountant/test_composition.py",
     "tests/accountant/test_certified_profile.py",

@@ -266,7 +266,7 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
     rounds = int(rng.integers(1, 3)) if few else 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "croupier.accountant.mechanisms.binary.LEAST_BLANKET", -math.inf
+            "croupier.accountant.mechanisms.finite.LEAST_BLANKET", -math.inf
         )  # the exchange bound always has a say
         budgets, randomizer = Budgets.from_tiers(tiers), HemisphereMechanism(1)
         keys = {"dishonest": dishonest, "linkage": linkage, "attack": False, "rounds": rounds}

@@ -149,7 +149,7 @@ def test_every_randomizer_that_an_error_names_is_in_the_help(budgets: Path) -> N
 def test_explain_lists_the_steps(budgets: Path) -> None:
     tiers = answer("certify", budgets, "--delta", "1e-6", "--randomizer", "laplace", "--explain")["steps"]
     steps = codes(step for tier in tiers for step in tier)
-    for code in (ProofStep.BLANKET_WEIGHTS, ProofStep.BLANKET_MESSAGES, ProofStep.BLANKET_MISSED, ProofStep.REACHED):
+    for code in (ProofStep.BLANKET_WEIGHTS, ProofStep.BLANKET_REPORTS, ProofStep.BLANKET_MISSED, ProofStep.REACHED):
         assert code in steps
     assert "this number" in run("certify", budgets, "--delta", "1e-6", "--explain")
 

@@ -276,7 +276,7 @@ def certified_bits(budgets: list[float], victim: int, epsilon: float) -> float:
 def test_a_leftover_of_nothing_is_theorem_1() -> None:
     for local, n, delta in ((0.5, 50, 1e-3), (2.0, 4000, 1e-8)):
         epsilon = p.leftover_clones(equal(local, n), BinaryRandomizedResponse(), delta)
-        assert epsilon == pytest.approx(p.gspa_numeric(equal(local, n), delta), rel=1e-5)
+        assert epsilon == pytest.approx(p.gspa_numeric(equal(local, n), delta), rel=1e-3)
 
 
 @pytest.mark.parametrize(("alpha", "local", "epsilon"), [(0.1, 1.0, 0.3), (0.02, 3.0, 0.0), (0.26, 1.0, 0.05)])

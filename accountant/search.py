@@ -1,0 +1,104 @@
+"""Where `kernel` evaluates its integral, and which epsilon it will prove: floats, which may be wrong without harm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from croupier.accountant.kernel import MOST_POINTS, Line
+from croupier.accountant.numerics.binomial import Floats
+
+SMOOTHING, MOST_SMOOTHING = 0.01, 0.3
+"""Deviation of the Gaussian that is added to a loss, as a part of the loss's own: at most the first, or the second
+where there would be too many points."""
+RAISED = 0.09
+"""The Gaussian of all reports together has at most this deviation, in units of 1/theta: delta grows by about half of
+its square."""
+MANY_POINTS, FEW_POINTS, FEW = 5000, 1000, 100.0
+"""With more points the Gaussian is made wider. The second is for few reports or many losses, where every point takes
+time."""
+ROUNDING = 16.0
+"""The error of an integral is about this many powers of e below its value."""
+MANY_LOSSES, CHUNK = 64, 20
+"""A law with more losses is nearly continuous: terms are added in chunks until they are negligible."""
+PLACES = np.exp(np.linspace(-4.0, 10.0, 113)), np.exp(np.linspace(-0.15, 0.15, 17))
+STRIPS = np.linspace(0.2, 0.95, 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Floated:
+    """The laws of the kernel in floats.
+
+    chance, loss: of a loss, (L,). gamma, count: weights of the others and their numbers, (T,).
+    """
+
+    chance: Floats
+    loss: Floats
+    gamma: Floats
+    count: Floats
+
+    def line(self) -> Line:
+        """Returns where the kernel should evaluate its integral."""
+        chance, loss = self.chance, self.loss
+        with np.errstate(all="ignore"):  # numbers beyond the range of floats make a line that the kernel refuses
+            theta = np.float64(3 / np.sqrt(chance @ (loss * loss) * self._reports))
+            for places in PLACES:
+                tried = theta * places
+                theta = np.float64(tried[int(np.argmin(np.nan_to_num(self._height(tried, 0.0), nan=np.inf)))])
+            tilted = chance * np.exp(theta * (loss - loss.max()))  # losses that hardly count there may be far larger
+            deviation = np.float64(np.sqrt(tilted @ (loss * loss) / tilted.sum()))
+            most = RAISED / (theta * math.sqrt(self._reports))
+            line = self._along(theta, min(SMOOTHING * deviation, most), deviation)
+            quick = loss.size <= MANY_LOSSES and self._reports > FEW
+            if line.end > (MANY_POINTS if quick else FEW_POINTS) * line.step:
+                line = self._along(theta, min(MOST_SMOOTHING * deviation, most), deviation)
+        return line
+
+    @property
+    def _reports(self) -> float:
+        return float(self.gamma @ self.count) + 1
+
+    def _along(self, theta: np.float64, sigma: np.float64, deviation: np.float64) -> Line:
+        """Returns the line at theta. deviation: of a loss, tilted by theta."""
+        wider = np.log(deviation / sigma)  # how many powers of e longer the Gaussian makes the line
+        value = self._height(np.array([theta]), sigma)[0] - math.log(self._reports)
+        strips = theta * STRIPS
+        sides = np.logaddexp(self._height(theta - strips, sigma), self._height(theta + strips, sigma))
+        steps = 2 * math.pi * strips / np.maximum(sides - value + wider + ROUNDING, ROUNDING)
+        best = int(np.argmax(np.nan_to_num(steps)))
+        reach = 2 * (wider + ROUNDING + 4)
+        fallen = 1 - reach / self._reports
+        end = np.sqrt(reach) / sigma  # where every report's Gaussian has fallen so far
+        if fallen > 0:  # where all of them together have
+            end = min(end, np.sqrt(-2 * math.log(fallen)) / sigma)
+        return Line(*map(float, (theta, sigma, steps[best], strips[best], end)))
+
+    def _height(self, theta: Floats, sigma: np.float64 | float) -> Floats:
+        """Returns the logarithm of about the largest value of the integrand on lines."""
+        gaussian = theta * theta * (sigma * sigma / 2)
+        grown = np.expm1(np.multiply.outer(theta, self.loss) + gaussian[:, None]) @ self.chance
+        total: Floats = np.log1p(grown) + np.log1p(np.multiply.outer(grown, self.gamma)) @ self.count - np.log(theta)
+        return total
+
+    def bound(self, line: Line) -> float:
+        """Returns about the kernel's bound."""
+        if not line.end <= MOST_POINTS * line.step:
+            with np.errstate(all="ignore"):
+                return float(np.exp(self._height(np.array([line.theta]), line.sigma)[0] - 1))
+        points = math.ceil(line.end / line.step) + 1
+        chunk = points if self.loss.size <= MANY_LOSSES else CHUNK
+        total, first = 0.0, 0.0
+        with np.errstate(all="ignore"):
+            for start in range(0, points, chunk):
+                z = line.theta + 1j * line.step * np.arange(start, min(start + chunk, points))
+                powers = np.exp(np.multiply.outer(z, self.loss) + (z * z * (line.sigma**2 / 2))[:, None])
+                phi, slope = powers @ self.chance, powers @ (self.chance * self.loss)
+                product = np.exp(np.log1p(np.multiply.outer(phi - 1, self.gamma)) @ self.count)
+                terms = ((slope / z + line.sigma**2 * phi) * product).real
+                first = first or float(terms[0])
+                total += float(terms.sum())
+                if float(np.abs(terms).max()) < 1e-9 * first:
+                    break
+        return line.step * (2 * total - first) / (2 * math.pi)
