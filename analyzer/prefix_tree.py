@@ -246,8 +246,8 @@ def _in_group(holders: int, waves: int, needed: int) -> float:
 
 
 def next_state(publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate) -> pb.RuleState | None:
-    """Returns the state to which a wave's result has led its question's rule; None without a rule or a further wave."""
-    if terms.rule is None or terms.wave is None or not values_of(publication):
+    """Returns the state to which a wave's result has led a discovery; None for no discovery, or no further wave."""
+    if not isinstance(terms.rule, Prefixes) or terms.wave is None or not values_of(publication):
         return None
     manifest = pb.Manifest.FromString(terms.payload)
     state = manifest.rule_state if manifest.HasField("rule_state") else None

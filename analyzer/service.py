@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from croupier.analyzer.descent import follow_rule
 from croupier.analyzer.estimates import Fakes, Noised
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
-from croupier.analyzer.prefix_tree import next_state
 from croupier.net.tls import Context
 from croupier.protocol.batches import drop_counts
 from croupier.protocol.codes import Note
@@ -149,6 +149,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         drops = Counter({drop.reason: drop.count for drop in certificate.report_drops})
         if certificate.granted and terms.question.sequential is not None:
             await self.learning.publish(publication, terms, certificate)
+            follow_rule(publication, terms, certificate)
         elif certificate.granted:
             await self.held.check(terms, certificate)
             reports, unreadable, cpu_s = await self.held.decoded(terms)
@@ -268,5 +269,4 @@ def _answer(
         noised=Noised.of(certificate),
     )
     estimated.publish(publication)
-    if (state := next_state(publication, terms, certificate)) is not None:
-        publication.rule_state.CopyFrom(state)
+    follow_rule(publication, terms, certificate)

@@ -133,12 +133,25 @@ def was_opened(directory: Path, survey: Survey) -> bool:
     return any(document is not None and document.survey == survey.payload for document in rounds)
 
 
+def latest_result(directory: Path, survey: Survey, place: int, wave: int) -> pb.Signed | None:
+    """Returns the signed result of a question in the latest wave before this one that has one; None if none has."""
+    results = (signed_result_of(directory, survey, place, number) for number in range(wave - 1, 0, -1))
+    return next((result for result in results if result is not None), None)
+
+
 async def open_rounds(
-    operator: Operator, directory: Path, survey: Survey, wave: Wave | None = None, tell: Tell = lambda _: None
+    operator: Operator,
+    directory: Path,
+    survey: Survey,
+    wave: Wave | None = None,
+    tell: Tell = lambda _: None,
+    state: pb.RuleState | None = None,
 ) -> list[RoundTerms]:
     """Opens the rounds of a survey, or of one of its waves, or those that an earlier call has not reached.
 
     Every round is signed and kept before the first one is opened. The survey is kept already (`keep_survey`).
+
+    state: of a rule, where the latest result does not state all of it; see `Operator.sign_round`.
 
     Raises:
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
@@ -151,9 +164,9 @@ async def open_rounds(
     try:
         documents = []
         for place, file in enumerate(files):
-            has_state = survey.questions[place].rule is not None and number > 1
-            before = signed_result_of(directory, survey, place, number - 1) if has_state else None
-            documents.append(await operator.sign_and_keep(file, survey, place, wave, before))
+            has_rule = survey.questions[place].rule is not None
+            before = latest_result(directory, survey, place, number) if has_rule else None
+            documents.append(await operator.sign_and_keep(file, survey, place, wave, before, state))
         for document in documents:
             opened.append(await operator.open_signed(document))  # noqa: PERF401 (opened rounds count if one fails)
     except (CroupierError, grpc.aio.AioRpcError) as error:

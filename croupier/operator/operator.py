@@ -185,14 +185,24 @@ class Operator:
         return approved
 
     async def sign_round(
-        self, survey: Survey, place: int = 0, wave: Wave | None = None, before: pb.Signed | None = None
+        self,
+        survey: Survey,
+        place: int = 0,
+        wave: Wave | None = None,
+        before: pb.Signed | None = None,
+        state: pb.RuleState | None = None,
     ) -> pb.SignedRound:
         """Collects keys for a question in a wave, and returns the round with the signature of every service.
 
         Nothing is open then. The same call again, also after a failure, gives the same manifest until the round is open
         somewhere.
 
-        before: the signed result of the wave before, where the question goes on by its rule.
+        Args:
+            survey: of the question.
+            place: of the question in the survey.
+            wave: None for a survey that is asked once.
+            before: the latest signed result, where the question goes on by its rule.
+            state: of the rule; by default the one that `before` states.
 
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`.
@@ -206,7 +216,8 @@ class Operator:
             if isinstance(answer, BaseException):
                 raise answer
         keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
-        state = None if before is None else pb.Publication.FromString(before.payload).rule_state
+        if state is None and before is not None:
+            state = pb.Publication.FromString(before.payload).rule_state
         payload = manifest_of(survey, place, wave, keys, chain, state)
         with_survey(payload, survey)
         signing = (self._have_signed(name, payload, survey, approved, before) for name in chain)
@@ -220,6 +231,7 @@ class Operator:
         place: int = 0,
         wave: Wave | None = None,
         before: pb.Signed | None = None,
+        state: pb.RuleState | None = None,
     ) -> pb.SignedRound:
         """Signs a round, and keeps it in a file; returns the file's.
 
@@ -231,7 +243,7 @@ class Operator:
         """
         if (kept := kept_round(file)) is not None:
             return kept
-        signed = await self.sign_round(survey, place, wave, before)
+        signed = await self.sign_round(survey, place, wave, before, state)
         replace_secret(file, signed.SerializeToString().hex())
         return signed
 

@@ -16,7 +16,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.identity import canonical
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.rules import Prefixes
+from croupier.protocol.rules import Rule
 from croupier.protocol.schedules import Schedule, Wave
 from croupier.protocol.surveys import (
     LEFT_OUT,
@@ -80,7 +80,7 @@ class RoundSettings:
     hop_noise_delta: float | None = None
     budget_privacy: float | None = None
     budget_privacy_delta: float | None = None
-    rule: Prefixes | None = None
+    rule: Rule | None = None
 
     @property
     def counted_by(self) -> TierCounts:
@@ -143,7 +143,6 @@ def survey_of(
                     )
                     for epsilon in settings.budget_grid
                 ],
-                prefixes=None if settings.rule is None else settings.rule.message(),
             )
             for settings in questions
         ],
@@ -162,6 +161,9 @@ def survey_of(
         schedule=None if schedule is None else schedule.message(),
         num_hops=len(deployment.shufflers) if deployment else 1,
     )
+    for settings, question in zip(questions, message.questions, strict=True):
+        if settings.rule is not None:
+            settings.rule.state(question)
     shared.counted_by.write_into(message)
     try:
         return read_survey(canonical(message))
@@ -179,7 +181,7 @@ def manifest_of(
 ) -> bytes:
     """Returns the canonical manifest of a round: a question of a survey in a wave, with the keys of all services.
 
-    state: of the question's rule after the wave before; None in the first wave, and without a rule.
+    state: of the question's rule; None without a rule, and in the first wave of one that states none there.
     """
     *hops, accountant, analyzer = chain
     manifest = pb.Manifest(

@@ -89,9 +89,10 @@ def settings_of(file: SurveyFile, collector_public_key: bytes = b"") -> list[Rou
 def _in_every_wave(questions: Sequence[RoundSettings]) -> Iterator[RoundSettings]:
     """Yields the settings of questions, and of one that goes on by results those with the dearest categories."""
     for settings in questions:
-        if settings.rule is None:
+        sizes = settings.rule.sizes if settings.rule else ()
+        if not sizes:
             yield settings
-        for size in settings.rule.sizes if settings.rule else ():
+        for size in sizes:
             yield replace(settings, rule=None, question=replace(settings.question, mechanism=KaryResponse(size)))
 
 

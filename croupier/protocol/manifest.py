@@ -164,7 +164,7 @@ def _question(manifest: pb.Manifest, asked: QuestionTerms) -> Question:
     """Returns the question of a round: that of the survey, or the one to which its rule has led."""
     state = manifest.rule_state if manifest.HasField("rule_state") else None
     if asked.rule is not None:
-        return asked.rule.question(asked.question, asked.rule.kept(state, manifest.wave))
+        return asked.rule.asked(asked.question, state, manifest.wave)
     if state is not None:
         raise ValueError(f"rule_state is stated; question {asked.question.name!r} has no rule")
     return asked.question

@@ -54,28 +54,34 @@ def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
     return verify_manifest(claimed.round, deployment)
 
 
-def check_follows(terms: RoundTerms, before: pb.Signed, deployment: Deployment) -> None:
-    """Checks that a round asks the question to which the result of the wave before has led, by the question's rule.
+def check_follows(terms: RoundTerms, before: pb.Signed, deployment: Deployment) -> list[RoundId]:
+    """Checks that a round asks the question to which the latest result has led, by the question's rule.
 
     Args:
         terms: of the round.
-        before: the analyzer's signed result of the same question in the wave before; not used without a rule, and in
-            the first wave.
+        before: the analyzer's signed result of the same question in the latest wave that has one; not used without a
+            rule, and before the first result.
         deployment: which pins the keys.
+
+    Returns:
+        The rounds of the waves in between, which must have been disposed of.
 
     Raises:
         SignatureError: the result is missing, or not signed as it must be.
-        Refusal: BAD_BATCH, it is the result of another round; BAD_MANIFEST, it is of another survey, or has led to
-            another question.
+        Refusal: BAD_BATCH, it is of no earlier wave of the survey; BAD_MANIFEST, it has led to another question.
     """
-    if terms.rule is None or terms.wave is None or terms.wave.number == 1:
-        return
-    number = terms.wave.number - 1
-    publication, _ = read_publication(before, deployment, terms.survey.round_id(terms.place, number))
-    if parse_terms(publication.round).survey.hash != terms.survey.hash:
-        raise Refusal(Code.BAD_MANIFEST, f"the result of wave {number} is of another survey")
-    if publication.rule_state != pb.Manifest.FromString(terms.payload).rule_state:
-        raise Refusal(
-            Code.BAD_MANIFEST,
-            f"rule_state is not that of the result of wave {number}: the rule alone decides on the next question",
-        )
+    if terms.rule is None or terms.wave is None:
+        return []
+    state, latest = pb.Manifest.FromString(terms.payload).rule_state, 0
+    if not terms.rule.begins(state):
+        publication, _ = read_publication(before, deployment)
+        earlier = parse_terms(publication.round)
+        latest = 0 if earlier.wave is None else earlier.wave.number
+        if earlier.survey.hash != terms.survey.hash or not 0 < latest < terms.wave.number:
+            raise Refusal(Code.BAD_BATCH, f"{publication.round_id!r} is no earlier wave of {terms.survey.survey_id!r}")
+        if publication.rule_state != terms.rule.published(state):
+            raise Refusal(
+                Code.BAD_MANIFEST,
+                f"rule_state is not that of the result of wave {latest}: the rule alone decides on the next question",
+            )
+    return [terms.survey.round_id(terms.place, number) for number in range(latest + 1, terms.wave.number)]

@@ -7,13 +7,21 @@ The analyzer publishes the state of the rule with every result, and the manifest
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
+from croupier.protocol.identity import canonical
 from croupier.protocol.mechanisms.krr import OPEN, KaryResponse
+from croupier.protocol.mechanisms.vector import VectorMechanism
+from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+
+MOST_WITH_MOMENTUM = 200_000
+"""Parameters with a velocity beside them: a service is sent both twice, and a gradient, in one message of 4 MiB."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +61,35 @@ class Prefixes:
             if not least <= value <= most:
                 raise ValueError(f"{name} is {value:g}; it must be in {least:g}..{most:g}")
 
-    @classmethod
-    def of(cls, message: pb.SurveyQuestion) -> Prefixes | None:
-        """Returns the rule of a survey's question; None for a question that stays the same; ValueError as above."""
-        if not message.HasField("prefixes"):
-            return None
-        stated = message.prefixes
-        return cls(stated.alphabet, stated.longest, stated.fewest, stated.false_listed, stated.missed)
+    def state(self, question: pb.SurveyQuestion) -> None:
+        """Writes the rule into the question of a survey."""
+        question.prefixes.CopyFrom(pb.Prefixes(**asdict(self)))
 
-    def message(self) -> pb.Prefixes:
-        """Returns the message of the rule."""
-        return pb.Prefixes(**asdict(self))
+    def check(self, stated: Question, waves: int, budgets: int) -> None:
+        """Checks the question of a survey, its number of waves that follow results, and its number of budgets.
+
+        Raises:
+            ValueError: a survey with this rule must have others.
+        """
+        if waves != self.waves or budgets > 1:
+            raise ValueError(
+                f"question {stated.name!r} has {waves} waves that follow results, and {budgets} budgets; by its rule "
+                f"it must have {self.waves} waves and one budget"
+            )
+        if stated != self.question(stated):
+            raise ValueError(f"question {stated.name!r} has other categories than those of the first wave by its rule")
+
+    def asked(self, stated: Question, state: pb.RuleState | None, wave: int) -> Question:
+        """Returns the question of a wave, as its manifest states it; raises ValueError as `kept` and `question`."""
+        return self.question(stated, self.kept(state, wave))
+
+    def begins(self, state: pb.RuleState) -> bool:
+        """Returns whether no result has led to a state that a manifest states."""
+        return not state.kept
+
+    def published(self, state: pb.RuleState) -> pb.RuleState:
+        """Returns the state that the analyzer publishes, where the next manifest states this one."""
+        return state
 
     @property
     def waves(self) -> int:
@@ -117,3 +143,113 @@ class Prefixes:
                 "alphabet, at least one"
             )
         return kept
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A training: every wave asks for the gradient at the parameters to which the wave before has led.
+
+    How the steps are taken is `analyzer.descent`'s.
+
+    Attributes:
+        initial_sha256: of the parameters in the first wave.
+        learning_rate: the length of a step, relative to the gradient; finite, > 0.
+        momentum: the part of the last step that is kept, 0 <= momentum < 1.
+        decaying: whether steps become shorter as 1/sqrt(step).
+        by_operator: whether the operator's program decides on the parameters after every result, with an optimizer of
+            its own; then learning_rate and momentum are 0, and decaying is False.
+
+    Raises:
+        ValueError: at construction, with the field, its value and its range.
+    """
+
+    sizes: ClassVar[tuple[int, ...]] = ()
+    """A gradient has no categories; see `Prefixes.sizes`."""
+    initial_sha256: bytes
+    learning_rate: float = 0.0
+    momentum: float = 0.0
+    decaying: bool = False
+    by_operator: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.initial_sha256) != hashlib.sha256().digest_size:
+            raise ValueError(f"initial_sha256 has {len(self.initial_sha256)} bytes; it must have 32")
+        if self.by_operator:
+            if self.learning_rate or self.momentum or self.decaying:
+                raise ValueError("by_operator is True; learning_rate and momentum must be 0, and decaying False")
+            return
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is {self.learning_rate:g}; it must be a finite number > 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum:g}; it must be 0 <= momentum < 1")
+
+    def state(self, question: pb.SurveyQuestion) -> None:
+        """Writes the rule into the question of a survey."""
+        question.descent.CopyFrom(pb.Descent(**asdict(self)))
+
+    def check(self, stated: Question, waves: int, budgets: int) -> None:
+        """Checks the question of a survey, with any number of waves that follow results; see `Prefixes.check`."""
+        task = stated.mechanism.task
+        if task is None or task.parameters or not waves:
+            raise ValueError(
+                f"question {stated.name!r} goes on as a training; it must ask for a vector, state no parameters, and "
+                "have waves that follow results"
+            )
+        if self.momentum and task.dimension > MOST_WITH_MOMENTUM:
+            raise ValueError(
+                f"dimension is {task.dimension:,}; with momentum it must be at most {MOST_WITH_MOMENTUM:,}, because no "
+                "message has room for more"
+            )
+        order = task.sequential
+        if order is not None and (self.momentum, self.decaying, self.learning_rate) != (0, False, order.learning_rate):
+            raise ValueError(
+                f"learning_rate is {self.learning_rate:g} and momentum {self.momentum:g}; in sequential order they "
+                f"must be {order.learning_rate:g} and 0, and decaying False: the analyzer takes plain steps"
+            )
+
+    def asked(self, stated: Question, state: pb.RuleState | None, wave: int) -> Question:
+        """Returns the question of a wave, at the parameters that its manifest states.
+
+        Raises:
+            ValueError: the state is missing, of another size or form, or not that of the beginning where it must be.
+        """
+        mechanism = stated.mechanism
+        if state is None or not isinstance(mechanism, VectorMechanism):
+            raise ValueError("rule_state is missing; every wave of a training states it")
+        size, at = FLOAT_BYTES * mechanism.vector.dimension, state.steps
+        velocity = size if self.momentum and at else 0
+        if (len(state.parameters), len(state.velocity)) != (size, velocity) or state.kept or state.next_sha256:
+            raise ValueError(
+                f"rule_state has {len(state.parameters)} bytes of parameters and {len(state.velocity)} of velocity; it "
+                f"must have {size} and {velocity}, and nothing else"
+            )
+        if at >= wave:
+            raise ValueError(f"rule_state has {at} steps in wave {wave}; there must be fewer than waves")
+        if not at and hashlib.sha256(state.parameters).digest() != self.initial_sha256:
+            raise ValueError("rule_state has other parameters than those with which the training begins by its rule")
+        return replace(
+            stated, mechanism=replace(mechanism, vector=replace(mechanism.vector, parameters=state.parameters))
+        )
+
+    def begins(self, state: pb.RuleState) -> bool:
+        """Returns whether no result has led to a state that a manifest states."""
+        return not state.steps
+
+    def published(self, state: pb.RuleState) -> pb.RuleState:
+        """Returns the state that the analyzer publishes, where the next manifest states this one."""
+        known = b"" if self.by_operator else hashlib.sha256(canonical(state)).digest()
+        return pb.RuleState(steps=state.steps, next_sha256=known)
+
+
+Rule = Prefixes | Descent
+
+
+def read_rule(message: pb.SurveyQuestion) -> Rule | None:
+    """Returns the rule of a survey's question; None for a question that stays the same; ValueError as the rules."""
+    if message.HasField("prefixes"):
+        stated = message.prefixes
+        return Prefixes(stated.alphabet, stated.longest, stated.fewest, stated.false_listed, stated.missed)
+    if message.HasField("descent"):
+        rule = message.descent
+        return Descent(rule.initial_sha256, rule.learning_rate, rule.momentum, rule.decaying, rule.by_operator)
+    return None

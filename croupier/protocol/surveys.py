@@ -28,7 +28,7 @@ from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
-from croupier.protocol.rules import Prefixes
+from croupier.protocol.rules import Rule, read_rule
 from croupier.protocol.schedules import Promises, Schedule
 from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -234,7 +234,7 @@ class QuestionTerms:
     epsilon_max_of: Mapping[float, float]
     counted_by: TierCounts
     fakes: RoundFakes | None
-    rule: Prefixes | None
+    rule: Rule | None
     permanent: PermanentSeries | None
 
     @property
@@ -458,31 +458,28 @@ def _question_terms(survey: Survey, place: int) -> QuestionTerms:
     )
 
 
-def _rule(survey: Survey, stated: pb.SurveyQuestion, question: Question) -> Prefixes | None:
+def _rule(survey: Survey, stated: pb.SurveyQuestion, question: Question) -> Rule | None:
     """Returns the rule of a question, after checking that the survey's waves follow results if it has one."""
-    rule, schedule = Prefixes.of(stated), survey.schedule
+    rule, schedule = read_rule(stated), survey.schedule
     follows = schedule is not None and schedule.calendar.every == "result"
     if rule is None:
         if follows:
             raise ValueError(
                 f"question {question.name!r} has no rule; waves follow results only by the rule of a question"
             )
+        if question.mechanism.task is not None and not question.mechanism.task.parameters:
+            raise ValueError(f"question {question.name!r} has no parameters; without a rule it must state them")
         return None
-    if schedule is None or not follows or schedule.last_wave != rule.waves or schedule.version != 1:
+    waves = schedule.last_wave if schedule is not None and follows and schedule.version == 1 else 0
+    rule.check(question, waves, len(stated.budget_grid))
+    if schedule is None or len(survey.message.questions) > 1 or schedule.permanent:
         raise ValueError(
-            f"question {question.name!r} has a rule; its survey must have {rule.waves} waves that follow results"
-        )
-    if len(survey.message.questions) > 1 or len(stated.budget_grid) > 1 or schedule.permanent:
-        raise ValueError(
-            f"question {question.name!r} has a rule; it must be the only one of its survey, with one budget, and not "
-            "permanent"
+            f"question {question.name!r} has a rule; it must be the only one of its survey, and not permanent"
         )
     if schedule.results != "public":
         raise ValueError(
             f"the results are for: {schedule.results}; with a rule they are public, because the next wave states them"
         )
-    if question != rule.question(question):
-        raise ValueError(f"question {question.name!r} has other categories than those of the first wave by its rule")
     return rule
 
 

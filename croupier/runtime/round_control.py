@@ -167,15 +167,28 @@ class RoundControl:
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also if it breaks the rules of this service or
                 the promises of an earlier version of the survey, asks another question than its rule has led to, or
-                the ledger was lost), BAD_BATCH (the result of the wave before is that of another round), NOT_READY (the
-                analyzer does not answer whether it was), NOT_APPROVED (too few organisations have signed the proposal),
-                CONFLICT (another manifest of the round, or another survey of this name in this wave, has been signed).
-            SignatureError: the result of the wave before is missing, or not signed as it must be.
+                the ledger was lost), BAD_BATCH (the latest result is of no earlier wave), WRONG_STATE (a wave in
+                between has not been disposed of here), NOT_READY (the analyzer does not answer whether the ledger was
+                lost), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT (another manifest of the
+                round, or another survey of this name in this wave, has been signed).
+            SignatureError: the latest result is missing, or not signed as it must be.
         """
         self._peers.require_caller(context, [OPERATOR])
         terms = await self._check_terms(with_survey(request.manifest, read_survey(request.survey)))
-        check_follows(terms, request.before, self._peers.deployment)
-        known = await self._store.run(StoreStep.READ_APPROVALS, lambda tx: tx.approvals_of(terms.survey.hash))
+        skipped = check_follows(terms, request.before, self._peers.deployment)
+
+        def approvals(tx: Transaction) -> bytes | None:
+            for round_id in skipped:
+                row = tx.find_round(round_id)
+                if row is None or row.state != pb.ROUND_STATE_DISPOSED:
+                    raise Refusal(
+                        Code.WRONG_STATE,
+                        f"round {round_id!r} is not disposed of here; it may still have a result, which decides on the "
+                        "next question",
+                    )
+            return tx.approvals_of(terms.survey.hash)
+
+        known = await self._store.run(StoreStep.READ_APPROVALS, approvals)
         approved = pb.ProposalApproved.FromString(known or b"")
         if len(approved.organisations) < self._peers.deployment.approvals:
             approved = self._peers.require_approval(

@@ -91,13 +91,13 @@ class DiscoveryResult:
 
 
 def discovered(state: StudyState) -> DiscoveryResult | None:
-    """Returns the texts that the waves of a survey have found so far; None without a result, or without a rule.
+    """Returns the texts that the waves of a survey have found so far; None without a result, or of another survey.
 
     The guarantee is the limit over all waves that the survey has stated. The number of waves and their categories
     follow from answers, and so their sum would be no guarantee.
     """
     terms = state.versions[0].questions[0]
-    if terms.rule is None or state.together is None:
+    if not isinstance(terms.rule, Prefixes) or state.together is None:
         return None
     discovery = Discovery(terms.rule, terms.budget_grid[0])
     for played in state.waves:

@@ -35,7 +35,10 @@ class Progress:
     Attributes:
         descent: the parameters, and what the next step needs.
         keys: of the clients, 32 bytes each.
-        round_id: the round that is under way, whose clients may have answered; NO_ROUND between two rounds.
+        survey_id: of the survey that the training is; empty before the first round.
+        wave: the newest wave of the survey that was begun, from 1; 0 before it.
+        opens_unix_s: when that wave opens: services sign no manifest with another time.
+        round_id: that wave's round while it is under way, and its clients may have answered; NO_ROUND in between.
         answered: by round, in the order of the steps, the budgets that its certificate was granted for.
         history: the epochs that are complete.
         disposed: how many rounds were deleted unread after clients had answered.
@@ -43,6 +46,9 @@ class Progress:
 
     descent: Descent
     keys: list[bytes]
+    survey_id: str = ""
+    wave: int = 0
+    opens_unix_s: int = 0
     round_id: RoundId = NO_ROUND
     answered: dict[RoundId, Batch] = field(default_factory=dict)
     history: list[EpochRecord] = field(default_factory=list)
@@ -81,7 +87,7 @@ class Checkpoint:
         Raises:
             ValueError: the file is of another training or deployment, naming what differs; or it cannot be read.
         """
-        read = _read(self._file, self._setting, ("identities",))
+        read = _read(self._file, self._setting, ("identities", "survey_id"))
         if read is None:
             return fresh
         stored, state = read
@@ -99,6 +105,9 @@ class Checkpoint:
         return Progress(
             fresh.descent,
             [raw[at : at + _KEY_BYTES] for at in range(0, len(raw), _KEY_BYTES)],
+            stored["survey_id"],
+            stored["wave"],
+            stored["opens_unix_s"],
             RoundId(stored["round_id"]),
             {
                 RoundId(round_id): Batch(tuple((local, count) for local, count in tiers), *more)
@@ -113,6 +122,9 @@ class Checkpoint:
         about = {
             "setting": self._setting,
             "identities": self._identities,
+            "survey_id": progress.survey_id,
+            "wave": progress.wave,
+            "opens_unix_s": progress.opens_unix_s,
             "round_id": progress.round_id,
             "answered": [
                 (name, batch.tiers, batch.dishonest, batch.unknown) for name, batch in progress.answered.items()

@@ -1,17 +1,21 @@
-"""Training through a deployment: every step is a round, its question the gradient at the current parameters.
+"""Training through a deployment: a survey whose question is the gradient, and whose waves are the steps.
 
-All clients of the fleet answer every round, with the same keys; the analyzer publishes the mean vector, after the
-certificate. Or the rounds are sequential (`SequentialRun`): then a round is an epoch, in which the analyzer takes a
-step after every client, and publishes where that has led. What has been reached is written down before every round,
-together with its name, so that a run that was killed goes on: a client with a report for that round never makes a
-second one.
+The survey's rule decides at which parameters a wave asks (`protocol.rules.Descent`). All clients of the fleet answer
+every round, with the same keys; the analyzer publishes the mean vector, after the certificate. Or the rounds are
+sequential (`SequentialRun`): then a round is an epoch, in which the analyzer takes a step after every client, and
+publishes where that has led. What has been reached is written down before every round, together with its wave, so that
+a run that was killed goes on: a client with a report for that round never makes a second one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,36 +23,47 @@ from typing import Any
 import numpy as np
 import torch
 
+from croupier.analyzer.descent import led_to
 from croupier.client.gradients import FlatModel
 from croupier.client.outbox import Outbox
-from croupier.client.round_checks import fetch_terms
+from croupier.client.round_checks import fetch_signed_result, fetch_terms
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.net.transport import TLS, Transport
+from croupier.operator.keys import replace_secret
+from croupier.operator.opened_surveys import keep_survey, kept_versions, latest_result, open_rounds, result_file
 from croupier.operator.operator import Operator
-from croupier.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings, survey_of
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.names import NO_ROUND, PrivateKey, PublicKey, RoundId
+from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
+from croupier.protocol.rules import Descent as DescentRule
+from croupier.protocol.schedules import MOST_WAVES, Calendar, Schedule
 from croupier.protocol.statements import joined, read_messages
+from croupier.protocol.surveys import WAVE_NAME, Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.training.checkpoint import Checkpoint, Progress
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
-from croupier.training.descent import Descent, evaluate
+from croupier.training.descent import Descent, TorchDescent, evaluate
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 
 _WAIT_S = 300.0
+_OPEN_FOR_S = 30 * 86_400
+"""Seconds for which a round takes answers unless the run closes it, which it does once its clients have answered."""
+_MOST_DELTA = 0.1
+"""The largest total delta of a survey."""
 
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
@@ -168,6 +183,7 @@ class DeployedRun:
         Raises:
             NotGrantedError: the accountant refused a round, of which nothing is published.
             Refusal: SHORT_BATCH if too few users answered a step; BAD_BATCH if a round has no gradient.
+            ValueError: the survey of the training has no further wave.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         checkpoint, descent, enrolled = self._checkpoint(), progress.descent, set[bytes]()
@@ -183,17 +199,14 @@ class DeployedRun:
                         enrolled.update(unknown)
 
                 while (taken := self.rounds_taken(progress)) < count:
-                    round_id = progress.round_id or RoundId(f"train-{self.name}-{taken + 1}-{secrets.token_hex(4)}")
-                    progress.round_id = round_id
-                    checkpoint.save(progress)
-                    terms = await self._open(operator, round_id, descent)
+                    terms = await self._open(operator, progress, checkpoint)
                     fleet = await self._submit(operator, terms, progress, outbox, enrol)
                     await self._close(operator, terms, progress, checkpoint, fleet)
                     await self._attend(operator, terms, progress, outbox)
-                    publication, certificate = await operator.result(round_id, _WAIT_S)
+                    publication, certificate = await self._result(operator, terms)
                     if certificate.granted or certificate.num_answers:
                         # Released, so paid for, whatever comes of it.
-                        progress.answered[round_id] = Batch.of(certificate)
+                        progress.answered[terms.round_id] = Batch.of(certificate)
                         checkpoint.save(progress)
                     if not certificate.granted:
                         raise NotGrantedError(joined(refusals_of(certificate)))
@@ -204,7 +217,7 @@ class DeployedRun:
                     if (taken + 1) % self.steps_per_epoch == 0:
                         progress.history.append(self.record(progress))
                     checkpoint.save(progress)
-                    yield StepReport(taken + 1, round_id, certificate, progress)
+                    yield StepReport(taken + 1, terms.round_id, certificate, progress)
         finally:
             outbox.close()
 
@@ -213,6 +226,41 @@ class DeployedRun:
         quality = evaluate(self.model, progress.descent.average, self.watched)
         epoch = -(-len(progress.answered) // self.steps_per_epoch)
         return EpochRecord(epoch, progress.descent.steps, *quality)
+
+    def _survey(self, operator: Operator, progress: Progress) -> Survey:
+        """Returns the survey that the training is, which is kept from its first round on.
+
+        Its limit is the most that all its waves can cost. `epsilon_limit` is kept by `runner`: the ledger adds up the
+        waves of a survey as if results had decided on their sizes, too, and would refuse most of the planned epochs.
+        """
+        versions = kept_versions(self.directory, progress.survey_id)
+        if versions:
+            return next(iter(versions.values()))
+        asked, by_operator = self.settings(self._question(b"")), isinstance(progress.descent, TorchDescent)
+        initial, steps = hashlib.sha256(_bytes_of(self.model.initial)).digest(), self.rule
+        rule = (
+            DescentRule(initial, by_operator=True)
+            if by_operator
+            else DescentRule(initial, steps.learning_rate, steps.momentum, steps.decaying)
+        )
+        most = max(asked.epsilon_max, asked.budget_grid[-1], *asked.epsilon_max_of.values())
+        deltas = asked.delta + asked.question.mechanism.budget_delta
+        begins = datetime.fromtimestamp(time.time(), UTC).replace(second=0, microsecond=0, tzinfo=None)
+        schedule = Schedule(
+            version=1,
+            previous_hash=None,
+            change="",
+            calendar=Calendar(begins, "result", "UTC", _OPEN_FOR_S),
+            first_wave=1,
+            last_wave=MOST_WAVES,
+            total_epsilon=MOST_WAVES * most,
+            total_delta=min(_MOST_DELTA, MOST_WAVES * deltas),
+            permanent=False,
+            results="public",
+        )
+        survey = survey_of([replace(asked, rule=rule)], progress.survey_id, operator.deployment, schedule=schedule)
+        keep_survey(self.directory, survey)
+        return survey
 
     def _question(self, parameters: bytes) -> Question:
         """Returns what a round asks for at these parameters."""
@@ -244,19 +292,65 @@ class DeployedRun:
     def _learn(self, descent: Descent, publication: pb.Publication) -> None:
         descent.step(_vector(publication), publication.vector_standard_error)
 
-    async def _open(self, operator: Operator, round_id: RoundId, descent: Descent) -> RoundTerms:
-        """Returns the step's round: a new one, or the one that a killed run has opened before."""
-        question = self._question(descent.parameters.detach().numpy().astype("<f4").tobytes())
+    async def _open(self, operator: Operator, progress: Progress, checkpoint: Checkpoint) -> RoundTerms:
+        """Returns the next round: a new one, or the one that a killed run has begun before.
+
+        Raises:
+            ValueError: the survey has no further wave, or its last round asks for something else than the checkpoint.
+        """
+        if not progress.survey_id:
+            name = re.sub(r"[^A-Za-z0-9_-]", "", self.name)[:24]
+            progress.survey_id = re.sub(WAVE_NAME, "-", f"train-{name}-{secrets.token_hex(4)}")
+            checkpoint.save(progress)
+        survey = self._survey(operator, progress)
+        if not progress.round_id:
+            if progress.wave == MOST_WAVES:
+                raise ValueError(
+                    f"training {survey.survey_id!r} has had {MOST_WAVES:,} rounds, the most of a survey; choose "
+                    "another --out, and begin with the model that was reached"
+                )
+            progress.wave, progress.opens_unix_s = progress.wave + 1, int(time.time())
+            progress.round_id = survey.round_id(0, progress.wave)
+            checkpoint.save(progress)
         try:
             async with operator.client_channel() as channel:
-                terms = await fetch_terms(channel, operator.deployment, round_id)
+                terms = await fetch_terms(channel, operator.deployment, progress.round_id)
         except Refusal as refusal:
             if refusal.code not in (Code.UNKNOWN_ROUND, Code.NOT_READY):
                 raise
-            terms = await operator.open_round(self.settings(question), round_id)
-        if terms.question != question:
-            raise ValueError(f"round {round_id!r} does not ask for what the checkpoint says; choose another --out")
+            (terms,) = await self._open_wave(operator, survey, progress)
+        if terms.question != self._question(_bytes_of(progress.descent.parameters)):
+            raise ValueError(
+                f"round {terms.round_id!r} does not ask for what the checkpoint says; choose another --out"
+            )
         return terms
+
+    async def _open_wave(self, operator: Operator, survey: Survey, progress: Progress) -> list[RoundTerms]:
+        """Opens a wave at the parameters to which the latest result has led."""
+        before = latest_result(self.directory, survey, 0, progress.wave)
+        state, latest = pb.RuleState(parameters=_bytes_of(progress.descent.parameters)), 0
+        if before is not None:
+            publication = pb.Publication.FromString(before.payload)
+            earlier = parse_terms(publication.round)
+            latest = 0 if earlier.wave is None else earlier.wave.number
+            if publication.rule_state.next_sha256:
+                state = led_to(earlier, publication.vector)
+            state.steps = publication.rule_state.steps
+        for skipped in range(latest + 1, progress.wave):
+            # Services sign the next wave once each of them has disposed of those without a result.
+            await operator.withdraw(survey.round_id(0, skipped))
+        wave = scheduled(survey).wave(progress.wave, progress.opens_unix_s)
+        return await open_rounds(operator, self.directory, survey, wave, state=state)
+
+    async def _result(self, operator: Operator, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
+        """Returns the result of a round, which is kept: the next wave follows from it."""
+        async with operator.client_channel(operator.deployment.analyzer.name) as channel:
+            document = await fetch_signed_result(channel, terms.round_id, _WAIT_S)
+        result = read_publication(document, operator.deployment, terms.round_id)
+        if terms.wave is not None:
+            file = result_file(self.directory, terms.survey, terms.place, terms.wave.number)
+            replace_secret(file, document.SerializeToString().hex())
+        return result
 
     async def _submit(
         self,
@@ -356,6 +450,10 @@ class SequentialRun(DeployedRun):
 
     def _learn(self, descent: Descent, publication: pb.Publication) -> None:
         descent.go_on_from(_vector(publication), publication.num_reports)
+
+
+def _bytes_of(parameters: torch.Tensor) -> bytes:
+    return parameters.detach().numpy().astype("<f4").tobytes()
 
 
 def _vector(publication: pb.Publication) -> torch.Tensor:

@@ -17,6 +17,7 @@ from croupier.operator.survey_file import SurveyFile
 from croupier.operator.survey_plans import plan_survey, with_budgets
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.publications import read_publication
+from croupier.protocol.rules import Prefixes
 from croupier.study.discovery import discovered
 from croupier.study.plans import plan_study
 from croupier.study.versions import change_study, journal_file, start_study
@@ -70,7 +71,7 @@ async def test_each_wave_asks_what_the_result_before_has_led_to(tmp_path: Path) 
         assert (found.guarantee.epsilon, found.guarantee.delta) == (21.0, 1e-3)
         kept: tuple[str, ...] = ("",)
         rule = survey.questions[0].rule
-        assert rule is not None
+        assert isinstance(rule, Prefixes)
         assert [wave.record.step for wave in state.waves if wave.record] == ["published"] * len(found.levels)
         for number, level in enumerate(found.levels, 1):
             signed = signed_result_of(played.directory, survey, 0, number)

@@ -5,21 +5,28 @@ What it has cost is read off the certificates, so fewer users than intended make
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
+from croupier.operator.opened_surveys import kept_versions
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.questions import Question
+from croupier.protocol.rules import Descent
+from croupier.protocol.schedules import MOST_WAVES
 from croupier.runtime.transaction import Transaction
 from croupier.training.config import StepRule
-from croupier.training.deployed import NotGrantedError
+from croupier.training.deployed import DeployedRun, NotGrantedError
+from croupier.training.descent import TorchDescent
 from croupier.training.privacy import Batch, UserSpending
 from tests.support.messages import naming
 from tests.support.statements import codes
@@ -41,6 +48,14 @@ trained = partial(
     rule=StepRule(4.0),
     setting={"learning_rate": 4.0, "budgets": "2:1,4:1"},
 )
+
+
+@contextmanager
+def only_ten_answer(run: DeployedRun) -> Iterator[None]:
+    """Too few for a round."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "batch", lambda _: torch.arange(10))
+        yield
 
 
 async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
@@ -95,6 +110,26 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
             assert progress.unreleased(1) == 1
 
 
+@pytest.mark.parametrize("by_operator", [False, True])
+async def test_services_sign_every_step_that_the_rule_allows(tmp_path: Path, by_operator: bool) -> None:
+    """Momentum and shorter steps are the analyzer's, too; an optimizer of torch is the operator's own."""
+    async with trained(tmp_path) as (run, inside):
+        run.rule = StepRule(4.0, 0.5, decaying=True)
+        if by_operator:
+            run.begin = lambda model, rule: TorchDescent(model, 1.0, partial(torch.optim.Adam, lr=0.01))
+        await take(run, 1)
+        progress, reports = await take(run, 3)
+        assert [report.round_id for report in reports] == [f"{progress.survey_id}-w{n}-1" for n in (2, 3)]
+        (survey,) = kept_versions(inside.directory, progress.survey_id).values()
+        rule = survey.questions[0].rule
+        assert isinstance(rule, Descent)
+        assert (rule.by_operator, rule.momentum, rule.decaying) == (
+            by_operator,
+            0.0 if by_operator else 0.5,
+            not by_operator,
+        )
+
+
 async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> None:
     async with trained(tmp_path) as (run, _):
         run.batch_size = 25
@@ -143,27 +178,25 @@ async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path:
 
 async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_path: Path) -> None:
     async with trained(tmp_path) as (run, _):
-        run.settings = lambda question: replace(
-            settings(question), min_batch_size=USERS + 1, short_batch_policy="dispose"
-        )
-        with pytest.raises(Refusal, match=naming(Code.SHORT_BATCH.message, 60, 61)):
-            await take(run, 1)
-        run.settings = settings
-        progress, reports = await take(run, 1)
+        run.settings = lambda question: replace(settings(question), short_batch_policy="dispose")
+        before, _ = await take(run, 1)
+        with only_ten_answer(run), pytest.raises(Refusal, match=naming(Code.SHORT_BATCH.message, 10, 20)):
+            await take(run, 2)
+        assert torch.equal(run.resume().descent.parameters, before.descent.parameters)
+        progress, reports = await take(run, 2)
         assert [report.certificate.num_users for report in reports] == [USERS]
+        assert [report.round_id[-5:] for report in reports] == ["-w3-1"]
         assert progress.unreleased(1) == run.resume().unreleased(1) == 1
 
 
 async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
     async with trained(tmp_path) as (run, inside):
-        run.settings = lambda question: replace(settings(question), min_batch_size=USERS + 1)
-        with pytest.raises(Refusal, match="is held"):
+        with only_ten_answer(run), pytest.raises(Refusal, match="is held"):
             await take(run, 1)
         async with inside.operator() as operator:
             await operator.withdraw(run.resume().round_id)
-        with pytest.raises(Refusal, match=Code.SHORT_BATCH.message):
+        with only_ten_answer(run), pytest.raises(Refusal, match=Code.SHORT_BATCH.message):
             await take(run, 1)
-        run.settings = settings
         _, reports = await take(run, 1)
         assert [report.step for report in reports] == [1]
 
@@ -214,4 +247,7 @@ async def test_nothing_is_left_to_do_twice(tmp_path: Path) -> None:
         assert again.history == first.history
         assert [record.epoch for record in again.history] == [1, 2]
         assert again.keys == first.keys
+        again.wave = MOST_WAVES
+        with pytest.raises(ValueError, match=naming("4,096", "out")):
+            [report async for report in run.steps(again, 3)]
         assert (run.out / "checkpoint.pt").stat().st_mode & 0o077 == 0  # private keys are in it

@@ -38,7 +38,7 @@ class VectorTask:
         clipping_norm: the largest length of a client's vector (gaussian_vector: of a record's); finite, > 0.
         model: a name for people; the client brings the model.
         parameters: the point at which the gradient is asked for, float32, little-endian; in a sequential round
-            the first client's.
+            the first client's. Empty where a rule decides on them (`protocol.rules.Descent`).
         sequential: None where all clients answer at once.
     """
 
@@ -52,7 +52,7 @@ class VectorTask:
         check_count("dimension", self.dimension, 1, MAX_DIMENSION)
         check_positive("clipping_norm", self.clipping_norm)
         needed = FLOAT_BYTES * self.dimension
-        if len(self.parameters) != needed:
+        if len(self.parameters) not in (0, needed):
             raise ValueError(
                 f"parameters have {len(self.parameters)} bytes; {self.dimension} of them must have {needed}"
             )

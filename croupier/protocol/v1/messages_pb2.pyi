@@ -424,7 +424,7 @@ class VectorTask(_message.Message):
     """A name for people; the client brings the model."""
     parameters: _builtins.bytes
     """The parameters at which the gradient is asked for: float32, little-endian, 4 bytes times the dimension.
-    In a sequential round: those that the first client is asked about.
+    In a sequential round: those that the first client is asked about. Empty, by a rule: the manifest has them.
     """
     @_builtins.property
     def sequential(self) -> Global___SequentialOrder:
@@ -1000,6 +1000,7 @@ class SurveyQuestion(_message.Message):
     QUESTION_FIELD_NUMBER: _builtins.int
     BUDGET_GRID_FIELD_NUMBER: _builtins.int
     PREFIXES_FIELD_NUMBER: _builtins.int
+    DESCENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def question(self) -> Global___Question: ...
     @_builtins.property
@@ -1008,18 +1009,21 @@ class SurveyQuestion(_message.Message):
 
     @_builtins.property
     def prefixes(self) -> Global___Prefixes: ...
+    @_builtins.property
+    def descent(self) -> Global___Descent: ...
     def __init__(
         self,
         *,
         question: Global___Question | None = ...,
         budget_grid: _abc.Iterable[Global___LocalBudget] | None = ...,
         prefixes: Global___Prefixes | None = ...,
+        descent: Global___Descent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prefixes", b"prefixes", "question", b"question", "rule", b"rule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["descent", b"descent", "prefixes", b"prefixes", "question", b"question", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_grid", b"budget_grid", "prefixes", b"prefixes", "question", b"question", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_grid", b"budget_grid", "descent", b"descent", "prefixes", b"prefixes", "question", b"question", "rule", b"rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["prefixes"]  # noqa: Y015
+    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["prefixes", "descent"]  # noqa: Y015
     _WhichOneofArgType_rule: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_rule) -> _WhichOneofReturnType_rule | None: ...
 
@@ -1067,14 +1071,76 @@ class Prefixes(_message.Message):
 Global___Prefixes: _TypeAlias = Prefixes  # noqa: Y015
 
 @_typing.final
+class Descent(_message.Message):
+    """A training: every wave asks for the gradient at the parameters to which the result of the wave before has led. Only for
+    the only question of a survey, hemisphere or gaussian_vector, whose waves follow results (PERIOD_RESULT) and whose
+    results are public. The survey states the task without parameters. A wave that was disposed of changes nothing: the
+    next one is asked at the same parameters.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    MOMENTUM_FIELD_NUMBER: _builtins.int
+    DECAYING_FIELD_NUMBER: _builtins.int
+    INITIAL_SHA256_FIELD_NUMBER: _builtins.int
+    BY_OPERATOR_FIELD_NUMBER: _builtins.int
+    learning_rate: _builtins.float
+    """velocity = momentum * velocity + gradient; parameters = parameters - rate * velocity: float32, each operation rounded.
+    The rate is the learning rate, or, decaying, that divided by the square root of the step's number, from 1. In a
+    sequential round the analyzer has taken the steps, and the published vector has the parameters. Finite, > 0.
+    """
+    momentum: _builtins.float
+    """0 .. 1, below 1. With momentum the task has at most 200000 parameters."""
+    decaying: _builtins.bool
+    initial_sha256: _builtins.bytes
+    """SHA-256 of the parameters of the first wave."""
+    by_operator: _builtins.bool
+    """The operator's program decides on the parameters of every wave after the first result: an optimizer of its own.
+    Then learning_rate and momentum are 0, and decaying is false.
+    """
+    def __init__(
+        self,
+        *,
+        learning_rate: _builtins.float = ...,
+        momentum: _builtins.float = ...,
+        decaying: _builtins.bool = ...,
+        initial_sha256: _builtins.bytes = ...,
+        by_operator: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_operator", b"by_operator", "decaying", b"decaying", "initial_sha256", b"initial_sha256", "learning_rate", b"learning_rate", "momentum", b"momentum"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Descent: _TypeAlias = Descent  # noqa: Y015
+
+@_typing.final
 class RuleState(_message.Message):
     """The state of a question's rule after a wave. The analyzer publishes it with the wave's result, and the next wave's
-    manifest states it: services sign that manifest only if both are equal.
+    manifest states it: services sign that manifest only if both agree.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEPT_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    VELOCITY_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    NEXT_SHA256_FIELD_NUMBER: _builtins.int
+    parameters: _builtins.bytes
+    """Descent, only in a Manifest: the parameters at which the wave asks: float32, little-endian, 4 bytes times the
+    dimension.
+    """
+    velocity: _builtins.bytes
+    """Descent with momentum, only in a Manifest, from the first result on: the velocity, in the same form."""
+    steps: _builtins.int
+    """Descent: how many waves have led here."""
+    next_sha256: _builtins.bytes
+    """Descent, only in a Publication: SHA-256 of the canonical RuleState that the next manifest states, so that no message
+    has the parameters twice. Empty with by_operator.
+    """
     @_builtins.property
     def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Prefixes: the beginnings that are kept, in order; at least one."""
@@ -1083,10 +1149,14 @@ class RuleState(_message.Message):
         self,
         *,
         kept: _abc.Iterable[_builtins.str] | None = ...,
+        parameters: _builtins.bytes = ...,
+        velocity: _builtins.bytes = ...,
+        steps: _builtins.int = ...,
+        next_sha256: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "next_sha256", b"next_sha256", "parameters", b"parameters", "steps", b"steps", "velocity", b"velocity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1508,7 +1578,9 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def rule_state(self) -> Global___RuleState:
-        """By the rule of the question, from the second wave on: Publication.rule_state of the wave before."""
+        """By the rule of the question. Prefixes: from the second wave on, Publication.rule_state of the wave before. Descent: in
+        every wave.
+        """
 
     def __init__(
         self,

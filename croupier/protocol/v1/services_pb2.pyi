@@ -89,7 +89,7 @@ class SignRequest(_message.Message):
 
     @_builtins.property
     def before(self) -> _messages_pb2.Signed:
-        """Where the manifest states the state of a rule: the signed Publication of the question's wave before."""
+        """Where a rule has led from a result to the question: the signed Publication of the latest wave that has a result."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ export type SignRequest = Message<"croupier.protocol.v1.SignRequest"> & {
   approvalsExpireUnixS: bigint;
 
   /**
-   * Where the manifest states the state of a rule: the signed Publication of the question's wave before.
+   * Where a rule has led from a result to the question: the signed Publication of the latest wave that has a result.
    *
    * @generated from field: croupier.protocol.v1.Signed before = 5;
    */
