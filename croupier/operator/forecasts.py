@@ -32,7 +32,7 @@ _SHARES = (0.125, 0.25, 0.5, 1.0)
 _MOST_BY_DEFAULT = 4.0
 """The largest budget that is offered by default: at 4, a report of one bit is the truth in 98 of 100 cases."""
 _LADDER = tuple(
-    digits * 10.0**power for power in (-3, -2, -1, 0) for digits in range(10, 100) if digits * 10.0**power <= 20
+    float(f"{digits}e{power}") for power in (-3, -2, -1, 0) for digits in range(10, 100) if digits * 10**power <= 20
 )
 """Budgets that are tried, of two significant digits, as people write them."""
 

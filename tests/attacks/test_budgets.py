@@ -104,7 +104,7 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
         assert certified[0] < 0.9 * true
-        assert certified[1] == pytest.approx(true, rel=1e-6)  # two upper bounds of one number
+        assert certified[1] == pytest.approx(true, rel=1e-4)  # two upper bounds of one number
 
 
 def test_an_honest_client_never_spends_more_than_its_maximum() -> None:

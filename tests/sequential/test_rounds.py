@@ -35,7 +35,7 @@ def certified(tiers: list[tuple[float, int]], dishonest: int) -> float:
     return certify(
         Budgets.from_tiers(tiers),
         HemisphereMechanism(dimension=DIMENSION),
-        delta=1e-4,
+        delta=1e-3,
         dishonest=dishonest,
         adaptive_order=True,
     ).epsilon

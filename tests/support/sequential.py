@@ -74,7 +74,7 @@ def task(period_ms: int = 300, learning_rate: float = 0.01) -> Question:
 
 
 def settings(question: Question, *, needed: int = 8, epsilon_max: float = 4.0) -> RoundSettings:
-    return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=epsilon_max, min_batch_size=needed)
+    return RoundSettings(question, (2.0, 4.0), delta=1e-3, epsilon_max=epsilon_max, min_batch_size=needed)
 
 
 @dataclass
