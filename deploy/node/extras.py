@@ -21,7 +21,7 @@ _EXTRAS_OF = {
     "grpc_reflection": _SERVICE,
     "prometheus_client": _SERVICE,
     "numpy": ("accountant", "analyzer", "operator", "demo", "console", "report"),
-    "scipy": ("accountant", "operator", "demo", "console", "report"),
+    "scipy": ("accountant", "analyzer", "operator", "demo", "console", "report"),
     "dp_accounting": ("accountant", "operator", "demo", "console", "report"),
     "flint": ("accountant", "operator", "demo", "console", "report"),
 }

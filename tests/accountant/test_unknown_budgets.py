@@ -60,6 +60,7 @@ def certified(
     return message, len(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MIXTURES, ids=lambda mechanism: mechanism.kind)
 def test_the_largest_budget_of_the_grid_speaks_for_all(mechanism: Mechanism) -> None:
     """The claim on which it rests, with numbers: what is certified of a victim grows with its own budget."""
@@ -149,9 +150,9 @@ def test_a_client_of_a_tier_that_a_round_lacks_may_have_taken_part() -> None:
 
 def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
     """No known client uses local ε 2, and its limit is the one that the round breaks."""
-    message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30), of_largest=0.1)
+    message, _ = certified(RandomizedResponse(), (0.5, 3), (1.0, 3), of_largest=0.1)
     assert parameters(message.refusals, RefusalReason.BUDGET_ABOVE_LIMIT)["local_epsilon"] == 2.0
-    message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30))
+    message, _ = certified(RandomizedResponse(), (0.5, 3), (1.0, 3))
     assert not message.refusals
 
 

@@ -140,6 +140,7 @@ def test_terms_that_a_rule_excludes_are_refused(changes: dict[str, Any], message
         plan_survey(discovery_file(**changes), None)
 
 
+@pytest.mark.slow
 def test_a_budget_is_planned_for_the_dearest_wave() -> None:
     file = with_budgets(discovery_file(budgets=[], min_batch_size=200, epsilon_max=1.0, hop_noise=None), None)
     (budget,) = file.budgets

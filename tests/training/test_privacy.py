@@ -86,6 +86,7 @@ def test_who_was_not_there_has_lost_nothing() -> None:
     assert spent.tiers[1][1] > 1.2 * alone.tiers[1][1]
 
 
+@pytest.mark.slow
 def test_budgets_answered_in_groups_are_followed_through_all_epochs() -> None:
     """The groups differ from epoch to epoch; a user's budget does not, and neither do its losses get lost."""
     locals_ = np.linspace(0.5, 2.0, 40).tolist()
