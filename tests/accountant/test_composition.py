@@ -148,7 +148,9 @@ def test_rounds_that_all_differ_do_not_take_steps_as_their_square(monkeypatch: p
     assert 1e-5 * (1 - 1e-9) <= composed.delta(epsilon).value <= 1.05e-5
 
 
-@pytest.mark.parametrize("local_epsilon", [1e-4, 0.001, 0.01, 0.1])
+@pytest.mark.parametrize(
+    "local_epsilon", [1e-4, 0.1, *(pytest.param(local, marks=pytest.mark.slow) for local in (0.001, 0.01))]
+)
 def test_over_rounds_all_bounds_are_no_worse_than_the_blanket(local_epsilon: float) -> None:
     """Reproduction: where bits have hardly a budget, the chords of their worst case alone were composed."""
     budgets = {local_epsilon: 1000}

@@ -109,7 +109,7 @@ def test_an_adaptive_order_is_refused_where_nothing_is_proved() -> None:
 
 
 @pytest.mark.parametrize("randomizer", BITS, ids=lambda randomizer: randomizer.name)
-@pytest.mark.parametrize("budgets", [MIXED, Budgets.from_tiers([(1.0, 300)])])
+@pytest.mark.parametrize("budgets", [MIXED, pytest.param(Budgets.from_tiers([(1.0, 300)]), marks=pytest.mark.slow)])
 def test_an_adaptive_order_keeps_the_blanket(budgets: Budgets, randomizer: Randomizer) -> None:
     """Neither the exchange bound nor the exact worst case of a batch holds there."""
     turns = certify(budgets, randomizer, delta=1e-6, attack=False, adaptive_order=True)
@@ -125,6 +125,7 @@ def test_an_adaptive_order_keeps_the_blanket(budgets: Budgets, randomizer: Rando
         assert curve.delta(0.03) == tier.privacy_profile.delta(0.03)
 
 
+@pytest.mark.slow
 def test_a_training_in_sequence_keeps_the_blanket() -> None:
     batch = Batch(((0.5, 9000), (2.0, 1000)))
     together, turns = (

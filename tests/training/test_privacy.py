@@ -109,7 +109,7 @@ def test_epochs_are_counted_up_to_the_limit_and_not_beyond() -> None:
 
 
 def test_what_is_not_accounted_for_is_not_called_certified() -> None:
-    few = Batch(((2.0, 60),))
+    few = Batch(((2.0, 6000),))
     grades = {"dct": Grade.CERTIFIED, "scattering": Grade.CERTIFIED, "pca": Grade.HEURISTIC}
     for features, grade in grades.items():
         conditions = Conditions(features, simulated=True)
