@@ -338,7 +338,7 @@ def ledger(
     if hops and not has_ledger(directory):
         show(as_json, {"hops": hops}, *hop_lines)
         return
-    if restore is None and not has_ledger(directory):
+    if only_shows and not has_ledger(directory):
         raise ValueError(f"{directory} has no store of the accountant; run this where the accountant's directory is")
     # The accountant's ledger needs numeric libraries, which only the accountant's machine has.
     from croupier.operator.ledger import (
