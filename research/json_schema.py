@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from croupier.protocol.certificates import OF_A_ROUND
+from croupier.protocol.certificates import OF_A_ROUND, PROVED
 from croupier.protocol.codes import Note, ProofStep
 from croupier.protocol.documents import HEX, NUMBERS, WHOLE, codes_of, is_list, names_of
 from croupier.protocol.names import JsonObject
@@ -85,6 +85,7 @@ def certificate_schema() -> JsonObject:
         "schema": {"const": SCHEMA},
         "notes": {"description": "Made from the numbers, and not read back.", **notes},
         "steps": {"description": "How each tier's number came about; not read back.", "type": "array", "items": steps},
+        **{f"{name}_grade": {"description": "Not read back.", "const": "CERTIFIED"} for name in PROVED},
     }
     certificate["required"] = [name for name in certificate["required"] if name not in OF_A_ROUND]
     return {

@@ -39,7 +39,9 @@ OF_A_ROUND = (
     "fake_tickets",
 )
 """The fields that the document of a certificate without a round leaves out."""
-NOT_READ = ("notes", "steps")
+PROVED = ("everyone_else_colludes", "one_honest_hop")
+"""The guarantees of a certificate beside that of its tiers; the accountant's `Certificate` takes only proved ones."""
+NOT_READ = ("notes", "steps", *(f"{name}_grade" for name in PROVED))
 """Keys that are made from the certificate, for the reader of its document."""
 
 
@@ -65,6 +67,8 @@ def certificate_json(message: pb.Certificate) -> JsonObject:
         ValueError: a statement has a code that is not known here.
     """
     document: JsonObject = document_of(message) | {"notes": document_of(certificate_notes(message))}
+    absent = () if message.HasField("one_honest_hop") else ("one_honest_hop",)
+    document |= {f"{name}_grade": "CERTIFIED" for name in PROVED if name not in absent}
     return {name: value for name, value in document.items() if message.round_id or name not in OF_A_ROUND}
 
 

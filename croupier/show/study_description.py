@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.protocol.schedules import RESULTS_TEXTS
@@ -20,6 +21,7 @@ def study_json(survey: Survey) -> JsonObject:
     study = scheduled(survey)
     calendar, texts = study.calendar, survey.wordings[0] if survey.wordings else None
     asked = [terms.question for terms in survey.questions]
+    of_records = any(isinstance(question.mechanism, GaussianVector) for question in asked)
     return {
         "study_id": survey.survey_id,
         "version": study.version,
@@ -35,6 +37,7 @@ def study_json(survey: Survey) -> JsonObject:
         "open_for_s": calendar.open_for_s,
         "total_epsilon": study.total_epsilon,
         "total_delta": study.total_delta,
+        "protects": "one RECORD of a person" if of_records else "a person",
         "permanent": study.permanent,
         "results": study.results,
         "last_wave": study.last_wave,
@@ -72,7 +75,7 @@ def study_sections(document: JsonObject) -> list[Section]:
         else "A device randomizes an answer afresh for every wave."
     )
     cost = (
-        f"All waves together may cost a person at most ε = {round_up(document['total_epsilon'])} at "
+        f"All waves together may cost {document['protects']} at most ε = {round_up(document['total_epsilon'])} at "
         f"δ = {round_up(document['total_delta'])}; the accountant refuses a wave beyond that."
     )
     results = RESULTS_TEXTS[document["results"]]

@@ -20,6 +20,7 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.publications import read_publication
+from croupier.protocol.rules import Descent
 from croupier.protocol.schedules import Wave
 from croupier.protocol.statements import Statement
 from croupier.protocol.surveys import Survey, scheduled
@@ -85,10 +86,14 @@ def study_state(directory: Path, study_id: str) -> StudyState:
     """Returns a study with the stored results of every wave; sealed results are opened.
 
     Raises:
-        ValueError: there is no such study, or its files cannot be read.
+        ValueError: there is no such study, it is a training, or its files cannot be read.
         SignatureError: a result is not signed as it must be.
     """
     versions = begun_versions(directory, study_id)
+    if isinstance(versions[0].questions[0].rule, Descent):
+        raise ValueError(
+            f"survey {study_id!r} is a training: its cost, and what that protects, is in its training.json"
+        )
     records = wave_records(read_journal(journal_file(directory, study_id)))
     deployment = read_deployment(directory)
     waves = []

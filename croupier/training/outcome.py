@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 
+from croupier.accountant.guarantees import Grade
 from croupier.protocol.documents import document_of, fields_of
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
@@ -189,7 +190,7 @@ class TrainingOutcome:
             "noise_free_accuracy": self.noise_free if self._has_classes else [],
             "noise_free_error": [] if self._has_classes else self.noise_free,
             "noise": document_of(self.noise),
-            "certificate": document_of(self.spending[-1]) if self.spending else None,
+            "certificate": _certificate(self.spending[-1]) if self.spending else None,
         }
 
     def save(self, out: Path) -> None:
@@ -199,3 +200,12 @@ class TrainingOutcome:
         torch.save(self.state_dict, out / "model.pt")
         write_json(out / "training.json", document)
         plot_training([document], out / "training.png")
+
+
+def _certificate(spent: Spending | None) -> JsonObject | None:
+    """Returns the cost of a training as JSON; the published figure stands beside it with a grade of its own."""
+    if spent is None:
+        return None
+    document = fields_of(spent)
+    published = {"name": "GSPA Thm 5", "epsilon": document.pop("asymptotic"), "grade": str(Grade.ASYMPTOTIC)}
+    return document | {"comparison": [published]}

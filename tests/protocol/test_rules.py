@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from croupier.operator.round_settings import RoundSettings, survey_of
+from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.rules import MOST_WITH_MOMENTUM, Descent, Rule
 from croupier.protocol.schedules import Calendar, Period, Schedule
-from croupier.protocol.surveys import Survey
+from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.study_description import study_json, study_sections
 from tests.support.messages import naming
 
 INITIAL = bytes(range(8))
@@ -31,6 +33,15 @@ def survey(rule: Rule | None = RULE, task: VectorTask | None = TASK, every: Peri
         1, None, "", Calendar(datetime(2026, 1, 5, 8), every, "UTC", 3600), 1, 9, 9.0, 1e-3, False, "public"
     )
     return survey_of([RoundSettings(question, (1.0, 2.0), rule=rule)], "training", None, schedule=schedule)
+
+
+def test_a_training_of_records_promises_nothing_about_a_person() -> None:
+    question = Question("line", GaussianVector(TASK, 10, 1e-6))
+    schedule = scheduled(survey())
+    of_records = survey_of([RoundSettings(question, (1.0,), rule=RULE)], "training", None, schedule=schedule)
+    for stated, whose in ((survey(), "cost a person at most"), (of_records, "cost one RECORD of a person at most")):
+        *_, cost = study_sections(study_json(stated))
+        assert whose in cost.paragraphs[0]
 
 
 def test_a_survey_states_its_training() -> None:

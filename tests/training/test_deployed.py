@@ -24,6 +24,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rules import Descent
 from croupier.protocol.schedules import MOST_WAVES
 from croupier.runtime.transaction import Transaction
+from croupier.study.wave_results import study_state
 from croupier.training.config import StepRule
 from croupier.training.deployed import DeployedRun, NotGrantedError
 from croupier.training.descent import TorchDescent
@@ -128,6 +129,9 @@ async def test_services_sign_every_step_that_the_rule_allows(tmp_path: Path, by_
             0.0 if by_operator else 0.5,
             not by_operator,
         )
+        # The limit of its survey is the sum of all waves, and in a training of records not even about a person.
+        with pytest.raises(ValueError, match=naming("training.json")):
+            study_state(inside.directory, progress.survey_id)
 
 
 async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> None:
