@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -18,11 +18,13 @@ from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.hop_fakes import NO_FAKES, Fakes
+from croupier.accountant.mechanism_choice import best_answer, purpose_of
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
 from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_number, outside
+from croupier.accountant.release import SettledConditions
 from croupier.protocol.rounding import round_down, round_up
 
 _Certified = Callable[[Budgets], float]
@@ -203,7 +205,7 @@ def plan_for_error(
     * budgets alone: the fewest people with exactly these budgets, in these proportions.
 
     Args:
-        randomizer: as for `certify`; of a share or mean.
+        randomizer: as for `certify`, of a share or mean; or "mean" or "categories(k=5)", whose mechanism is chosen.
         error: half of the 95 % interval for the population, on a range of 1: 0.05 is five points of a share.
         delta: of the certificate.
         epsilon: the largest epsilon of the certificate.
@@ -219,7 +221,6 @@ def plan_for_error(
     Raises:
         ValueError: too much or too little is given, or no answer exists; the message says what is possible.
     """
-    family = as_randomizer(randomizer)
     if not (is_number(error) and 0 < error < 0.5):
         raise outside("error", error, "above 0 and below 0.5 of the range")
     if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
@@ -230,25 +231,38 @@ def plan_for_error(
         )
     if num_users is not None:
         check_count(num_users, "num_users", 2)
+    if epsilon is None and num_users is None and budgets is None:
+        raise ValueError(
+            f"error is {error:g}, and neither epsilon, num_users nor budgets is given; give one of them, such as "
+            "epsilon 0.5"
+        )
     shape = Budgets.from_tiers([(1.0, num_users or 1000)]) if budgets is None else as_budgets(budgets)
 
-    def certified(users: Budgets, *, attack: bool) -> Certificate:
+    def certified(users: Budgets, family: Randomizer, *, attack: bool) -> Certificate:
         return certify(
             users, family, delta=delta, rounds=rounds, dishonest=dishonest, linkage=linkage, attack=attack, seconds=5.0
         )
 
-    if num_users is not None:
-        users = _budgets_for(resized(shape, num_users), family, error)
-    elif epsilon is None:
-        if budgets is None:
-            raise ValueError(
-                f"error is {error:g}, and neither epsilon, num_users nor budgets is given; give one of them, such as "
-                "epsilon 0.5"
-            )
-        users = _people_for(shape, family, error)
-    else:
-        users = _cheapest(shape, family, error, epsilon, lambda candidate: certified(candidate, attack=False).epsilon)
-    return ErrorPlan(error, users, margins(users, family), certified(users, attack=True))
+    def planned(family: Randomizer) -> ErrorPlan:
+        def needed(users: Budgets) -> float:
+            return certified(users, family, attack=False).epsilon
+
+        if num_users is not None:
+            users = _budgets_for(resized(shape, num_users), family, error)
+        elif epsilon is None:
+            users = _people_for(shape, family, error)
+        else:
+            users = _cheapest(shape, family, error, epsilon, needed)
+        return ErrorPlan(error, users, margins(users, family), certified(users, family, attack=purpose is None))
+
+    purpose = purpose_of(randomizer)
+    if purpose is None:
+        return planned(as_randomizer(randomizer))
+    best = best_answer(
+        planned, purpose, SettledConditions(), lambda answer: (answer.budgets.num_users, answer.certificate.epsilon)
+    )
+    family = as_randomizer(best.certificate.randomizer)
+    return replace(best, certificate=certified(best.budgets, family, attack=True))
 
 
 def _times(budgets: Budgets, factor: float) -> Budgets:

@@ -34,13 +34,12 @@ from croupier.accountant.group_guarantees import (
     times,
 )
 from croupier.accountant.guarantees import Grade, Guarantee, LowerBound, TierCertificate
-from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import is_number, outside
 from croupier.accountant.release import Release, RoundConditions, SettledConditions, check_order
 from croupier.accountant.victims import groups_of_victims
-from croupier.protocol.codes import Assumption, Method, ProofStep
+from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.statements import Statement
 
@@ -69,12 +68,9 @@ def certify(
         rounds: the number of such releases that one client may take part in, each a batch of its own. With a
             `PermanentSeries` people send the same report in all of its waves, and the certificate covers all of them
             together, by the local budget and by hop noise: no bound of the shuffle holds (docs/permanent.md).
-        attack: put the strongest quick attack beside the certificate, and refute published figures below it; and
-            remark, as the last step of the last tier, where the other one of laplace and onebit is much better for a
-            mean.
+        attack: put the strongest quick attack beside the certificate, and refute published figures below it.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
-        seconds: after this time no slower bound is begun, the remaining tiers keep the blanket's, and nothing is
-            remarked. None: no limit.
+        seconds: after this time no slower bound is begun, and the remaining tiers keep the blanket's. None: no limit.
         progress: called with the number of tiers that are done, and of all.
         conditions: of each release, every one by its name; see `RoundConditions`.
 
@@ -97,9 +93,6 @@ def certify(
     of_shuffle = assumptions_of_shuffle(release) if False in rests_on_one_hop else ()
     of_one_hop = assumptions_of_one_hop(release, fakes) if fakes else ()
     lower = _attack(release, at, rests_on_one_hop) if attack else None
-    remarks: tuple[Statement[ProofStep], ...] = ()
-    if attack and seconds is None:
-        remarks = _remarks(release, worst.tier.epsilon)
     tiers = _as_counted(release, [guarantee.tier for guarantee in guarantees])
     certificate = Certificate(
         epsilon=worst.tier.epsilon,
@@ -110,7 +103,7 @@ def certify(
         num_users=sum(tier.count for tier in tiers),
         dishonest=release.conditions.dishonest,
         numerical_slack=max(guarantee.slack for guarantee in guarantees),
-        tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
+        tiers=tuple(tiers),
         everyone_else_colludes=_local(release),
         one_honest_hop=_one_honest_hop(guarantees, of_one_hop) if fakes else None,
         comparison=published_bounds(release, reached, at, lower, everything=compare_all),
@@ -196,31 +189,6 @@ def _attack(release: Release, delta: float | None, rests_on_one_hop: set[bool]) 
     if rests_on_one_hop == {True} and release.fakes:
         return attack_on_one_hop(release, release.fakes, delta)
     return None
-
-
-def _remarks(release: Release, epsilon: float) -> tuple[Statement[ProofStep], ...]:
-    """Returns a remark if the other one of laplace and onebit is much better for a mean.
-
-    epsilon: the certified one.
-    """
-    budgets, randomizer, conditions = release.budgets, release.randomizer, release.conditions
-    other = other_for_a_mean(randomizer)
-    if other is None or not worth_trying(budgets, randomizer, other):
-        return ()
-    if release.delta is None or conditions.adaptive_order or release.fakes or release.series is not None:
-        return ()
-    alternative = certify(
-        budgets,
-        other,
-        delta=release.delta,
-        rounds=release.rounds,
-        attack=False,
-        dishonest=conditions.dishonest,
-        linkage=conditions.linkage,
-        bounds=conditions.bounds,
-    )
-    costs = ((randomizer, epsilon), (other, alternative.epsilon))
-    return remark(*(MeanCost(mechanism, most, standard_error(budgets, mechanism)) for mechanism, most in costs))
 
 
 def _as_counted(release: Release, tiers: list[TierCertificate]) -> list[TierCertificate]:

@@ -1,46 +1,36 @@
-"""The choice of a mechanism for a mean: `laplace` or `onebit`, by privacy times error (docs/which-mechanism.md).
+"""Which mechanism, where a purpose is named in place of one: a mean, or the shares of categories.
 
-Both answer the same question about values in a range. `certification` certifies them.
+For a mean it is `levels`: at the same certified epsilon its error is at most that of `onebit`, which is two levels, and
+of `laplace`. More levels round less, but spread the same budget over more values: fewer reports are the true level, and
+hop noise is drawn for every level. `planner` and `accuracy` certify the choice. Numbers: docs/which-mechanism.md.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from croupier.accountant.mechanisms.onebit import OneBitMean
-from croupier.protocol.codes import ProofStep
-from croupier.protocol.rounding import round_up
-from croupier.protocol.statements import Statement
+from croupier.accountant.mechanisms.levels import LevelsMean
+from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.accountant.release import SettledConditions
+from croupier.protocol.mechanisms import MECHANISMS
+from croupier.protocol.mechanisms.base import Form
+from croupier.protocol.mechanisms.levels import MAX_LEVELS
 
-REMARKS = frozenset({ProofStep.ONEBIT_IS_BETTER, ProofStep.LAPLACE_IS_BETTER})
-"""The remarks on the mechanism, among the steps of a certificate."""
-MUCH = 1.2
-"""The ratio of the products of epsilon and error that makes a remark: people notice a fifth."""
-MOST_TIERS = 3
-"""Laplace noise is tried in place of bits with at most this many budgets; with more its certificate takes seconds."""
-
-
-@dataclass(frozen=True)
-class MeanCost:
-    """The costs of a mechanism: privacy for the participants, and error of the mean."""
-
-    randomizer: Randomizer
-    epsilon: float
-    """CERTIFIED."""
-    standard_error: float
-    """From the mechanism's noise alone, at the least favourable values; the range is 1."""
-
-    @property
-    def product(self) -> float:
-        """Epsilon times error: about constant under a factor on all budgets, so it compares mechanisms."""
-        return self.epsilon * self.standard_error
-
-    def __str__(self) -> str:
-        return f"{self.randomizer.name}: ε {round_up(self.epsilon)}, standard error {self.standard_error:.3g}"
+MOST_CHOICES = 4
+"""The most randomizers that are tried from each start; each is the best for the budgets of the previous one."""
+MEANS = ("mean", "levels")
+"""The names of a mean: the number of levels is chosen."""
+_CATEGORIES = re.compile(r"categories\(\s*k\s*=\s*(\d+)\s*\)")
 
 
 def standard_error(budgets: Budgets, randomizer: Randomizer, variance_of_fakes: float = 0.0) -> float:
@@ -58,32 +48,102 @@ def standard_error(budgets: Budgets, randomizer: Randomizer, variance_of_fakes: 
     return math.sqrt(float(variance @ budgets.count) + variance_of_fakes) / float(gain @ budgets.count)
 
 
-def other_for_a_mean(randomizer: Randomizer) -> Randomizer | None:
-    """Returns the other one of laplace and onebit; None for any other mechanism."""
-    if isinstance(randomizer, LaplaceMechanism):
-        return OneBitMean()
-    return LaplaceMechanism() if isinstance(randomizer, OneBitMean) else None
+class Purpose(ABC):
+    """A quantity that several mechanisms estimate."""
+
+    @property
+    @abstractmethod
+    def starts(self) -> tuple[Randomizer, ...]:
+        """The candidates that a search begins with: their budgets for the same target lie far apart."""
+
+    @abstractmethod
+    def best(self, budgets: Budgets, conditions: SettledConditions) -> Randomizer:
+        """Returns the candidate with the least standard error for these budgets, at the least favourable values.
+
+        Raises:
+            ValueError: hop noise or hops outside their ranges.
+        """
 
 
-def worth_trying(budgets: Budgets, randomizer: Randomizer, other: Randomizer) -> bool:
-    """Says whether the other one may be much better: bits are quick to certify, Laplace noise needs a smaller error."""
-    if isinstance(other, OneBitMean):
-        return True
-    return budgets.num_tiers <= MOST_TIERS and standard_error(budgets, other) < standard_error(budgets, randomizer)
+def _error(budgets: Budgets, conditions: SettledConditions) -> Callable[[Randomizer], float]:
+    return lambda randomizer: standard_error(budgets, randomizer, conditions.fakes(randomizer).variance)
 
 
-def remark(own: MeanCost, other: MeanCost) -> tuple[Statement[ProofStep], ...]:
-    """Returns a step of a certificate, or none if the other mechanism is not much better."""
-    if not own.product > MUCH * other.product > 0:
-        return ()
-    is_laplace = isinstance(other.randomizer, LaplaceMechanism)
-    return (
-        Statement.of(
-            ProofStep.LAPLACE_IS_BETTER if is_laplace else ProofStep.ONEBIT_IS_BETTER,
-            times=own.product / other.product,
-            own_epsilon=own.epsilon,
-            own_error=own.standard_error,
-            other_epsilon=other.epsilon,
-            other_error=other.standard_error,
-        ),
-    )
+class Mean(Purpose):
+    """The mean of numbers."""
+
+    @property
+    def starts(self) -> tuple[Randomizer, ...]:
+        """See `Purpose`: budgets for 9 levels are close to those of any best number of levels except 2."""
+        return LevelsMean(9), LevelsMean(2)
+
+    def best(self, budgets: Budgets, conditions: SettledConditions) -> LevelsMean:
+        """See `Purpose`.
+
+        The error has one minimum among three levels or more; two, whose hop noise is smaller, are compared with it.
+        """
+        error = _error(budgets, conditions)
+        tried = np.unique(np.rint(np.geomspace(3, MAX_LEVELS, 60)).astype(int)).tolist()
+        place = int(np.argmin([error(LevelsMean(k)) for k in tried]))
+        near = range(tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)] + 1)
+        return min(map(LevelsMean, (2, *near)), key=error)
+
+
+@dataclass(frozen=True)
+class Categories(Purpose):
+    """The shares of k categories, of which each person has one."""
+
+    k: int
+
+    @property
+    def starts(self) -> tuple[Randomizer, ...]:
+        """See `Purpose`."""
+        return tuple(members[0] for members in self._candidates if members)
+
+    def best(self, budgets: Budgets, conditions: SettledConditions) -> Randomizer:
+        """See `Purpose`."""
+        return min(itertools.chain(*self._candidates), key=_error(budgets, conditions))
+
+    @property
+    def _candidates(self) -> list[tuple[Randomizer, ...]]:
+        """The members for k categories of every kind for one choice of several."""
+        kinds = RANDOMIZERS.items()
+        return [family.candidates(self.k) for kind, family in kinds if MECHANISMS[kind].form is Form.ONE_CHOICE]
+
+
+def purpose_of(randomizer: Randomizer | str) -> Purpose | None:
+    """Returns the purpose that is named: "mean", "levels", "categories(k=1024)"; None where it is a randomizer."""
+    if not isinstance(randomizer, str):
+        return None
+    if randomizer.strip() in MEANS:
+        return Mean()
+    named = _CATEGORIES.fullmatch(randomizer.strip())
+    return None if named is None else Categories(int(named[1]))
+
+
+class HasBudgets(Protocol):
+    """An answer that names budgets."""
+
+    @property
+    def budgets(self) -> Budgets:
+        """The budgets of all users."""
+        ...
+
+
+Answer = TypeVar("Answer", bound=HasBudgets)
+
+
+def best_answer(
+    answer_with: Callable[[Randomizer], Answer],
+    purpose: Purpose,
+    conditions: SettledConditions,
+    cost: Callable[[Answer], float | tuple[float, float]],
+) -> Answer:
+    """Returns the cheapest of a few answers, each with the best randomizer for the budgets of another answer."""
+    answers: dict[Randomizer, Answer] = {}
+    for start in purpose.starts:
+        randomizer, steps = start, 0
+        while randomizer not in answers and steps < MOST_CHOICES:
+            answers[randomizer] = answer_with(randomizer)
+            randomizer, steps = purpose.best(answers[randomizer].budgets, conditions), steps + 1
+    return min(answers.values(), key=cost)

@@ -9,7 +9,7 @@ and first a quick bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -18,16 +18,13 @@ from typing import Protocol, Unpack
 import numpy as np
 
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
-from croupier.accountant.category_choice import best_of_categories, categories_in, first_of_categories
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.group_guarantees import BoundPolicy, group_guarantee
 from croupier.accountant.guarantees import TierCertificate
 from croupier.accountant.hop_fakes import Fakes
-from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open
-from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
+from croupier.accountant.mechanism_choice import best_answer, purpose_of, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.roots import root_between
@@ -56,8 +53,6 @@ LEAST_LOCAL_EPSILON = 1e-4
 """The smallest local budget that a plan tries; see `MOST_LOCAL_EPSILON`."""
 MOST_LOCAL_EPSILON = 20.0
 """Local budgets are searched between these; a client's randomizer accepts no larger ones."""
-MOST_CHOICES = 4
-"""The most randomizers that are tried from each start; each is the best for the budgets of the previous one."""
 MOST_USERS = 10**9
 """The most users that a search tries; a blanket bound for this number already takes seconds."""
 
@@ -102,14 +97,10 @@ class Plan:
     certificate: Certificate
     standard_error: float | None
     target_epsilon: float | None
-    for_a_mean: tuple[MeanCost, ...] = ()
-    """laplace and onebit with these budgets, the requested one first; empty for other randomizers."""
     most_local: float = MOST_LOCAL_EPSILON
     """The largest local budget that a client accepts."""
-    levels: int | None = None
-    """The number of ordered levels of a question; None for other randomizers."""
     chosen: str | None = None
-    """The mechanism that was chosen for many categories; None if it was given."""
+    """The mechanism that was chosen for a purpose; None if it was given."""
 
     def __str__(self) -> str:
         """Returns the answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
@@ -118,8 +109,8 @@ class Plan:
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
         users = f"{self.budgets.num_users:,} users with local ε {spread}"
         capped = f" ({self.most_local:g} is the most that a client accepts)" if self.capped else ""
-        levels = f"{self.levels} levels; " if self.levels else f"{self.chosen}; " if self.chosen else ""
-        return f"{self.goal}: {levels}{users}{capped}; standard error from the noise {error}"
+        chosen = f"{self.chosen}; " if self.chosen else ""
+        return f"{self.goal}: {chosen}{users}{capped}; standard error from the noise {error}"
 
     @property
     def capped(self) -> bool:
@@ -149,8 +140,8 @@ def plan(
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
     Args:
-        randomizer: as for `certify`; "levels" without k chooses the levels with the least standard error, and
-            "categories(k=1024)" one of the mechanisms for one of many categories, with its parameters.
+        randomizer: as for `certify`; "mean" chooses the mechanism for a mean of numbers, with its levels, and
+            "categories(k=1024)" the one for one of many categories, with its parameters.
         delta: of the target, over all rounds, in (0, 1).
         epsilon: of the target, over all rounds, > 0.
         num_users: the number of users.
@@ -169,8 +160,8 @@ def plan(
     """
     settled = SettledConditions.of(conditions, Conditions)
     shape = None if budgets is None else as_budgets(budgets)
-    k = categories_in(randomizer)
-    if k is not None or is_open(randomizer):
+    purpose = purpose_of(randomizer)
+    if purpose is not None:
         again = partial(
             plan,
             delta=delta,
@@ -181,15 +172,11 @@ def plan(
             progress=progress,
             **conditions,
         )
-        best: Callable[[Budgets], Randomizer] = partial(best_levels, conditions=settled)
-        starts: tuple[Randomizer, ...] = FIRST_LEVELS
-        if k is not None:
-            best, starts = partial(best_of_categories, k, conditions=settled), first_of_categories(k)
         if epsilon is None and shape is not None:
-            answer = again(best(shape if num_users is None else resized(shape, num_users)))
+            answer = again(purpose.best(shape if num_users is None else resized(shape, num_users), settled))
         else:
-            answer = _with_best(again, best, starts)
-        return answer if k is None else replace(answer, chosen=answer.certificate.randomizer)
+            answer = best_answer(again, purpose, settled, _variance_of_one)
+        return replace(answer, chosen=answer.certificate.randomizer)
     randomizer = as_randomizer(randomizer)
     if num_users is not None:
         check_count(num_users, "num_users", 1)
@@ -202,34 +189,16 @@ def plan(
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         given = shape if num_users is None else resized(shape, num_users)
-        answer = _answer(Goal.ACCURACY, given, search, search.certificate(given), None)
-        return _with_costs_of_a_mean(answer, search)
+        return _answer(Goal.ACCURACY, given, search, search.certificate(given), None)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
-        return _with_costs_of_a_mean(
-            _largest_certified(Goal.NUM_USERS, search, _Users(shape, settled.dishonest), epsilon), search
-        )
+        return _largest_certified(Goal.NUM_USERS, search, _Users(shape, settled.dishonest), epsilon)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    return _with_costs_of_a_mean(
-        _largest_certified(Goal.LOCAL_BUDGETS, search, _Factors(even, epsilon, rounds, search.most_local), epsilon),
-        search,
-    )
-
-
-def _with_best(
-    plan_with: Callable[[Randomizer], Plan], best: Callable[[Budgets], Randomizer], starts: Sequence[Randomizer]
-) -> Plan:
-    """Returns the most accurate of a few plans, each with the best randomizer for the budgets of another plan."""
-    plans: dict[Randomizer, Plan] = {}
-    for start in starts:
-        randomizer, steps = start, 0
-        while randomizer not in plans and steps < MOST_CHOICES:
-            plans[randomizer] = plan_with(randomizer)
-            randomizer, steps = best(plans[randomizer].budgets), steps + 1
-    return min(plans.values(), key=_variance_of_one)
+    factors = _Factors(even, epsilon, rounds, search.most_local)
+    return _largest_certified(Goal.LOCAL_BUDGETS, search, factors, epsilon)
 
 
 def _variance_of_one(plan: Plan) -> float:
@@ -435,30 +404,7 @@ def _answer(goal: Goal, budgets: Budgets, search: PlanSearch, certificate: Certi
         error = standard_error(budgets, search.randomizer, search.fakes.variance)
     except ValueError:
         error = None
-    levels = search.randomizer.k if isinstance(search.randomizer, LevelsMean) else None
-    return Plan(goal, budgets, certificate, error, target, most_local=search.most_local, levels=levels)
-
-
-def _with_costs_of_a_mean(plan: Plan, search: PlanSearch) -> Plan:
-    """Returns the plan with the costs of laplace and onebit, if it uses one of them, except in sequential order."""
-    other = other_for_a_mean(search.randomizer)
-    if other is None or search.settled.adaptive_order or search.fakes:
-        return plan
-    alike = certify(
-        plan.budgets,
-        other,
-        delta=search.delta,
-        rounds=search.rounds,
-        attack=False,
-        **search.conditions,
-    )
-    costs = ((search.randomizer, plan.certificate.epsilon), (other, alike.epsilon))
-    return replace(
-        plan,
-        for_a_mean=tuple(
-            MeanCost(mechanism, epsilon, standard_error(plan.budgets, mechanism)) for mechanism, epsilon in costs
-        ),
-    )
+    return Plan(goal, budgets, certificate, error, target, most_local=search.most_local)
 
 
 def resized(budgets: Budgets, num_users: int) -> Budgets:

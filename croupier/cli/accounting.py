@@ -15,7 +15,6 @@ from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
 from croupier.accountant.audit import audit as run_audit
 from croupier.accountant.budgets import budgets_in_rows, read_budgets_csv
 from croupier.accountant.certified_profile import certified_line
-from croupier.accountant.mechanism_choice import REMARKS
 from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.accountant.recertification import fakes_of
@@ -140,7 +139,7 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: JsonObject, compare: bool, explain: bool) -> list[Block | str]:
-    said = REMARKS | NOT_AMPLIFIED if result.method[0].code is Method.LOCAL_BUDGET else REMARKS
+    said = NOT_AMPLIFIED if result.method[0].code is Method.LOCAL_BUDGET else ()
     tables: list[Block | str] = [certificate_table(document), *note_lines(document["notes"])]
     tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in said]
     if compare:
@@ -262,14 +261,14 @@ def plan(
 ) -> None:
     accuracy.check()
     conditions = noise.conditions(setting, delta)
-    is_open = accuracy.error is None and randomizer.is_open
-    family = BinaryRandomizedResponse() if is_open else accuracy.randomizer(randomizer)  # all candidates are pure
+    named = accuracy.options(randomizer).named()
+    family = BinaryRandomizedResponse() if isinstance(named, str) else named  # all candidates are pure
     if accuracy.error is not None:
         if noise.is_given:
             raise ValueError("--hop-noise is given with --error; give --users or --budgets in place of --error")
         shape = None if budgets is None else _read_budgets(budgets, family)
         answer, lines = planned_for_error(
-            accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
+            accuracy, named, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
         )
         show(as_json, answer, *lines)
         return
@@ -286,7 +285,7 @@ def plan(
     shape = None if budgets is None else _read_budgets(budgets, family)
     with progress_bar(transient=True) as move:
         planned = accountant.plan(
-            randomizer.randomizer if is_open else family,
+            named,
             delta=delta,
             epsilon=epsilon,
             num_users=users,
@@ -297,8 +296,7 @@ def plan(
         )
     document = plan_json(planned)
     certified = planned.certificate
-    both = [f"for a mean with these budgets: {'; '.join(map(str, planned.for_a_mean))}"] if planned.for_a_mean else []
-    chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
-    both += [line] if (line := halving_line(planned.budgets, chosen, fakes_of(certified, chosen))) else []
+    chosen = accountant.randomizer_from_name(certified.randomizer) if isinstance(named, str) else named
+    better = [line] if (line := halving_line(planned.budgets, chosen, fakes_of(certified, chosen))) else []
     notes = note_lines(document["certificate"]["notes"])
-    show(as_json, document, str(planned), certificate_table(document["certificate"]), *both, *notes)
+    show(as_json, document, str(planned), certificate_table(document["certificate"]), *better, *notes)

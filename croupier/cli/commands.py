@@ -172,8 +172,7 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.\n\n"
             "With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. "
             "Local budgets are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of "
-            "--randomizer levels without a number the levels with the least error of the mean; of "
-            '"categories(k=1024)" the mechanism with the least error.',
+            '--randomizer mean the levels with the least error; of "categories(k=1024)" the mechanism with it.',
             "--error 0.05 --epsilon 0.5",
         ),
     },

@@ -49,11 +49,14 @@ class PlannedRandomizerOptions(RandomizerOptions):
 
     @property
     def is_open(self) -> bool:
-        """Whether the number of levels, or the mechanism for many categories, is to be chosen."""
-        from croupier.accountant.category_choice import categories_in
-        from croupier.accountant.level_choice import is_open
+        """Whether a purpose is named, and its mechanism is to be chosen."""
+        from croupier.accountant.mechanism_choice import purpose_of
 
-        return (is_open(self.randomizer) and self.k is None) or categories_in(self.randomizer) is not None
+        return self.k is None and purpose_of(self.randomizer) is not None
+
+    def named(self) -> Randomizer | str:
+        """Returns the randomizer, or the name of the purpose; raises ValueError as `randomizer_of` does."""
+        return self.randomizer if self.is_open else self.build()
 
     def build(self) -> Randomizer:
         """Returns the randomizer; raises ValueError as `randomizer_of` does."""

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from croupier.accountant import Budgets, ErrorPlan, Randomizer, certify, margins, plan_for_error
+from croupier.accountant import (
+    Budgets,
+    ErrorPlan,
+    Randomizer,
+    certify,
+    margins,
+    plan_for_error,
+    randomizer_from_name,
+)
 from croupier.accountant.accuracy import halving
 from croupier.accountant.ranges import check_count, check_linkage
 from croupier.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
@@ -57,18 +65,16 @@ class ErrorOptions:
         """The length of the range; 1 for shares."""
         return 1.0 if self.low is None or self.high is None else self.high - self.low
 
-    def randomizer(self, options: PlannedRandomizerOptions) -> Randomizer:
-        """Returns the randomizer: krr where categories are given, onebit for a mean that names none."""
-        if self.categories is not None and options.randomizer in ("rr", "krr"):
-            return replace(options, randomizer="krr", k=self.categories).build()
-        if self.low is not None and options.randomizer == "rr":
-            return replace(options, randomizer="onebit").build()
-        return options.build()
+    def options(self, given: PlannedRandomizerOptions) -> PlannedRandomizerOptions:
+        """Returns the randomizer's options: krr where categories are given, a mean's where a range is and no name."""
+        if self.categories is not None and given.randomizer in ("rr", "krr"):
+            return replace(given, randomizer="krr", k=self.categories)
+        return replace(given, randomizer="mean") if self.low is not None and given.randomizer == "rr" else given
 
 
 def planned_for_error(
     asked: ErrorOptions,
-    family: Randomizer,
+    randomizer: Randomizer | str,
     *,
     budgets: Budgets | None,
     users: int | None,
@@ -84,7 +90,7 @@ def planned_for_error(
     if asked.error is None or not (math.isfinite(asked.error) and 0 < asked.error < asked.width / 2):
         raise ValueError(f"error is {asked.error}; it must be above 0 and below {asked.width / 2:g}, half of the range")
     answer = plan_for_error(
-        family,
+        randomizer,
         asked.error / asked.width,
         delta=delta,
         epsilon=epsilon,
@@ -94,8 +100,9 @@ def planned_for_error(
         dishonest=setting.dishonest,
         linkage=check_linkage(setting.linkage),
     )
-    better = halving(answer.budgets, family)
     alike = answer.certificate
+    family = randomizer_from_name(alike.randomizer) if isinstance(randomizer, str) else randomizer
+    better = halving(answer.budgets, family)
     costs = None
     if better.budgets is not None:
         costs = certify(

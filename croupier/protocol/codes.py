@@ -111,8 +111,6 @@ class ProofStep(StrEnum):
     """One step on the way to a number, or why a bound was of no use."""
 
     NO_OTHERS = "no-others"
-    ONEBIT_IS_BETTER = "onebit-is-better"
-    LAPLACE_IS_BETTER = "laplace-is-better"
     LOCAL_IS_LEAST = "local-is-least"
     REPORTS_KEPT = "reports-kept"
     LENGTH_SHOWS_SIGMA = "length-shows-sigma"
@@ -294,12 +292,6 @@ PARAMETERS: dict[Code, Types] = {
     ProofStep.HOST_VARIANCE: {"variance": float},
     ProofStep.CLOCKS: {"horizon": float},
     ProofStep.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
-    ProofStep.ONEBIT_IS_BETTER: dict.fromkeys(
-        ("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float
-    ),
-    ProofStep.LAPLACE_IS_BETTER: dict.fromkeys(
-        ("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float
-    ),
     ProofStep.FAKES_HIDE_LOSSES: {"hops": int, "fakes": int},
     ProofStep.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
     ProofStep.TWO_GROUPS: {

@@ -220,14 +220,6 @@ TEXTS: dict[Code, str] = {
         "on a lattice of {lattice} steps: {added:.3g} is added to epsilon; at most {shown} users show their value, but "
         "for a chance of {chance:.3g}, which is added to delta"
     ),
-    ProofStep.ONEBIT_IS_BETTER: (
-        "for a mean, onebit is {times:.3g} times better by epsilon times error, if budgets do not depend on answers: "
-        "epsilon {other_epsilon:up6} and standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
-    ),
-    ProofStep.LAPLACE_IS_BETTER: (
-        "for a mean, laplace is {times:.3g} times better by epsilon times error: epsilon {other_epsilon:up6} and "
-        "standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
-    ),
     ProofStep.FAKES_HIDE_LOSSES: (
         "the bounds of the shuffle count {fakes} more clients as dishonest: behind the fakes of {hops} hops as many "
         "lost reports can be hidden"

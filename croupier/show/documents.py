@@ -168,15 +168,10 @@ def plan_json(plan: Plan) -> JsonObject:
     ]
     return {
         "goal": str(plan.goal),
-        "levels": plan.levels,
         "num_users": plan.budgets.num_users,
         "budgets": budgets,
         "standard_error": plan.standard_error,
         "certificate": plan.certificate.to_json(),
-        "for_a_mean": [
-            {"randomizer": cost.randomizer.name, "epsilon": cost.epsilon, "standard_error": cost.standard_error}
-            for cost in plan.for_a_mean
-        ],
     }
 
 

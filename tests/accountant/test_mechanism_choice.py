@@ -1,4 +1,4 @@
-"""Which mechanism a plan or a certificate recommends: the one with the least error, compared with every other one."""
+"""Which mechanism a plan chooses for a purpose: the one with the least error, compared with every other one."""
 
 from __future__ import annotations
 
@@ -7,59 +7,15 @@ import math
 import numpy as np
 import pytest
 
-import croupier
-from croupier.accountant import plan
+from croupier.accountant import ErrorPlan, Plan, plan, plan_for_error, randomizer_from_name
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.category_choice import best_of_categories
-from croupier.accountant.level_choice import best_levels
-from croupier.accountant.mechanism_choice import REMARKS, standard_error
+from croupier.accountant.mechanism_choice import Categories, Mean, standard_error
 from croupier.accountant.mechanisms.krr import KaryRandomizedResponse
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.onebit import OneBitMean
 from croupier.accountant.mechanisms.pgr import ProjectiveResponse
 from croupier.accountant.release import SettledConditions
-from croupier.protocol.codes import ProofStep
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.statements import Statement
-
-
-def remarks(budgets: list[tuple[float, int]], randomizer: str) -> list[Statement[ProofStep]]:
-    certificate = croupier.certify(budgets, randomizer, delta=1e-6)
-    return [step for tier in certificate.tiers for step in tier.steps if step.code in REMARKS]
-
-
-@pytest.mark.parametrize(
-    ("budgets", "randomizer", "better"),
-    [
-        ([(0.1, 9_000), (3.0, 1_000)], "laplace", (ProofStep.ONEBIT_IS_BETTER, 10)),
-        ([(3.0, 10_000)], "onebit", (ProofStep.LAPLACE_IS_BETTER, 1.4)),
-        ([(3.0, 10_000)], "laplace", None),
-        ([(0.5, 10_000)], "onebit", None),
-        ([(1.0, 10_000)], "rr", None),
-    ],
-)
-def test_a_certificate_remarks_on_a_much_better_mechanism(
-    budgets: list[tuple[float, int]], randomizer: str, better: tuple[ProofStep, float] | None
-) -> None:
-    remarked = remarks(budgets, randomizer)
-    if better is None:
-        assert remarked == []
-    else:
-        (said,) = remarked
-        assert said.code == better[0]
-        assert dict(said.parameters)["times"] == pytest.approx(better[1], rel=0.1)
-
-
-@pytest.mark.slow
-def test_a_plan_compares_both_for_a_mean() -> None:
-    planned = croupier.plan("laplace", budgets=[(0.5, 1_000), (1.0, 9_000)], delta=1e-6)
-    own, other = planned.for_a_mean
-    assert (own.randomizer.name, other.randomizer.name) == ("laplace", "onebit")
-    assert own.epsilon == planned.certificate.epsilon
-    assert own.standard_error == planned.standard_error
-    assert other.epsilon == croupier.certify([(0.5, 1_000), (1.0, 9_000)], "onebit", delta=1e-6).epsilon
-    assert own.product > other.product
-    assert croupier.plan("rr", budgets=[(1.0, 1_000)], delta=1e-6).for_a_mean == ()
 
 
 def error(k: int, budgets: Budgets, noise: HopNoise | None) -> float:
@@ -71,7 +27,7 @@ def error(k: int, budgets: Budgets, noise: HopNoise | None) -> float:
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0, 7.0])
 def test_the_chosen_levels_have_the_least_error_of_all(epsilon: float, noise: HopNoise | None) -> None:
     for budgets in (Budgets.from_tiers([(epsilon, 3000)]), Budgets.from_tiers([(epsilon / 2, 900), (epsilon, 300)])):
-        best = best_levels(budgets, SettledConditions(hop_noise=noise)).k
+        best = Mean().best(budgets, SettledConditions(hop_noise=noise)).k
         every = {k: error(k, budgets, noise) for k in range(2, 120)}
         assert best in every
         assert every[best] == min(every.values())
@@ -99,18 +55,23 @@ def test_two_levels_are_onebit() -> None:
     assert standard_error(budgets, LevelsMean(2)) == pytest.approx(standard_error(budgets, OneBitMean()))
 
 
-def test_a_plan_chooses_the_levels_and_says_how_many() -> None:
+def levels_of(planned: Plan | ErrorPlan) -> int:
+    chosen = randomizer_from_name(planned.certificate.randomizer)
+    assert isinstance(chosen, LevelsMean)
+    return chosen.k
+
+
+def test_a_plan_for_a_mean_chooses_the_levels_and_says_how_many() -> None:
     """For given budgets, and where the budgets themselves are looked for."""
     budgets = Budgets.from_tiers([(4.0, 2000)])
-    planned = plan("levels", budgets=budgets)
-    assert planned.levels == best_levels(budgets).k == 5
-    assert "5 levels" in str(planned)
-    assert planned.certificate.randomizer == "levels(k=5)"
+    planned = plan("mean", budgets=budgets)
+    assert planned.chosen == planned.certificate.randomizer == "levels(k=5)"
+    assert levels_of(planned) == Mean().best(budgets, SettledConditions()).k
+    assert "levels(k=5)" in str(planned)
     noisy = plan("levels", num_users=2000, epsilon=1.0, hop_noise=(0.5, 1e-6))
-    assert noisy.levels is not None
-    assert noisy.levels > 2
+    assert levels_of(noisy) > 2
     assert noisy.certificate.epsilon <= 1.0
-    for k in (2, noisy.levels + 3):
+    for k in (2, levels_of(noisy) + 3):
         other = plan(f"levels(k={k})", num_users=2000, epsilon=1.0, hop_noise=(0.5, 1e-6))
         assert other.standard_error is not None
         assert noisy.standard_error is not None
@@ -133,7 +94,7 @@ def test_a_plan_chooses_the_levels_and_says_how_many() -> None:
 )
 def test_the_choice_has_the_least_error(k: int, epsilon: float, name: str) -> None:
     budgets = Budgets.from_tiers([(epsilon, 1_000)])
-    chosen = best_of_categories(k, budgets)
+    chosen = Categories(k).best(budgets, SettledConditions())
     assert chosen.name == name
     others = [KaryRandomizedResponse(k), *([ProjectiveResponse(k, q) for q in (2, 3, 5)] if k > 6 else [])]
     assert standard_error(budgets, chosen) == min(standard_error(budgets, mechanism) for mechanism in (chosen, *others))
@@ -141,8 +102,8 @@ def test_the_choice_has_the_least_error(k: int, epsilon: float, name: str) -> No
 
 def test_hops_add_less_to_krr() -> None:
     budgets = Budgets.from_tiers([(4.5, 1_000)])
-    assert best_of_categories(300, budgets).kind == "pgr"
-    assert best_of_categories(300, budgets, SettledConditions(hop_noise=(0.1, 1e-6))).kind == "krr"
+    assert Categories(300).best(budgets, SettledConditions()).kind == "pgr"
+    assert Categories(300).best(budgets, SettledConditions(hop_noise=(0.1, 1e-6))).kind == "krr"
 
 
 @pytest.mark.slow
@@ -158,3 +119,24 @@ def test_a_plan_names_what_it_chose() -> None:
         error = plan(other, num_users=5_000, epsilon=0.2).standard_error
         assert error is not None
         assert sought.standard_error <= error * 1.001
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("people", "epsilon"), [(1_000, 0.1), (1_000, 1.0), (10_000, 0.5)])
+def test_at_the_same_certified_epsilon_the_chosen_levels_have_the_least_error(people: int, epsilon: float) -> None:
+    chosen = plan("mean", num_users=people, epsilon=epsilon)
+    assert chosen.certificate.epsilon <= epsilon
+    assert chosen.standard_error is not None
+    for other in ("onebit", "laplace"):
+        error = plan(other, num_users=people, epsilon=epsilon).standard_error
+        assert error is not None
+        assert chosen.standard_error <= error * 1.001
+
+
+@pytest.mark.slow
+def test_a_margin_of_error_of_a_mean_takes_no_more_people_than_with_two_levels() -> None:
+    chosen, two = (plan_for_error(name, 0.01, epsilon=1.0) for name in ("mean", "onebit"))
+    assert levels_of(chosen) >= 2
+    assert chosen.certificate.epsilon <= 1.0
+    assert chosen.budgets.num_users <= two.budgets.num_users
+    assert chosen.certificate.lower_bound is not None

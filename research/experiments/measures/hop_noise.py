@@ -6,8 +6,7 @@ import math
 
 from croupier.accountant import Budgets, plan
 from croupier.accountant.hop_fakes import HopFakes
-from croupier.accountant.level_choice import best_levels
-from croupier.accountant.mechanism_choice import standard_error
+from croupier.accountant.mechanism_choice import Mean, standard_error
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.release import SettledConditions
@@ -55,15 +54,18 @@ def _measure_mean(n: int, epsilon: float, delta: float) -> Row:
     shown = {hops: _best_without_local_noise(n, noise, hops) for hops in (2, 3)}
     errors = {f"{hops} hops": error / n for hops, (_, error) in shown.items()}
     budgets = Budgets.from_tiers([(LOCAL_EPSILON, n)])
-    levels = best_levels(budgets, SettledConditions(hop_noise=noise))
+    levels = Mean().best(budgets, SettledConditions(hop_noise=noise))
     fakes = HopFakes(noise, 2, levels)
     errors["2 hops and local noise"] = standard_error(budgets, levels, fakes.variance)
     alone = Budgets.from_tiers([(epsilon, n)])
-    shuffled = plan("levels", epsilon=epsilon, delta=delta, num_users=n).standard_error
+    shuffled = plan("mean", epsilon=epsilon, delta=delta, num_users=n).standard_error
     if shuffled is None:
         raise ValueError("a plan for levels states no standard error")
     errors |= {
-        "local": min(standard_error(alone, mechanism) for mechanism in (LaplaceMechanism(), best_levels(alone))),
+        "local": min(
+            standard_error(alone, mechanism)
+            for mechanism in (LaplaceMechanism(), Mean().best(alone, SettledConditions()))
+        ),
         "shuffled": shuffled,
         "Laplace": math.sqrt(2) / (epsilon * n),
         "Gaussian": unit_sigma(epsilon, delta) / n,
