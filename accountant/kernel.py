@@ -222,11 +222,13 @@ class FiniteLaw:
         points: the number of report values.
         inside: how many of them are likely under one value; a likely one is e^v times as probable as another.
         common: how many are likely under both of two values.
+        third: of those likely under both of two values, how many are likely under a third one: this number or all.
     """
 
     points: int
     inside: int = 1
     common: int = 0
+    third: int = 0
 
     @property
     def is_bit(self) -> bool:
@@ -239,10 +241,37 @@ class FiniteLaw:
 
     def classes(self, v: arb) -> list[tuple[int, arb, arb]]:
         """Returns the number of points of each class, with their probabilities under two values of the victim."""
+        return [one for one in self._classes(v) if one[0]]
+
+    def _classes(self, v: arb) -> list[tuple[int, arb, arb]]:
         low, apart = self._low(v), self.inside - self.common
         high, neither = v.exp() * low, self.points - 2 * self.inside + self.common
-        each = [(apart, high, low), (apart, low, high), (self.common, high, high), (neither, low, low)]
-        return [one for one in each if one[0]]
+        return [(apart, high, low), (apart, low, high), (self.common, high, high), (neither, low, low)]
+
+    def kinds(self, v: arb, epsilon: arb, budget: arb, rung: arb) -> list[Atoms]:
+        """Returns the laws of X = D/R under R, for every place of another report's likely points R among the victim's.
+
+        v: the victim's budget; budget: the other's, of whose report R a part `rung` of the blanket is taken away.
+        """
+        classes = self._classes(v)
+        apart, third = self.inside - self.common, self.third
+        places = {
+            (apart, 0, self.common, 0),
+            (0, apart, self.common, 0),
+            (0, 0, self.common, apart),
+            (self.common - third, self.common - third, third, apart - self.common + third),
+        }
+        low, gain = self._low(budget), epsilon.exp()
+        chances = [(each - rung / self.points) / (1 - rung) for each in (budget.exp() * low, low)]
+        laws = []
+        for place in sorted(places):
+            if all(0 <= likely <= size for likely, (size, _, _) in zip(place, classes, strict=True)):
+                atoms: list[tuple[arb, arb]] = []
+                for likely, (size, p0, p1) in zip(place, classes, strict=True):
+                    numbers = zip((likely, size - likely), chances, strict=True)
+                    atoms += [(n * chance, (p0 - gain * p1) / chance) for n, chance in numbers if n]
+                laws.append(Atoms(atoms))
+        return laws
 
     def gamma(self, v: arb) -> arb:
         """Returns the weight of the blanket in every report of the budget v."""

@@ -19,11 +19,11 @@ from flint import arb, ctx
 from croupier.accountant import kernel
 from croupier.accountant.bounds.least import MANY_POINTS, ChordProfile
 from croupier.accountant.bounds.profile import Curve, Others
+from croupier.accountant.bounds.proved import ProvedCurve
 from croupier.accountant.kernel import BITS, Atoms, FiniteLaw, Lattice, Losses, Weights, above
 from croupier.accountant.numerics.binomial import Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
-from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.search import Floated
@@ -34,15 +34,11 @@ MAX_WEIGHTS = 16
 """More weights than this are put into as many groups: an integral takes time for each, and 16 lose 0.01 %."""
 MAX_CELLS = 2048
 """Budgets of the others are rounded up to at most this many before their weights are averaged in groups."""
-TOLERANCE = 2e-5
-"""The proved delta is below its target by this part, or less."""
 FEW_PARTS, POINTS, MOST_POINTS = 16, 20.0, 1024.0
 """More parts of a law are put on a lattice, of this many points, or half as many, per standard deviation: its variance
 grows by 0.1 %; but the largest loss is no more than the last number of points away."""
 MAX_COUNTS = 1000
 """Counts of reports that are added up one by one, which takes as long as an integral and is exact."""
-SHARP = 1e-4
-"""An epsilon within this part of one that is proved otherwise is not looked for."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class PairLosses:
 
 
 @dataclass(frozen=True, eq=False)
-class BlanketCurve(Curve):
+class BlanketCurve(ProvedCurve):
     """The blanket bound of a victim, proved by the kernel."""
 
     weights: Weights
@@ -108,11 +104,6 @@ class BlanketCurve(Curve):
         gamma, count = self._floats
         return float(gamma @ count)
 
-    @property
-    def tolerance(self) -> float:
-        """See `Curve.tolerance`."""
-        return TOLERANCE
-
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
@@ -121,7 +112,7 @@ class BlanketCurve(Curve):
         return Bounded(value, min(value, above(2 * worst.rad())))
 
     def estimate(self, epsilon: float) -> float:
-        """Returns about the bound: integrals in floats."""
+        """See `ProvedCurve`: integrals in floats."""
         return min(1.0, above(self._worst(epsilon, lambda _, floated: arb(floated.bound(floated.line())))))
 
     def _worst(self, epsilon: float, integral: Callable[[PairLosses, Floated], arb]) -> arb:
@@ -138,16 +129,6 @@ class BlanketCurve(Curve):
                 worst = worst.max(bound) if bound.is_finite() else arb("inf")
         return worst
 
-    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """See `Curve.smallest_epsilon`: one is found in floats, and proved at once as a rule."""
-        aim = delta * (1 - TOLERANCE)
-        if self.estimate(ceiling * (1 - SHARP)) > aim:  # it would be the ceiling, about
-            return Inverse(ceiling, None, 1)
-        near = smallest_epsilon(_Estimated(self), aim, ceiling, TOLERANCE / 2)
-        if near.reached is None:
-            return Inverse(ceiling, None, near.evaluations)
-        return smallest_epsilon(_Guessed(self, near.epsilon), delta, ceiling, TOLERANCE)
-
     def guess(self, delta: float) -> float:
         """The Gaussian limit: mu^2 = divergence / (mean blanket count + 1)."""
         mu = math.sqrt(self.divergence / (self.mean + 1))
@@ -160,33 +141,6 @@ class BlanketCurve(Curve):
     def to_compose(self, delta: float, ceiling: float) -> Curve:
         """See `Curve.to_compose`: chords."""
         return ChordProfile(self, delta, ceiling, MANY_POINTS)
-
-
-@dataclass(frozen=True)
-class _Estimated:
-    """A curve in floats."""
-
-    curve: BlanketCurve
-
-    def delta(self, epsilon: float) -> Bounded:
-        return Bounded(self.curve.estimate(epsilon), 0.0)
-
-    def guess(self, delta: float) -> float:
-        return self.curve.guess(delta)
-
-
-@dataclass(frozen=True)
-class _Guessed:
-    """A curve whose smallest epsilon is nearly known."""
-
-    curve: Curve
-    near: float
-
-    def delta(self, epsilon: float) -> Bounded:
-        return self.curve.delta(epsilon)
-
-    def guess(self, delta: float) -> float:
-        return self.near
 
 
 @dataclass(frozen=True, eq=False)

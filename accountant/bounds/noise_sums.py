@@ -50,7 +50,7 @@ class Clocks:
         """
         weights, left, log_mass = [], [], []
         for gamma, variance, until in zip(blanket, second, horizons.tolist(), strict=True):
-            alpha = _spread(1 / variance, count, gamma * (SPENT / until))
+            alpha = spread(1 / variance, count, gamma * (SPENT / until))
             ends, mass = stages(until)
             weights.append(alpha)
             left.append(np.stack([_left_of_host(alpha, gamma, end) for end in ends.tolist()], axis=1))
@@ -58,7 +58,7 @@ class Clocks:
         return cls(np.stack(weights), np.stack(left), np.stack(log_mass), np.exp(-horizons))
 
 
-def _spread(precision: Floats, count: Floats, most: Floats) -> Floats:
+def spread(precision: Floats, count: Floats, most: Floats) -> Floats:
     """Returns alpha, proportional to `precision` and at most `most`, with a sum of 1 over the hosts."""
     free = np.ones(most.size, dtype=np.bool_)
     for _ in range(most.size):

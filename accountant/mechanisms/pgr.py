@@ -26,7 +26,7 @@ from croupier.protocol.projective import FIELDS, MAX_VECTORS, ProjectiveSpace, s
 class ProjectiveResponse(FiniteRandomizer):
     """One of k categories; a point of its hyperplane is e^v times as likely as any other point.
 
-    Certificate: common blanket.
+    Certificate: common blanket; among few people the exchange bound.
     Attack: count of points of one hyperplane, or of two.
 
     Attributes:
@@ -52,7 +52,7 @@ class ProjectiveResponse(FiniteRandomizer):
     @property
     def law(self) -> FiniteLaw:
         """Points of the category's hyperplane are e^v times as probable as others; two hyperplanes share some."""
-        return FiniteLaw(self.space.num_points, self.space.block, self.space.common)
+        return FiniteLaw(self.space.num_points, self.space.block, self.space.common, self.space.third)
 
     @property
     def num_report_values(self) -> int:

@@ -48,6 +48,11 @@ class ProjectiveSpace:
         return int(self.q ** (self.t - 2) - 1) // (self.q - 1)
 
     @property
+    def third(self) -> int:
+        """How many points any three share that do not share all points of two: (q^(t-3) - 1)/(q - 1), or 0."""
+        return int(self.q ** (self.t - 3) - 1) // (self.q - 1) if self.t > 2 else 0
+
+    @property
     def apart(self) -> int:
         """How many points of a hyperplane are not on any one other: q^(t - 2)."""
         return self.block - self.common
