@@ -1,4 +1,4 @@
-"""What the exchange bound of a finite report rests on: an integral over cells, evaluated in ball arithmetic.
+"""What the exchange bound of finite reports rests on: an integral over cells, evaluated in ball arithmetic.
 
 As in `kernel`, every number is a ball that contains the exact value, and where the integral is evaluated comes from
 floats: any choice is sound. The theorem and the mechanisms' lemmas are in docs/paper, sections 1 and 7.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
 
 from flint import arb
 
@@ -31,39 +33,103 @@ class Path:
     ends: Sequence[float]
 
 
-@dataclass(frozen=True)
-class Hosts:
-    """People with one budget among whom a victim hides, whose clocks ring at the rate alpha.
+class Reports(Protocol):
+    """A victim's report for two values, among the reports of hosts in tiers."""
 
-    Attributes:
-        count: how many they are.
-        rate: alpha, in units in which the rates of all people add up to anything.
-        budget: of each.
+    def gamma(self, tier: int) -> arb:
+        """Returns the weight of a common blanket omega in every report of the tier."""
+        ...
+
+    def kinds(self, epsilon: arb, tier: int, rung: arb) -> Sequence[Atoms]:
+        """Returns laws of which a mixture is at least that of X = D/R under R, in convex order, for each host's value.
+
+        R: the report of a host of the tier, less a part `rung` of omega. D = p0 - e^epsilon p1, of the victim.
+        """
+        ...
+
+    def alone(self, epsilon: arb) -> arb:
+        """Returns the divergence of the victim's report by itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class LikelySets:
+    """Reports of which a set of values is more likely than the others: of the victim's budget v, and the hosts'."""
+
+    law: FiniteLaw
+    v: arb
+    budgets: Sequence[arb]
+
+    def gamma(self, tier: int) -> arb:
+        """See `Reports`."""
+        return self.law.gamma(self.budgets[tier])
+
+    def kinds(self, epsilon: arb, tier: int, rung: arb) -> list[Atoms]:
+        """See `Reports`."""
+        return self.law.kinds(self.v, epsilon, self.budgets[tier], rung)
+
+    def alone(self, epsilon: arb) -> arb:
+        """See `Reports`."""
+        return self.law.alone(self.v, epsilon)
+
+
+@dataclass(frozen=True)
+class TableReports:
+    """Reports from tables: the victim's two rows, the hosts' tables, and the blanket.
+
+    A host's report less a part of the blanket is at least c times the report, so that its X is at most the report's,
+    thinned by c (docs/paper, section 5, T1 and T4).
     """
 
-    count: int
-    rate: arb
-    budget: arb
+    first: Sequence[arb]
+    second: Sequence[arb]
+    tables: Sequence[Sequence[Sequence[arb]]]
+    omega: Sequence[arb]
+
+    def gamma(self, tier: int) -> arb:
+        """See `Reports`."""
+        shares = [
+            chance / omega
+            for row in self.tables[tier]
+            for chance, omega in zip(row, self.omega, strict=True)
+            if omega != 0
+        ]
+        return reduce(lambda least, share: least.min(share), shares)
+
+    def kinds(self, epsilon: arb, tier: int, rung: arb) -> list[Atoms]:
+        """See `Reports`."""
+        kept, gain = (1 - rung / self.gamma(tier)) / (1 - rung), epsilon.exp()
+        differences = [p0 - gain * p1 for p0, p1 in zip(self.first, self.second, strict=True)]
+        laws = []
+        for row in self.tables[tier]:
+            pairs = [(chance, d) for chance, d in zip(row, differences, strict=True) if not (chance == 0 and d == 0)]
+            laws.append(Atoms([*((kept * chance, d / (kept * chance)) for chance, d in pairs), (1 - kept, arb(0))]))
+        return laws
+
+    def alone(self, epsilon: arb) -> arb:
+        """See `Reports`."""
+        gain = epsilon.exp()
+        return sum(((p0 - gain * p1).max(arb(0)) for p0, p1 in zip(self.first, self.second, strict=True)), arb(0))
 
 
-def exchange(law: FiniteLaw, groups: Sequence[Hosts], v: arb, epsilon: arb, path: Path) -> arb:
+def exchange(reports: Reports, count: Sequence[int], rates: Sequence[float], epsilon: arb, path: Path) -> arb:
     """Returns a bound on the divergence of a victim's report among those of hosts, for all of their data.
 
-    v: the victim's budget. The divergence is at most the mean of E[Y]_+ over the stages of the first ring of the hosts'
-    clocks, and that of the victim's report alone if none has rung at the end.
+    count: hosts of every tier. rates: of their clocks, in units in which those of all hosts add up to anything. The
+    divergence is at most the mean of E[Y]_+ over the stages of the first ring, and that of the victim's report alone if
+    none has rung at the end.
     """
-    rates = sum((hosts.count * hosts.rate for hosts in groups), arb(0))
+    whole = sum((n * arb(rate) for n, rate in zip(count, rates, strict=True)), arb(0))
     total, start = arb(0), arb(0)
     for end in map(arb, path.ends):
         factors = []
-        for hosts in groups:
-            alpha = hosts.rate / rates
-            rung = -(-alpha * end).expm1()
-            kinds = law.kinds(v, epsilon, hosts.budget, rung)
-            factors.append((hosts.count, [_Kind(kind, alpha * path.theta) for kind in kinds]))
+        for tier, (number, rate) in enumerate(zip(count, rates, strict=True)):
+            alpha = rate / whole
+            kinds = reports.kinds(epsilon, tier, -(-alpha * end).expm1())
+            factors.append((number, [_Kind(kind, alpha * path.theta) for kind in kinds]))
         total += ((-start).exp() - (-end).exp()) * _excess(factors, path)
         start = end
-    return total + (-start).exp() * law.alone(v, epsilon)
+    return total + (-start).exp() * reports.alone(epsilon)
 
 
 class _Kind:

@@ -7,7 +7,9 @@ of these kinds of hosts at once (docs/paper, section 7). It does not cover the s
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -21,13 +23,14 @@ from croupier.accountant.bounds.exchange import horizon
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import LONGEST, SPENT, spread
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.bounds.proved import ProvedCurve
-from croupier.accountant.exchange import Hosts, Path, exchange
+from croupier.accountant.bounds.proved import SHARP, ProvedCurve
+from croupier.accountant.exchange import LikelySets, Path, Reports, TableReports, exchange
 from croupier.accountant.kernel import FiniteLaw, above
 from croupier.accountant.numerics.binomial import Floats, Ints
 from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
+from croupier.accountant.numerics.poisson_binomial import Complexes
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, ProofStep
@@ -37,94 +40,119 @@ MAX_GROUPS = 16
 """More budgets of hosts than this are rounded up into this number of groups: time grows with them."""
 BULK, CELLS, WIDER, MORE_CELLS = 7.0, 160, 1.06, 65
 """The number of cells up to BULK deviations of the integrand, and of those beyond, each wider by a factor."""
+MOST_ATOMS = 2000
+"""Pairs of a table's rows, times the rows, times the outputs: with more the bound would take minutes."""
 SMOOTHING = 0.02
 """Deviation of the Gaussian that is added to the sum, as a part of the sum's own."""
 PLACES = np.exp(np.linspace(-3.0, 3.0, 61)), np.exp(np.linspace(-0.1, 0.1, 11))
 
 
 @dataclass(frozen=True, eq=False)
-class FiniteExchange(ProvedCurve):
-    """The exchange bound of a victim among hosts (one at least). See `PrivacyProfile`."""
+class _Pair:
+    """Two values of the victim among hosts.
 
-    proved_by: ClassVar[Method] = Method.EXCHANGE
-    law: FiniteLaw
-    local_epsilon: float
-    """The victim's local budget; delta is 0 from there on."""
-    budgets: Floats
-    """Local budgets of the hosts, (T,)."""
+    count: hosts of every tier, (T,). target: the delta that decides how long the clocks run.
+    """
+
+    reports: Reports
     count: Ints
     target: float | None
-    """The delta that decides how long the clocks run."""
 
     @cached_property
-    def _weights(self) -> tuple[Floats, float]:
-        """The rates of the hosts' clocks, which add up to 1, and the time at which they stop."""
-        gamma = np.array([float(self.law.gamma(arb(v))) for v in self.budgets.tolist()])
-        count = self.count.astype(np.float64)
-        until = horizon(self.target, float(gamma @ count) * LONGEST)
-        second = np.array([max(_moments(kind)[1] for kind in kinds) for kinds in self._kinds(0.0, None)])
-        return spread(1 / second, count, gamma * (SPENT / until)), until
+    def rates(self) -> Floats:
+        """The rates of the hosts' clocks, (T,); those of all hosts add up to 1."""
+        gamma = self._gamma
+        return spread(1 / self._moments(arb(0), 0.0)[1], self.count.astype(np.float64), gamma * (SPENT / self.horizon))
 
     @cached_property
-    def _hosts(self) -> list[Hosts]:
-        rates = self._weights[0].tolist()
-        tiers = zip(self.count.tolist(), rates, self.budgets.tolist(), strict=True)
-        return [Hosts(count, arb(rate), arb(budget)) for count, rate, budget in tiers]
+    def _gamma(self) -> Floats:
+        return np.array([float(self.reports.gamma(tier)) for tier in range(self.count.size)])
 
-    def _kinds(self, epsilon: float, time: float | None) -> list[list[tuple[Floats, Floats]]]:
+    @cached_property
+    def horizon(self) -> float:
+        """The time at which the clocks stop."""
+        return horizon(self.target, float(self._gamma @ self.count) * LONGEST)
+
+    def _kinds(self, epsilon: arb, time: float) -> list[list[tuple[Floats, Floats]]]:
         """Returns the laws of X of every tier in floats, if no clock has rung by this time."""
-        rates = np.zeros(self.budgets.size) if time is None else self._weights[0]
-        kinds = []
-        for budget, rate in zip(self.budgets.tolist(), rates.tolist(), strict=True):
-            rung = -math.expm1(-rate * (time or 0.0))
-            laws = self.law.kinds(arb(self.local_epsilon), arb(epsilon), arb(budget), arb(rung))
-            kinds.append(
-                [(np.array([float(w) for w, _ in a.atoms]), np.array([float(x) for _, x in a.atoms])) for a in laws]
-            )
-        return kinds
+        tiers = []
+        for tier in range(self.count.size):
+            rung = -math.expm1(-float(self.rates[tier]) * time) if time else 0.0
+            laws = (law.atoms for law in self.reports.kinds(epsilon, tier, arb(rung)))
+            tiers.append([(np.array([float(w) for w, _ in law]), np.array([float(x) for _, x in law])) for law in laws])
+        return tiers
 
-    def _path(self, epsilon: float) -> Path:
+    def _moments(self, epsilon: arb, time: float) -> tuple[Floats, Floats]:
+        """Returns the mean and the second moment of X of every tier, (T,), for the kind with the largest."""
+        tiers = self._kinds(epsilon, time)
+        moments = [max(((w @ x, w @ x**2) for w, x in tier), key=lambda pair: float(pair[1])) for tier in tiers]
+        mean, second = np.array(moments).T
+        return mean, second
+
+    def path(self, epsilon: arb) -> Path:
         """Returns where the integral should be evaluated."""
-        rates, until = self._weights
-        kinds = self._kinds(epsilon, min(1.0, until / 2))
-        means, seconds = zip(
-            *(max((_moments(kind) for kind in tier), key=lambda m: m[1]) for tier in kinds), strict=True
-        )
-        deviation = math.sqrt(float(self.count @ (rates**2 * (np.array(seconds) - np.array(means) ** 2))))
-        drift = math.expm1(epsilon)
+        time, rates = min(1.0, self.horizon / 2), self.rates
+        mean, second = self._moments(epsilon, time)
+        deviation = math.sqrt(float(self.count @ (rates**2 * (second - mean**2))))
+        drift = float(epsilon.expm1())
         theta = np.float64((drift + math.hypot(drift, math.sqrt(8) * deviation)) / (2 * deviation**2))
+        kinds = self._kinds(epsilon, time)
         for places in PLACES:
             tried = theta * places
-            height = -2 * np.log(tried)
-            with np.errstate(over="ignore", invalid="ignore"):
-                for number, rate, tier in zip(self.count.tolist(), rates.tolist(), kinds, strict=True):
-                    logs = [np.log(np.exp(rate * np.multiply.outer(tried, x)) @ w) for w, x in tier]
-                    height = height + number * np.max(logs, axis=0)
+            with np.errstate(all="ignore"):
+                height = self._logarithm(kinds, tried) - 2 * np.log(tried)
             theta = tried[int(np.argmin(np.nan_to_num(height, nan=np.inf)))]
         bulk = np.linspace(0.0, BULK, CELLS + 1)[1:]
         edges = np.concatenate([bulk, BULK * WIDER ** np.arange(1, MORE_CELLS + 1)]) / (theta * deviation)
-        return Path(float(theta), SMOOTHING * deviation, edges.tolist(), stages(until)[0].tolist())
+        return Path(float(theta), SMOOTHING * deviation, edges.tolist(), stages(self.horizon)[0].tolist())
+
+    def _logarithm(self, kinds: list[list[tuple[Floats, Floats]]], z: Floats | Complexes) -> Floats:
+        """Returns the logarithm of the product of the largest factors at these z."""
+        total: Floats = np.zeros(z.size)
+        for number, rate, tier in zip(self.count.tolist(), self.rates.tolist(), kinds, strict=True):
+            total = total + number * np.max(
+                [np.log(np.abs(np.exp(rate * np.multiply.outer(z, x)) @ w)) for w, x in tier], 0
+            )
+        return total
+
+    def estimate(self, epsilon: arb) -> float:
+        """Returns about the bound."""
+        path = self.path(epsilon)
+        r, times = np.concatenate([[0.0], path.edges]), np.concatenate([[0.0], path.ends])
+        total = 0.0
+        with np.errstate(all="ignore"):
+            for mass, end in zip((-np.diff(np.exp(-times))).tolist(), path.ends, strict=True):
+                logarithm = self._logarithm(self._kinds(epsilon, end), path.theta * (1 + 1j * r))
+                total += mass * float(np.diff(r) @ (np.exp(logarithm[:-1]) / (1 + r[:-1] ** 2)))
+            total *= math.exp((path.theta * path.sigma) ** 2 / 2) / (math.pi * path.theta)
+        return total + math.exp(-self.horizon) * above(self.reports.alone(epsilon))
+
+    def proved(self, epsilon: arb) -> arb:
+        """Returns the bound."""
+        return exchange(self.reports, self.count.tolist(), self.rates.tolist(), epsilon, self.path(epsilon))
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteExchange(ProvedCurve):
+    """The exchange bound of a victim among hosts (one at least), the worst of pairs of its values.
+
+    local_epsilon: the victim's local budget; delta is 0 from there on.
+    """
+
+    proved_by: ClassVar[Method] = Method.EXCHANGE
+    local_epsilon: float
+    pairs: tuple[_Pair, ...]
+
+    @classmethod
+    def among(cls, local_epsilon: float, pairs: Iterable[Reports], count: Ints, target: float | None) -> FiniteExchange:
+        """Returns the bound for these pairs of values, among hosts in tiers."""
+        return cls(local_epsilon, tuple(_Pair(reports, count, target) for reports in pairs))
 
     def estimate(self, epsilon: float) -> float:
         """See `ProvedCurve`."""
         if epsilon >= self.local_epsilon:
             return 0.0
-        path, rates = self._path(epsilon), self._weights[0]
-        r = np.concatenate([[0.0], path.edges])
-        masses = -np.diff(np.exp(-np.concatenate([[0.0], path.ends])))
-        total = 0.0
-        with np.errstate(all="ignore"):
-            for mass, end in zip(masses.tolist(), path.ends, strict=True):
-                logarithm = np.zeros(r.size)
-                for number, rate, tier in zip(
-                    self.count.tolist(), rates.tolist(), self._kinds(epsilon, end), strict=True
-                ):
-                    z = path.theta * rate * (1 + 1j * r)
-                    logs = [np.log(np.abs(np.exp(np.multiply.outer(z, x)) @ w)) for w, x in tier]
-                    logarithm = logarithm + number * np.max(logs, axis=0)
-                total += mass * float(np.diff(r) @ (np.exp(logarithm[:-1]) / (1 + r[:-1] ** 2)))
-            alone = math.exp(-path.ends[-1]) * above(self.law.alone(arb(self.local_epsilon), arb(epsilon)))
-            value = total * math.exp((path.theta * path.sigma) ** 2 / 2) / (math.pi * path.theta) + alone
+        value = max(pair.estimate(arb(epsilon)) for pair in self.pairs)
         return min(1.0, value) if value == value else 1.0
 
     def delta(self, epsilon: float) -> Bounded:
@@ -133,16 +161,15 @@ class FiniteExchange(ProvedCurve):
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0)
         with ctx.workprec(kernel.precision_for(self.local_epsilon)):
-            v, at = arb(self.local_epsilon), arb(epsilon)
-            bound = exchange(self.law, self._hosts, v, at, self._path(epsilon))
-            value = min(1.0, above(bound), above(self.law.alone(v, at)))
-        return Bounded(value, min(value, above(2 * bound.rad())))
+            at = arb(epsilon)
+            bounds = [(above(pair.proved(at)), above(pair.reports.alone(at))) for pair in self.pairs]
+        value = min(1.0, max(map(min, bounds)))
+        return Bounded(value, value * SHARP)
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the largest deviation of the hosts' sum, at epsilon = 0."""
-        rates = self._weights[0]
-        seconds = np.array([max(_moments(kind)[1] for kind in tier) for tier in self._kinds(0.0, None)])
-        return gaussian_epsilon(math.sqrt(float(self.count @ (rates**2 * seconds))), delta)
+        pairs = ((pair.count, pair.rates, pair._moments(arb(0), 0.0)[1]) for pair in self.pairs)
+        return gaussian_epsilon(max(math.sqrt(float(n @ (rates**2 * second))) for n, rates, second in pairs), delta)
 
     def to_compose(self, delta: float, ceiling: float) -> Curve:
         """See `Curve.to_compose`: chords."""
@@ -150,19 +177,15 @@ class FiniteExchange(ProvedCurve):
 
     def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
+        pair = self.pairs[0]
         return (
-            Statement.of(ProofStep.HOSTS, users=int(self.count.sum()), tiers=self.count.size),
-            Statement.of(ProofStep.CLOCKS, horizon=self._weights[1]),
+            Statement.of(ProofStep.HOSTS, users=int(pair.count.sum()), tiers=pair.count.size),
+            Statement.of(ProofStep.CLOCKS, horizon=pair.horizon),
         )
 
 
-def _moments(kind: tuple[Floats, Floats]) -> tuple[float, float]:
-    chance, value = kind
-    return float(chance @ value), float(chance @ value**2)
-
-
-def finite_exchange(law: FiniteLaw, victim: Victim, others: Others, delta: float | None) -> Curve:
-    """Returns the exchange bound of a victim among the others, or the reason why there is none.
+def likely_sets_exchange(law: FiniteLaw, victim: Victim, others: Others, delta: float | None) -> Curve:
+    """Returns the exchange bound of a report with a set of likely values, or the reason why there is none.
 
     The f dishonest users are those of the f smallest budgets, and the victims of a span get its upper end: a report of
     a smaller budget is a mixture of those of a larger one.
@@ -171,5 +194,34 @@ def finite_exchange(law: FiniteLaw, victim: Victim, others: Others, delta: float
     if epsilons.size == 0:
         return NoAmplification(Statement.of(ProofStep.NO_OTHERS))
     first = group_starts(epsilons, count, MAX_GROUPS)
-    budgets = epsilons[np.append(first[1:], epsilons.size) - 1]
-    return FiniteExchange(law, victim.local_epsilon, budgets, np.add.reduceat(count, first), delta)
+    budgets = epsilons[np.append(first[1:], epsilons.size) - 1].tolist()
+    reports = LikelySets(law, arb(victim.local_epsilon), [arb(budget) for budget in budgets])
+    return FiniteExchange.among(victim.local_epsilon, [reports], np.add.reduceat(count, first), delta)
+
+
+def table_exchange(
+    own: Floats, tables: Sequence[Floats], count: Ints, local_epsilon: float, delta: float | None
+) -> Curve | None:
+    """Returns the exchange bound of a report from a table, for every pair of its rows; None where it has none.
+
+    Args:
+        own: the victim's table, (inputs, outputs); rows stand for themselves divided by their sums.
+        tables: those of the hosts, (T, inputs, outputs).
+        count: the hosts of each, (T,).
+        local_epsilon: the ratio of the victim's rows is at most e to it.
+        delta: decides how long the clocks run.
+    """
+    floors = np.stack([table.min(axis=0) for table in tables])
+    shown = own.max(axis=0) > 0
+    if own.shape[0] * own.size * (own.shape[0] - 1) > MOST_ATOMS or (floors[:, shown] == 0).any():
+        return None
+    raw = [arb(float(mass)) for mass in np.where(shown, count @ floors, 0.0)]
+    omega = [mass / sum(raw, arb(0)) for mass in raw]
+    rows, hosts = _rows(own), [_rows(table) for table in tables]
+    reports = [TableReports(first, second, hosts, omega) for first, second in itertools.permutations(rows, 2)]
+    return FiniteExchange.among(local_epsilon, reports, count, delta)
+
+
+def _rows(table: Floats) -> list[list[arb]]:
+    rows = [[arb(mass) for mass in row] for row in table.tolist()]
+    return [[mass / sum(row, arb(0)) for mass in row] for row in rows]

@@ -13,7 +13,7 @@ from croupier.accountant.attacks.event_tests import AlikeReports
 from croupier.accountant.bounds.blanket import FiniteBlanket, finite_weights
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
-from croupier.accountant.bounds.exchange_finite import finite_exchange
+from croupier.accountant.bounds.exchange_finite import likely_sets_exchange
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.kernel import FiniteLaw, Weights, above
 from croupier.accountant.mechanisms.base import Randomizer
@@ -79,7 +79,7 @@ class FiniteRandomizer(Randomizer):
             return NoAmplification(Statement.of(ProofStep.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
         if self.law.is_bit:
             return exchange_binary_profile(victim, others, delta)
-        return finite_exchange(self.law, victim, others, delta)
+        return likely_sets_exchange(self.law, victim, others, delta)
 
     def worst_case(self, victim: Victim, others: Others) -> Curve | None:
         """See `Randomizer.worst_case`; None where the splits of the others' bits are too many to look at all."""

@@ -16,9 +16,11 @@ import numpy as np
 
 from croupier.accountant.attacks.event_tests import AlikeReports
 from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
-from croupier.accountant.bounds.profile import Curve, Others, Victim
+from croupier.accountant.bounds.exchange_finite import table_exchange
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.budgets import Tier
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.finite import LEAST_BLANKET
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import Assumption, ProofStep
@@ -103,6 +105,18 @@ class TableMechanism(Randomizer):
         bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         blanket = Statement.of(ProofStep.TABLE_BLANKET, label=self.label)
         return best_blanket(victim.local_epsilon, cells, cells, bins, blanket)
+
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
+        """See `Randomizer.exchange_profile`: f users of every budget are left out, whichever f are dishonest."""
+        count = np.maximum(others.count - others.dishonest, 0)
+        used = count > 0
+        tables = [self.tables[epsilon] for epsilon in others.local_epsilon[used].tolist()]
+        blanket = float(count[used] @ [table.min(axis=0).sum() for table in tables]) if tables else 0.0
+        if victim.span is not None or blanket < LEAST_BLANKET:
+            return NoAmplification(Statement.of(ProofStep.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
+        own = self.tables[victim.local_epsilon]
+        shown = self.effective_epsilon(victim.local_epsilon)
+        return table_exchange(own, tables, count[used], shown, delta) or super().exchange_profile(victim, others, delta)
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""

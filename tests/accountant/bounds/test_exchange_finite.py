@@ -12,8 +12,11 @@ import pytest
 from flint import arb
 
 import croupier
+from croupier.accountant import TableMechanism
 from croupier.accountant.bounds.exchange_finite import FiniteExchange
-from croupier.accountant.kernel import FiniteLaw
+from croupier.accountant.bounds.profile import Others, Victim
+from croupier.accountant.exchange import LikelySets
+from croupier.accountant.kernel import Atoms
 from croupier.accountant.mechanisms.pgr import ProjectiveResponse
 from croupier.accountant.numerics.binomial import Floats
 from croupier.protocol.projective import ProjectiveSpace
@@ -81,10 +84,9 @@ def test_an_earlier_stage_is_below_a_mixture_of_reports_in_a_later_one() -> None
             assert own <= mixed + 1e-12
 
 
-def exact(law: FiniteLaw, kind: int, v: float, epsilon: float, people: int) -> float:
+def exact(kind: Atoms, people: int) -> float:
     """The divergence among others of one kind: E[sum of X over all slots, the victim's too]_+ / people."""
-    atoms = law.kinds(arb(v), arb(epsilon), arb(v), arb(0))[kind].atoms
-    chance, value = (np.array([float(pair[k]) for pair in atoms]) for k in (0, 1))
+    chance, value = (np.array([float(pair[k]) for pair in kind.atoms if pair[0] != 0]) for k in (0, 1))
     logs = np.array([math.lgamma(n + 1) for n in range(people + 1)])
     total = 0.0
     for head in itertools.product(range(people + 1), repeat=chance.size - 2):
@@ -104,14 +106,14 @@ def test_the_bound_is_above_the_exact_divergence_for_every_kind_and_close_to_the
 ) -> None:
     people = 90
     law = ProjectiveResponse(7, 2).law
-    curve = FiniteExchange(law, v, np.array([v]), np.array([people - 1]), 1e-3)
+    curve = FiniteExchange.among(v, [LikelySets(law, arb(v), [arb(v)])], np.array([people - 1]), 1e-3)
     bound = curve.delta(epsilon).value
-    kinds = law.kinds(arb(v), arb(epsilon), arb(v), arb(0))
-    few = [place for place, kind in enumerate(kinds) if len(kind.atoms) <= 4]
-    divergences = [exact(law, place, v, epsilon, people) for place in few]
-    assert max(divergences) <= bound
-    closer = (exact(law, place, v, epsilon * 0.93, people) for place in few)
-    assert max(closer) > bound  # 7 % of epsilon, or less
+
+    def largest(epsilon: float) -> float:
+        kinds = law.kinds(arb(v), arb(epsilon), arb(v), arb(0))
+        return max(exact(kind, people) for kind in kinds if len(kind.atoms) <= 4)
+
+    assert largest(epsilon) <= bound < largest(epsilon * 0.93)  # 7 % of epsilon, or less
     assert curve.estimate(epsilon) == pytest.approx(bound, rel=0.01)
 
 
@@ -132,3 +134,34 @@ def test_a_group_of_budgets_is_rounded_up() -> None:
     largest = croupier.certify([(1.0 + 19 / 20, 800)], "pgr(k=20, q=3)", delta=1e-6, attack=False)
     assert certificate.lower_bound is not None
     assert certificate.lower_bound.epsilon <= certificate.epsilon <= largest.epsilon
+
+
+def test_a_table_is_certified_above_the_exact_divergence_of_every_pair_and_kind_of_others() -> None:
+    people, table = 150, [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.25, 0.25, 0.5]]
+    mechanism = TableMechanism({1.0: table}, label="three")
+    curve = mechanism.exchange_profile(Victim(1.0), Others(np.ones(1), np.zeros(1), np.array([people - 1]), 0), 1e-4)
+    assert isinstance(curve, FiniteExchange)
+    assert len(curve.pairs) == 6
+    for epsilon in (0.1, 0.3):
+        divergences = [
+            exact(kind, people) for pair in curve.pairs for kind in pair.reports.kinds(arb(epsilon), 0, arb(0))
+        ]
+        assert max(divergences) <= curve.delta(epsilon).value
+        assert curve.estimate(epsilon) == pytest.approx(curve.delta(epsilon).value, rel=0.01)
+
+
+def test_a_table_of_bits_is_certified_as_randomised_response() -> None:
+    keep = 1 / (1 + math.exp(-1))
+    mechanism = TableMechanism({1.0: [[keep, 1 - keep], [1 - keep, keep]]})
+    budgets = [(1.0, 10_000)]
+    as_table = croupier.certify(budgets, mechanism, delta=1e-6, attack=False).epsilon
+    assert as_table == pytest.approx(croupier.certify(budgets, "rr", delta=1e-6, attack=False).epsilon, rel=3e-3)
+
+
+def test_dishonest_users_of_a_table_are_left_out_of_every_budget() -> None:
+    keep = [1 / (1 + math.exp(-v)) for v in (0.5, 1.0)]
+    mechanism = TableMechanism({v: [[p, 1 - p], [1 - p, p]] for v, p in zip((0.5, 1.0), keep, strict=True)})
+    others = Others(np.array([0.5, 1.0]), np.zeros(2), np.array([400, 30]), 50)
+    curve = mechanism.exchange_profile(Victim(1.0), others, 1e-6)
+    assert isinstance(curve, FiniteExchange)
+    assert [pair.count.tolist() for pair in curve.pairs] == [[350], [350]]
