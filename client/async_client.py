@@ -17,12 +17,12 @@ so that a process that was killed continues where it was.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from croupier.client.joined import AnswerRecord, AnswerState, JoinedSurvey, WaveRecord, WaveState, joined_surveys
-from croupier.client.one_answer import is_of_person
+from croupier.client.one_answer import Given, is_of_person
 from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.round_client import AsyncClientRound, RoundClient
 from croupier.client.survey_rounds import fetch_survey
@@ -33,8 +33,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.schedules import MOST_WAVES, Wave
 from croupier.protocol.surveys import Survey, budgets_within, is_round_of, scheduled
 
-Value: TypeAlias = float | str | Collection[str]
-Answers: TypeAlias = Mapping[str, Value] | Callable[[int], Mapping[str, Value]]
+Answers: TypeAlias = Mapping[str, Given] | Callable[[int], Mapping[str, Given]]
 """The answer to each question by its name, or a function from a wave's number to these. A question without an answer is
 left out."""
 Accept: TypeAlias = Callable[[Survey, Survey], bool | Awaitable[bool]]
@@ -329,7 +328,7 @@ class AsyncClient(RoundClient):
         records = []
         for asked, most in zip(rounds, wanted, strict=True):
             name = asked.terms.question.name
-            value: Value | None = answers.get(name)
+            value: Given | None = answers.get(name)
             if value is None and hides:
                 value = _drawn(joined, name, asked.terms.question.mechanism, kept=asked.terms.permanent is not None)
             if value is None:
@@ -361,7 +360,7 @@ def _record(shown: ShownSurvey, state: WaveState, answers: Sequence[AnswerRecord
 
 
 async def _answer_question(
-    asked: AsyncClientRound, value: Value, most: float, invitation: str, follower: _Follower, *, left_out: bool
+    asked: AsyncClientRound, value: Given, most: float, invitation: str, follower: _Follower, *, left_out: bool
 ) -> AnswerRecord:
     """Answers with the largest budget that the person and the person's limits allow, or not at all."""
     why, name = "", asked.terms.question.name

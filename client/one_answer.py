@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc.aio
 from sqlalchemy.exc import IntegrityError
@@ -29,6 +29,9 @@ from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
+Given: TypeAlias = float | str | Collection[str]
+"""An answer: a number, or text as people write it down, such as a category's name; with `choices` the names of the
+chosen options."""
 _NAMED = "person "
 """Begins the outbox's name of a person with a name; keys are hexadecimal."""
 Enrol = Callable[[PublicKey], Awaitable[None]]
@@ -103,78 +106,27 @@ class AnswerOutcome:
     sealed_before: bool
 
 
-def _check_person(outbox: Outbox, round_id: RoundId, user: str) -> None:
-    """Checks that nobody else has answered the round from here: it may be the same person under a new key.
+def value_of(mechanism: Mechanism, given: Given) -> Any:
+    """Returns the value of a person's answer in one of its forms.
 
     Raises:
-        OtherPersonError: someone has.
+        ValueError: it is outside the question's domain, or the question is for vectors.
     """
-    known = outbox.begun(round_id)
-    if known and user not in known:
-        raise other_person(round_id, len(known))
-
-
-@dataclass(frozen=True)
-class UnsealedAnswer:
-    """One user's answer, before it is randomized.
-
-    Attributes:
-        user: the outbox's name for the user.
-        participant: with a value of the question, and the private key that signs.
-        alone: nobody else may have answered from here, nor answer at the same time.
-        person: the owner of reports kept in a permanent study; "" is the one person whose device this is.
-    """
-
-    user: str
-    participant: Participant
-    alone: bool
-    person: str
-
-    @classmethod
-    def of(
-        cls,
-        terms: RoundTerms,
-        value: float | str | Collection[str],
-        max_local_epsilon: float,
-        respondent: Respondent,
-        key: PrivateKey,
-        outbox: Outbox,
-    ) -> UnsealedAnswer:
-        """Returns an answer to a round.
-
-        Args:
-            terms: the round's, verified.
-            value: a number, or text as people write it down: the name of a category, a number. With `choices` also the
-                names of the options that are chosen.
-            max_local_epsilon: the most to spend.
-            respondent: who answers.
-            key: signs it.
-            outbox: knows who has answered the round from here.
-
-        Raises:
-            ValueError: the value is outside the question's domain, or the question is for vectors.
-        """
-        chosen = _chosen(terms.question.mechanism, value)
-        participant = Participant(chosen, max_local_epsilon, key)
-        user = respondent.user(participant.public_key, outbox.begun(terms.round_id))
-        return cls(user, participant, respondent.alone, respondent.person)
-
-
-def _chosen(mechanism: Mechanism, value: float | str | Collection[str]) -> Any:
-    """Returns the value that a person has given in one of its forms."""
-    if isinstance(mechanism, MultipleChoice) and isinstance(value, Collection) and not isinstance(value, str):
-        return mechanism.value_of(value)
-    if not isinstance(value, int | float) or not isinstance(mechanism, ScalarMechanism):
-        return mechanism.parse_value(str(value))
-    mechanism.check_value(value)
-    return value
+    if isinstance(mechanism, MultipleChoice) and isinstance(given, Collection) and not isinstance(given, str):
+        return mechanism.value_of(given)
+    if not isinstance(given, int | float) or not isinstance(mechanism, ScalarMechanism):
+        return mechanism.parse_value(str(given))
+    mechanism.check_value(given)
+    return given
 
 
 async def answer_once(
     shuffler: grpc.aio.Channel,
     accountant: grpc.aio.Channel,
     terms: RoundTerms,
-    answer: UnsealedAnswer,
+    respondent: Respondent,
+    user: str,
+    participant: Participant,
     *,
     outbox: Outbox,
     limits: Limits,
@@ -191,7 +143,9 @@ async def answer_once(
         shuffler: channel to hop 1.
         accountant: channel to the accountant's public address.
         terms: the round's, verified.
-        answer: the user and the value.
+        respondent: who answers.
+        user: the outbox's name for the respondent.
+        participant: the value, and the key that signs.
         outbox: stores the prepared report before the request for tickets, and the submission before it is sent.
         limits: the user's own.
         enrol: registers the signing public key, if the caller can.
@@ -206,9 +160,10 @@ async def answer_once(
         Refusal: a service refuses the call.
         grpc.aio.AioRpcError: a service stayed out of reach.
     """
-    round_id, user, participant = terms.round_id, answer.user, answer.participant
-    if answer.alone:
-        _check_person(outbox, round_id, user)
+    round_id, alone = terms.round_id, respondent.alone
+    known = outbox.begun(round_id)
+    if alone and known and user not in known:  # it may be the same person under a new key
+        raise other_person(round_id, len(known))
     sealed_before = user in outbox.users(round_id)
     if not sealed_before:
         earlier = outbox.prepared(round_id).get(user)
@@ -219,22 +174,22 @@ async def answer_once(
             sealed_before = True
         limits.check_round(terms, epsilon)
         if earlier is None and terms.permanent is not None:
-            if not (answer.person or answer.alone):
+            if not (respondent.person or alone):
                 raise ValueError("person is missing; in a permanent study each of several people needs a name")
-            mine, whose = {user: participant}, lambda _: answer.person
+            mine, whose = {user: participant}, lambda _: respondent.person
             participant = (await asyncio.to_thread(with_kept_reports, outbox, terms, mine, whose, limits))[user]
         attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
         try:
             if enrol:
                 await enrol(participant.public_key if earlier is None else earlier.client_key)
             fresh = earlier or prepare_one(terms, onion_of(terms), participant)
-            prepared = await asyncio.to_thread(outbox.prepare, round_id, {user: fresh}, alone=answer.alone)
+            prepared = await asyncio.to_thread(outbox.prepare, round_id, {user: fresh}, alone=alone)
             sealed, refused = await seal_prepared(accountant, terms, prepared, patience_s)
             if user in refused:
                 await asyncio.to_thread(outbox.discard, round_id, refused)
                 await asyncio.to_thread(outbox.overwrite_log)
                 return AnswerOutcome(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
-            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=answer.alone)
+            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=alone)
             sealed_before = sealed_before or prepared != {user: fresh}  # of the same person's other window
         except IntegrityError:  # the other window has sealed the answer meanwhile
             sealed_before = True

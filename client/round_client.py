@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,10 +24,11 @@ from croupier.client.one_answer import (
     ALREADY_ANSWERED,
     AnswerOutcome,
     Enrol,
+    Given,
     Respondent,
-    UnsealedAnswer,
     answer_once,
     missing_by_hop,
+    value_of,
 )
 from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.own_key import read_or_make_key
@@ -297,7 +298,7 @@ class AsyncClientRound(VerifiedRound):
 
     async def submit(
         self,
-        value: float | str | Collection[str],
+        value: Given,
         max_local_epsilon: float,
         *,
         person: str = "",
@@ -345,7 +346,7 @@ class AsyncClientRound(VerifiedRound):
 
     async def answer(
         self,
-        value: float | str | Collection[str],
+        value: Given,
         max_local_epsilon: float,
         respondent: Respondent,
         enrol: Enrol | None = None,
@@ -364,14 +365,17 @@ class AsyncClientRound(VerifiedRound):
         client, terms, outbox = self.client, self.terms, self.client.outbox
         key = respondent.key or (new_client_key() if respondent.new_key else NO_KEY)
         key = key or await asyncio.to_thread(lambda: client.private_key)
-        answer = UnsealedAnswer.of(terms, value, max_local_epsilon, respondent, key, outbox)
+        participant = Participant(value_of(terms.question.mechanism, value), max_local_epsilon, key)
+        user = respondent.user(participant.public_key, outbox.begun(terms.round_id))
         with _typed_errors():
-            async with client.one_at_a_time(terms.round_id, answer.user):
+            async with client.one_at_a_time(terms.round_id, user):
                 return await answer_once(
                     client.shuffler,
                     client.accountant,
                     terms,
-                    answer,
+                    respondent,
+                    user,
+                    participant,
                     outbox=outbox,
                     limits=client.limits,
                     enrol=enrol,

@@ -11,51 +11,53 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from croupier.client.async_client import Accept, Answers, AsyncClient, ShownSurvey
-from croupier.client.joined import JoinedSurvey, WaveRecord
+from croupier.client.async_client import AsyncClient
 from croupier.client.limits import Limits, SpentHere
 from croupier.client.round_client import AsyncClientRound, VerifiedRound
-from croupier.client.round_result import Inclusion, Receipt, RoundResult
-from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def connect(
-    deployment: Path | str | Deployment,
-    *,
-    directory: Path | str | None = None,
-    key_file: Path | str | None = None,
-    limits: Limits | None = None,
-    patience_s: float = 60.0,
-    gateway: str = "",
-    transport: ClientTransport | None = None,
-) -> Client:
-    """Returns a client of a deployment; arguments and errors are those of `AsyncClient`."""
-    return Client(
-        AsyncClient(
-            deployment,
-            directory=directory,
-            key_file=key_file,
-            limits=limits,
-            patience_s=patience_s,
-            gateway=gateway,
-            transport=transport,
-        )
-    )
+def _waiting(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Returns the method that waits until a method of the asynchronous client, or of its round, is done."""
+
+    @wraps(call)
+    def wait(self: Any, /, *args: P.args, **how: P.kwargs) -> T:
+        done: T = self.wait_for(call(self.asynchronous, *args, **how))
+        return done
+
+    return wait
+
+
+def _iterating(call: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    """Returns the method that yields what a method of the asynchronous client yields, and waits for the next one."""
+
+    @wraps(call)
+    def iterate(self: Any, /, *args: P.args, **how: P.kwargs) -> Iterator[T]:
+        records = call(self.asynchronous, *args, **how)
+
+        async def next_one() -> T | None:
+            return await anext(records, None)
+
+        while (record := self.wait_for(next_one())) is not None:
+            yield record
+
+    return iterate
 
 
 class Client:
     """A client with blocking calls, from `connect`: see `AsyncClient`. Any number of threads may share it."""
 
     def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+        self.asynchronous = client
+        self.join, self.leave, self.studies = client.join, client.leave, client.studies
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="croupier-client", daemon=True)
         self._thread.start()
@@ -84,67 +86,35 @@ class Client:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        await self._client.close()
+        await self.asynchronous.close()
 
     def round(self, round_id: str = "") -> ClientRound:
         """See `AsyncClient.round`."""
-        asked = self.wait_for(self._client.round(round_id))
-        return ClientRound(asked.terms, asked.state, self, asked)
+        asked = self.wait_for(self.asynchronous.round(round_id))
+        return ClientRound(asked.terms, asked.state, asked, self.wait_for)
 
-    def study(self, study_id: str = "") -> ShownSurvey:
-        """See `AsyncClient.study`."""
-        return self.wait_for(self._client.study(study_id))
-
-    def join(self, shown: ShownSurvey, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedSurvey:
-        """See `AsyncClient.join`."""
-        return self._client.join(shown, wave_epsilon, person=person, invitation=invitation)
-
-    def follow(
-        self,
-        study_id: str,
-        answers: Answers,
-        *,
-        until_end: bool = True,
-        accept: Accept | None = None,
-        person: str = "",
-        key: bytes = b"",
-    ) -> Iterator[WaveRecord]:
-        """See `AsyncClient.follow`; it yields the record of each wave, and waits for the next one."""
-        waves = self._client.follow(study_id, answers, until_end=until_end, accept=accept, person=person, key=key)
-
-        async def next_one() -> WaveRecord | None:
-            return await anext(waves, None)
-
-        while (record := self.wait_for(next_one())) is not None:
-            yield record
-
-    def leave(self, study_id: str, person: str = "") -> JoinedSurvey:
-        """See `AsyncClient.leave`."""
-        return self._client.leave(study_id, person)
-
-    def studies(self) -> list[JoinedSurvey]:
-        """See `AsyncClient.studies`."""
-        return self._client.studies()
+    study = _waiting(AsyncClient.study)
+    follow = _iterating(AsyncClient.follow)
 
     @property
     def deployment(self) -> Deployment:
         """The deployment of the file."""
-        return self._client.deployment
+        return self.asynchronous.deployment
 
     @property
     def limits(self) -> Limits:
         """See `AsyncClient.limits`."""
-        return self._client.limits
+        return self.asynchronous.limits
 
     @property
     def spent(self) -> SpentHere:
         """See `AsyncClient.spent`."""
-        return self._client.spent
+        return self.asynchronous.spent
 
     @property
     def public_key(self) -> str:
         """See `AsyncClient.public_key`."""
-        return self._client.public_key
+        return self.asynchronous.public_key
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Returns the result of a coroutine of the asynchronous client."""
@@ -160,27 +130,20 @@ class Client:
 class ClientRound(VerifiedRound):
     """One round; the calls of `AsyncClientRound`, which wait."""
 
-    client: Client
-    asked: AsyncClientRound
+    asynchronous: AsyncClientRound
+    wait_for: Callable[[Coroutine[Any, Any, Any]], Any]
+    submit = _waiting(AsyncClientRound.submit)
+    verify = _waiting(AsyncClientRound.verify)
+    result = _waiting(AsyncClientRound.result)
 
-    def submit(
-        self,
-        value: float | str | Collection[str],
-        max_local_epsilon: float,
-        *,
-        person: str = "",
-        key: bytes = b"",
-        invitation: str = "",
-    ) -> Receipt:
-        """See `AsyncClientRound.submit`."""
-        return self.client.wait_for(
-            self.asked.submit(value, max_local_epsilon, person=person, key=key, invitation=invitation)
-        )
 
-    def verify(self, wait_s: float = 0.0) -> Inclusion:
-        """See `AsyncClientRound.verify`."""
-        return self.client.wait_for(self.asked.verify(wait_s))
+def _connecting(make: Callable[P, AsyncClient]) -> Callable[P, Client]:
+    def connect(*args: P.args, **how: P.kwargs) -> Client:
+        """Returns a client of a deployment; arguments and errors are those of `AsyncClient`."""
+        return Client(make(*args, **how))
 
-    def result(self, wait_s: float = 0.0) -> RoundResult:
-        """See `AsyncClientRound.result`."""
-        return self.client.wait_for(self.asked.result(wait_s))
+    return connect
+
+
+connect = _connecting(AsyncClient)
+"""Returns a client of a deployment; arguments and errors are those of `AsyncClient`."""
