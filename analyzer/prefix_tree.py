@@ -10,6 +10,7 @@ Statement and proof: docs/discover.md. `threshold` is τ there, `holders_found` 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,16 +97,11 @@ def holders_found(
 
     None: not even all people are enough. The law grows with the holders, so that bisection finds them.
     """
-    low, high = 0, people
-    if _below(_law(people, people, own, other, noise), count) > probability:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if _below(_law(middle, people, own, other, noise), count) <= probability:
-            high = middle
-        else:
-            low = middle + 1
-    return high
+
+    def found(holders: int) -> bool:
+        return _below(_law(holders, people, own, other, noise), count) <= probability
+
+    return bisect_left(range(people), True, key=found) if found(people) else None
 
 
 @dataclass(frozen=True)
@@ -228,21 +224,12 @@ class Discovery:
         most = max(number for number in needed if number is not None)
         if not self.groups:
             return most
-        low, high = most, 2 * most * self.rule.waves + 1
-        while _in_group(high, self.rule.waves, most) > self._missed:
-            low, high = high, 2 * high
-        while low < high:
-            middle = (low + high) // 2
-            if _in_group(middle, self.rule.waves, most) <= self._missed:
-                high = middle
-            else:
-                low = middle + 1
-        return high
 
+        def enough(holders: int) -> bool:
+            """Whether fewer of the holders than needed draw a given wave with at most this probability."""
+            return bool(binom.cdf(most - 1, holders, 1 / self.rule.waves) <= self._missed)
 
-def _in_group(holders: int, waves: int, needed: int) -> float:
-    """Returns the probability that fewer than `needed` of the holders draw a given wave."""
-    return float(binom.cdf(needed - 1, holders, 1 / waves))
+        return bisect_left(range(1 << 62), True, lo=most, key=enough)
 
 
 def next_state(publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate) -> pb.RuleState | None:

@@ -53,15 +53,24 @@ def project_on_simplex(shares: Floats) -> Floats:
     return np.asarray(np.maximum(shares - excess[last], 0.0), dtype=np.float64)
 
 
+def fakes_apart(fakes: Fakes, weights: Floats) -> Floats:
+    """Returns the weights of the independent parts of one hop's fakes in a sum of the weights of reports.
+
+    weights: of each value of a report, (..., k). Of two values one has more fakes where the other one has less: the
+    shape is then (..., 1).
+    """
+    return (
+        weights[..., 1:] - weights[..., :1] if fakes.law.is_paired else weights - weights.mean(axis=-1, keepdims=True)
+    )
+
+
 def fakes_in_sum(fakes: Fakes, weights: npt.ArrayLike) -> tuple[float, float, float]:
     """Returns mean, variance and fourth cumulant of the sum of the weights of all fakes, whose total is known.
 
     weights: of each value of a report, (k,).
     """
     given = np.asarray(weights, dtype=np.float64)
-    mean = fakes.total * float(given.mean())
-    # Of two values one has more where the other one has less.
-    apart = np.array([given[1] - given[0]]) if fakes.law.is_paired else given - given.mean()
+    mean, apart = fakes.total * float(given.mean()), fakes_apart(fakes, given)
     variance = fakes.hops * fakes.law.variance * float((apart**2).sum())
     return mean, variance, fakes.hops * fakes.law.fourth_cumulant * float((apart**4).sum())
 

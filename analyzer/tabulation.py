@@ -24,6 +24,7 @@ from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import uneven
 from croupier.analyzer.mechanisms.krr import CategoryEstimator
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
+from croupier.analyzer.scalars import fakes_apart, fakes_in_sum
 from croupier.protocol.mechanisms.krr import KaryResponse
 
 Floats = npt.NDArray[np.float64]
@@ -116,13 +117,8 @@ class ShareModel:
         """Returns the covariances that hops and noised tier counts add, (r, r)."""
         added = np.zeros((len(rows), len(rows)))
         if self.fakes is not None:
-            points = np.array([self._on_reports(row) for row in rows])
-            if self.fakes.law.is_paired:
-                apart = points[:, 1] - points[:, 0]
-                added += self.fakes.hops * self.fakes.law.variance * np.outer(apart, apart)
-            else:
-                apart = points - points.mean(axis=1, keepdims=True)
-                added += self.fakes.hops * self.fakes.law.variance * apart @ apart.T
+            apart = fakes_apart(self.fakes, np.array([self._on_reports(row) for row in rows]))
+            added += self.fakes.hops * self.fakes.law.variance * apart @ apart.T
         added /= self.weight**2
         if (noise := self._noise) is not None:
             width = rows.max(axis=1) - rows.min(axis=1)
@@ -160,30 +156,19 @@ class ShareModel:
         )
         whole = replace(law, spread=float(weights**2 @ self.counts))
         if self.fakes is not None:
-            variance = float(self.added(a[None])[0, 0]) if self.errors is None else self._of_fakes(a)
-            noise = variance * self.weight**2, self._fourth(a)
+            _, *noise = fakes_in_sum(self.fakes, points)
             law, whole = law.with_noise(0.0, *noise), whole.with_noise(0.0, *noise)
         if (errors := self._noise) is not None:
-            noise = errors.variance, errors.fourth_cumulant
             law, whole = (
-                interval_law.with_noise(0.0, *noise).widened(errors.bias, errors.other_variance)
+                interval_law.with_noise(0.0, errors.variance, errors.fourth_cumulant).widened(
+                    errors.bias, errors.other_variance
+                )
                 for interval_law in (law, whole)
             )
         seen = np.array([estimate * self.weight])
         ends = [_reaching(*interval_law.interval(seen, self.confidence), possible) for interval_law in (law, whole)]
         error = float(law.standard_error(np.array([possible]))[0])
         return Value(estimate, possible, error, ends[0], _sampling(possible, self.counts), ends[1])
-
-    def _of_fakes(self, a: Floats) -> float:
-        return float(replace(self, errors=None).added(a[None])[0, 0])
-
-    def _fourth(self, a: Floats) -> float:
-        """Returns the fourth cumulant of the fakes' part of a sum of hits."""
-        if self.fakes is None:
-            return 0.0
-        points = self._on_reports(a)
-        apart = np.array([points[1] - points[0]]) if self.fakes.law.is_paired else points - points.mean()
-        return self.fakes.hops * self.fakes.law.fourth_cumulant * float((apart**4).sum())
 
 
 def _mean(values: Floats, weights: Floats) -> float:

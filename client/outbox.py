@@ -332,12 +332,10 @@ class Outbox:
             {
                 "round_id": round_id,
                 "user": user,
-                "sealed": prepared.sealed,
-                "record": prepared.record.budget + prepared.record.salt,
-                "key": prepared.key,
-                "answer_key": prepared.answer_key,
-                "blinds": b"".join(prepared.blinds),
                 "kept_at_unix_s": int(self._now()),
+                **prepared._asdict(),
+                "record": prepared.record.budget + prepared.record.salt,
+                "blinds": b"".join(prepared.blinds),
             }
             for user, prepared in users.items()
         ]
@@ -392,13 +390,9 @@ class Outbox:
             {
                 "round_id": round_id,
                 "user": user,
-                "submission": sealed.submission,
-                "inclusion_hashes": sealed.inclusion_hashes,
-                "answer_key": sealed.answer_key,
-                "local_epsilon": sealed.local_epsilon,
                 "acknowledged": False,
                 "kept_at_unix_s": int(self._now()),
-                "local_delta": sealed.local_delta,
+                **sealed._asdict(),
             }
             for user, sealed in submissions.items()
         ]

@@ -1,6 +1,6 @@
-"""Roots that need not be exact: the choice of a tilt, a first guess, a printed asymptotic figure.
+"""The largest allowed number, and roots that need not be exact: a tilt, a first guess, a printed asymptotic figure.
 
-Guarantees do not rest on them: `inversion.smallest_epsilon` returns an epsilon whose delta was evaluated, and
+Guarantees do not rest on the roots: `inversion.smallest_epsilon` returns an epsilon whose delta was evaluated, and
 `protocol.calibration.unit_sigma` a noise scale whose delta was evaluated.
 """
 
@@ -18,3 +18,15 @@ def root_between(function: Callable[[float], float], low: float, high: float, bi
     """
     step = (high - low) / (1 << bits)
     return low + step * bisect.bisect_left(range(1 << bits), 0.0, key=lambda place: function(low + step * place))
+
+
+def largest_allowed(allowed: Callable[[int], bool], most: int) -> int:
+    """Returns the largest allowed number up to `most`, if every smaller one is allowed, too; 0 if none is.
+
+    Numbers are doubled first: to ask about a large one costs more.
+    """
+    high = 1
+    while high <= most and allowed(high):
+        high *= 2
+    between = range(high // 2 + 1, min(high, most + 1))
+    return high // 2 + bisect.bisect_left(between, True, key=lambda number: not allowed(number))

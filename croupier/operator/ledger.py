@@ -7,7 +7,7 @@ accountant's database: round keys in it would outlive their round.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from croupier.accountant.guarantees import Guarantee
+from croupier.accountant.numerics.roots import largest_allowed
 from croupier.accountant.rounds.account import PENDING, Account
 from croupier.accountant.rounds.forecast import highest_cost
 from croupier.accountant.rounds.ledger import Ledger
@@ -250,7 +251,7 @@ def rounds_left(directory: Path) -> JsonObject:
             {
                 "like": round_id,
                 "epsilon": max(entry.epsilon for entry in entries),
-                "rounds": _how_many(lambda more: limit.allows([*account.committed, *[entries] * more]), most),  # noqa: B023
+                "rounds": largest_allowed(lambda more: limit.allows([*account.committed, *[entries] * more]), most),  # noqa: B023
             }
             for round_id, entries in alike.items()
         ],
@@ -261,18 +262,6 @@ def budgets_told(directory: Path) -> BudgetsTold:
     """Returns the information on one person's budget in all certificates; ValueError without a ledger."""
     with open_store(_url(directory)[1]) as connection:
         return Ledger(connection).budgets_told()
-
-
-def _how_many(allowed: Callable[[int], bool], most: int) -> int:
-    """Returns the largest allowed number up to `most`, if every smaller one is allowed, too."""
-    low, high = 0, 1
-    while high <= most and allowed(high):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if allowed(middle) else (low, middle)
-    return low
 
 
 def spent(directory: Path, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:

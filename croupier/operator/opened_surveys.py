@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc.aio
 
 from croupier.net.transport import TLS, Transport
-from croupier.operator.keys import write_secret
-from croupier.operator.operator import Operator, kept_round
+from croupier.operator.keys import replace_secret, write_secret
+from croupier.operator.operator import Operator
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, CroupierError, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
@@ -108,6 +108,10 @@ def rule_goes_on(directory: Path, survey: Survey, wave: int) -> bool:
     return all(each and pb.Publication.FromString(each.payload).HasField("rule_state") for each in results)
 
 
+def _kept_round(file: Path) -> pb.SignedRound | None:
+    return pb.SignedRound.FromString(bytes.fromhex(file.read_text())) if file.exists() else None
+
+
 def kept_rounds(directory: Path, survey: Survey, wave: int = 0) -> list[RoundTerms]:
     """Returns the terms of all rounds of a wave that was opened from this directory, in order.
 
@@ -116,7 +120,7 @@ def kept_rounds(directory: Path, survey: Survey, wave: int = 0) -> list[RoundTer
     """
     terms = []
     for place in range(len(survey.questions)):
-        document = kept_round(round_file(directory, survey, place, wave))
+        document = _kept_round(round_file(directory, survey, place, wave))
         if document is None:
             raise ValueError(
                 f"{survey.round_id(place, wave)!r} is not open yet; 'croupier survey open' with the survey's file "
@@ -129,7 +133,7 @@ def kept_rounds(directory: Path, survey: Survey, wave: int = 0) -> list[RoundTer
 def was_opened(directory: Path, survey: Survey) -> bool:
     """Whether a round of this version was signed by all services."""
     folder = survey_folder(directory, survey.survey_id)
-    rounds = (kept_round(file) for file in folder.glob("*.signed"))
+    rounds = (_kept_round(file) for file in folder.glob("*.signed"))
     return any(document is not None and document.survey == survey.payload for document in rounds)
 
 
@@ -164,9 +168,15 @@ async def open_rounds(
     try:
         documents = []
         for place, file in enumerate(files):
-            has_rule = survey.questions[place].rule is not None
-            before = latest_result(directory, survey, place, number) if has_rule else None
-            documents.append(await operator.sign_and_keep(file, survey, place, wave, before, state))
+            # Services sign one manifest for a round, and make keys for none that is open: only with the file can an
+            # opening that was cut short continue.
+            document = _kept_round(file)
+            if document is None:
+                has_rule = survey.questions[place].rule is not None
+                before = latest_result(directory, survey, place, number) if has_rule else None
+                document = await operator.sign_round(survey, place, wave, before, state)
+                replace_secret(file, document.SerializeToString().hex())
+            documents.append(document)
         for document in documents:
             opened.append(await operator.open_signed(document))  # noqa: PERF401 (opened rounds count if one fails)
     except (CroupierError, grpc.aio.AioRpcError) as error:

@@ -20,7 +20,6 @@ from croupier.client.round_checks import accept_manifest, fetch_publication
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
-from croupier.operator.keys import replace_secret
 from croupier.operator.proposals import ActionApproval, Approvals
 from croupier.operator.round_settings import RoundSettings, check_settings, manifest_of, new_round_id
 from croupier.protocol.approvals import proposal_to_admit, proposal_to_ask
@@ -61,11 +60,6 @@ def revocations(client_keys: Sequence[PublicKey]) -> list[pb.RevokeClientsReques
     """Returns the calls that revoke client keys."""
     starts = range(0, len(client_keys), _PER_CALL)
     return [pb.RevokeClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in starts]
-
-
-def kept_round(file: Path) -> pb.SignedRound | None:
-    """Returns the signed round that `Operator.sign_and_keep` has kept in a file; None if there is none."""
-    return pb.SignedRound.FromString(bytes.fromhex(file.read_text())) if file.exists() else None
 
 
 def is_operators(directory: Path) -> bool:
@@ -223,29 +217,6 @@ class Operator:
         signing = (self._have_signed(name, payload, survey, approved, before) for name in chain)
         signatures = await asyncio.gather(*signing)
         return pb.SignedRound(manifest=pb.Signed(payload=payload, signatures=signatures), survey=survey.payload)
-
-    async def sign_and_keep(
-        self,
-        file: Path,
-        survey: Survey,
-        place: int = 0,
-        wave: Wave | None = None,
-        before: pb.Signed | None = None,
-        state: pb.RuleState | None = None,
-    ) -> pb.SignedRound:
-        """Signs a round, and keeps it in a file; returns the file's.
-
-        Services sign one manifest for a round, and make keys for none that is open: only with the file can an opening
-        that was cut short continue.
-
-        Raises:
-            Refusal, grpc.aio.AioRpcError: see `open_round`; then there is no file.
-        """
-        if (kept := kept_round(file)) is not None:
-            return kept
-        signed = await self.sign_round(survey, place, wave, before, state)
-        replace_secret(file, signed.SerializeToString().hex())
-        return signed
 
     async def open_signed(self, document: pb.SignedRound) -> RoundTerms:
         """Opens a round whose manifest every service has signed; the same call again is harmless.

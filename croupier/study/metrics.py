@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
+from croupier.accountant.numerics.roots import largest_allowed
 from croupier.accountant.spending import Limit
 from croupier.protocol.surveys import scheduled
 from croupier.study.wave_results import StudyState, study_state
@@ -40,17 +41,7 @@ def waves_borne(state: StudyState) -> int | None:
     spent = [entries for costs in played for entries in costs]
     costliest = max(played, key=lambda costs: sum(max(entry.epsilon for entry in entries) for entries in costs))
 
-    def bears(more: int) -> bool:
-        return limit.allows([*spent, *costliest * more])
-
-    low, high = 0, 1
-    while high <= _MOST_WAVES and bears(high):
-        low, high = high, 2 * high
-    high = min(high, _MOST_WAVES + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if bears(middle) else (low, middle)
-    return low
+    return largest_allowed(lambda more: limit.allows([*spent, *costliest * more]), _MOST_WAVES)
 
 
 class StudyMetrics:

@@ -25,6 +25,7 @@ from croupier.accountant.composed_certificates import ComposedRelease, compose, 
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import sum_as_decimals
+from croupier.accountant.numerics.roots import largest_allowed
 from croupier.accountant.release import conditions_of_round
 from croupier.accountant.rounds.round_guarantee import fakes_of_round
 from croupier.operator.survey_file import CalendarFile, SurveyFile
@@ -308,15 +309,7 @@ class _Planner:
         """
         if most is not None and self._within(budget, most):
             return most
-        most = 4096 if most is None else most
-        low, high = 0, 1
-        while high <= most and self._within(budget, high):
-            low, high = high, 2 * high
-        high = min(high, most + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._within(budget, middle) else (low, middle)
-        return low
+        return largest_allowed(lambda waves: self._within(budget, waves), 4096 if most is None else most)
 
     def _within(self, budget: float, waves: int, *, quick: bool = False) -> bool:
         total = self.total(self.questions(budget, quick=quick, waves=waves), waves)

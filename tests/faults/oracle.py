@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from croupier.client.submission import PreparedReport, seal_one
-from croupier.protocol.identity import sign_submission
-from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import PublicKey
-from croupier.protocol.onion import Onion
-from croupier.protocol.tickets import TicketRequest, collect_tickets
+from croupier.client.submission import PreparedReport, SealedSubmission
 from croupier.protocol.v1 import messages_pb2 as pb
 
 LETTERS = 128
@@ -43,31 +38,9 @@ class Attempt:
     inclusion_hashes: bytes = b""
     authentic: bool = True
     answers: list[pb.SubmissionCode.ValueType] = field(default_factory=list)
-    _requests: tuple[TicketRequest, TicketRequest] | None = None
 
-    def tickets_request(self, terms: RoundTerms) -> pb.GetTicketsRequest:
-        """Returns what this attempt asks the accountant for, the same bytes every time."""
-        if self._requests is None:
-            report, budget = self.prepared.messages(terms.hash)
-            self._requests = TicketRequest(report), TicketRequest(budget)
-        blinded = b"".join(request.blinded for request in self._requests)
-        signed = sign_submission(terms.hash, blinded, self.prepared.key, purpose="tickets")
-        return pb.GetTicketsRequest(round_id=terms.round_id, requests=[signed])
-
-    def tickets(self, terms: RoundTerms, answer: pb.GetTicketsResponse) -> tuple[bytes, bytes]:
-        """Returns the tickets that the accountant has given."""
-        if self._requests is None:
-            raise Violation(f"not asked for: {self}")
-        keys = terms.accountant
-        (report,) = collect_tickets(self._requests[:1], answer.report_evaluations, PublicKey(keys.report_ticket_key))
-        (budget,) = collect_tickets(
-            self._requests[1:], answer.parameter_evaluations, PublicKey(keys.parameter_ticket_key)
-        )
-        return report, budget
-
-    def seal(self, terms: RoundTerms, tickets: tuple[bytes, bytes]) -> None:
-        """Makes the submission."""
-        sealed = seal_one(terms, Onion(terms), self.prepared, tickets)
+    def keep(self, sealed: SealedSubmission) -> None:
+        """Takes the submission that is sent from now on."""
         self.submission, self.inclusion_hashes = pb.Submission.FromString(sealed.submission), sealed.inclusion_hashes
 
     @property

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import grpc.aio
 
-from croupier.client.submission import new_client_key
+from croupier.client.submission import new_client_key, seal_one
+from croupier.client.tickets import seal_prepared
 from croupier.net.retrying import retrying
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
@@ -19,6 +20,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.onion import onion_of
 from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -129,20 +131,18 @@ class Game:
         """Returns another attempt of a client; with tickets made up if it can have none any more."""
         made = self.attempt(client)
         if any(attempt.accepted for attempt in self.attempts if attempt.client == client):
-            made.seal(self.terms, forged_tickets())
+            made.keep(seal_one(self.terms, onion_of(self.terms), made.prepared, forged_tickets()))
         return made
 
     async def get_tickets(self, attempt: Attempt, timeout_s: float, patience_s: float) -> bool:
         """Asks for an attempt's tickets, always with the same bytes, and seals it; returns whether it has them."""
-        stub, request = stubs.AccountantStub(self.accountant), attempt.tickets_request(self.terms)
-        answer = await retrying(lambda: stub.GetTickets(request, timeout=timeout_s), give_up_after_s=patience_s)
-        if attempt.submission is not None:  # a call at the same time was faster
-            return True
-        if answer.codes[0] != pb.SUBMISSION_CODE_ACCEPTED:
-            attempt.answers.append(answer.codes[0])
-            return False
-        attempt.seal(self.terms, attempt.tickets(self.terms, answer))
-        return True
+        async with asyncio.timeout(None if patience_s else timeout_s):
+            sealed, refused = await seal_prepared(self.accountant, self.terms, {"": attempt.prepared}, patience_s)
+        if attempt.submission is None:  # else a call at the same time was faster
+            attempt.answers.extend(refused.values())
+            for submission in sealed.values():
+                attempt.keep(submission)
+        return attempt.submission is not None
 
     async def ask(self, attempt: Attempt, timeout_s: float = CALL_S, patience_s: float = 0.0) -> None:
         """Enrols the client if need be, submits, and writes down the answer; without one, nothing is known."""
@@ -163,7 +163,7 @@ class Game:
             answer = await retrying(
                 lambda: self.shuffler.Submit(request, timeout=timeout_s), give_up_after_s=patience_s
             )
-        except (grpc.aio.AioRpcError, Refusal):
+        except (grpc.aio.AioRpcError, Refusal, TimeoutError):
             if patience_s:
                 raise
             return
