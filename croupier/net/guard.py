@@ -181,8 +181,11 @@ class _Guard(grpc.aio.ServerInterceptor):
 
 async def _read(context: Context, call: Call, seconds: float | None) -> bytes | None:
     """Returns the next message, None after the last. Without a limit in seconds the call cannot be turned away."""
-    # Shielded: gRPC does not free what it has allocated for a read that is cancelled.
-    reading = asyncio.shield(context.read())
+    # Shielded: gRPC does not free what it has allocated for a read that is cancelled. Such a read fails once the server
+    # has stopped, when nobody waits for it any more.
+    under_way: asyncio.Future[Any] = asyncio.ensure_future(context.read())
+    under_way.add_done_callback(lambda read: read.cancelled() or read.exception())
+    reading = asyncio.shield(under_way)
     raw: Any = await (reading if seconds is None else call.wait_for(reading, seconds, "your message"))
     return None if raw is grpc.aio.EOF else raw
 

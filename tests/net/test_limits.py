@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import ExitStack
 
 import pytest
 
+from croupier.net import guard
 from croupier.net.limits import MAX_FIELDS, Budget, check_fields
 from croupier.net.shares import Call, caller_at
 from croupier.net.sizes import MESSAGE_BYTES
@@ -151,3 +153,29 @@ async def test_an_error_of_what_is_awaited_is_not_taken_for_the_limit() -> None:
 
     with pytest.raises(TimeoutError, match="inside"):
         await client(A).wait_for(fails(), 20.0, "your message")
+
+
+async def test_a_read_that_fails_after_its_call_was_cancelled_is_no_error_of_the_loop() -> None:
+    """It was one where a server stopped while a request was on its way: "Task exception was never retrieved"."""
+    errors: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    stopped = asyncio.Event()
+
+    class Reading:
+        async def read(self) -> bytes:
+            await stopped.wait()
+            raise RuntimeError("Server already stopped.")
+
+    call = asyncio.create_task(guard._read(Reading(), client(A), None))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    (read,) = asyncio.all_tasks() - {call, asyncio.current_task()}
+    call.cancel()
+    await asyncio.wait([call])
+    stopped.set()
+    await asyncio.wait([read])
+    assert read.done()
+    del read
+    gc.collect()
+    await asyncio.sleep(0)
+    assert errors == []
