@@ -21,7 +21,7 @@ from croupier.analyzer.differences import Interval, Reach, apart
 from croupier.analyzer.estimates import Fakes, Value
 from croupier.analyzer.estimators import ESTIMATORS
 from croupier.analyzer.intervals import SumLaw
-from croupier.analyzer.laws import uneven
+from croupier.analyzer.laws import Laws, uneven
 from croupier.analyzer.mechanisms.krr import CategoryEstimator
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.scalars import fakes_apart, fakes_in_sum
@@ -154,20 +154,16 @@ class ShareModel:
             spread=self.weight**2 * uneven(weights, self.counts),
             step=float(points.max() - points.min()),
         )
-        whole = replace(law, spread=float(weights**2 @ self.counts))
+        seen, whole = np.array([estimate * self.weight]), replace(law, spread=float(weights**2 @ self.counts))
+        laws = Laws(seen, law, whole)
         if self.fakes is not None:
             _, *noise = fakes_in_sum(self.fakes, points)
-            law, whole = law.with_noise(0.0, *noise), whole.with_noise(0.0, *noise)
-        if (errors := self._noise) is not None:
-            law, whole = (
-                interval_law.with_noise(0.0, errors.variance, errors.fourth_cumulant).widened(
-                    errors.bias, errors.other_variance
-                )
-                for interval_law in (law, whole)
-            )
-        seen = np.array([estimate * self.weight])
-        ends = [_reaching(*interval_law.interval(seen, self.confidence), possible) for interval_law in (law, whole)]
-        error = float(law.standard_error(np.array([possible]))[0])
+            laws = laws.with_noise(0.0, *noise)
+        if self._noise is not None:
+            laws = self._noise.on(laws)
+        both = laws.participants, laws.population
+        ends = [_reaching(*each.interval(seen, self.confidence), possible) for each in both]
+        error = float(laws.participants.standard_error(np.array([possible]))[0])
         return Value(estimate, possible, error, ends[0], _sampling(possible, self.counts), ends[1])
 
 

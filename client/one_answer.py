@@ -1,6 +1,6 @@
-"""One person's answer to one round, given once, and afterwards the check that every hop has passed it on.
+"""One person's answer to one round, given once.
 
-`client.async_client` calls this. The order is the safe one: the contents of the outbox go first, then the person's own
+`client.round_client` calls this. The order is the safe one: the contents of the outbox go first, then the person's own
 limits, and only then is anything randomized or sent.
 """
 
@@ -16,11 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from croupier.client.limits import Limits
 from croupier.client.outbox import KEPT_DAYS, Outbox, WantedReport, other_person
-from croupier.client.round_checks import fetch_publication
 from croupier.client.submission import Participant, draw_report, prepare_one, send, value_key
 from croupier.client.tickets import seal_prepared
-from croupier.client.verification import certified_chain, missing_at_hop
-from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism, ScalarMechanism
 from croupier.protocol.mechanisms.choices import MultipleChoice
@@ -247,31 +244,3 @@ def with_kept_reports(
 
 def _name(code: pb.SubmissionCode.ValueType) -> str:
     return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
-
-
-async def missing_by_hop(
-    shuffler: grpc.aio.Channel,
-    analyzer: grpc.aio.Channel,
-    terms: RoundTerms,
-    deployment: Deployment,
-    hashes_of: Mapping[str, bytes],
-    patience_s: float = 20.0,
-) -> dict[str, list[str]]:
-    """Returns, for every hop by name, the users whose submissions it has not passed on.
-
-    Args:
-        shuffler: channel to hop 1.
-        analyzer: channel to the analyzer's public address.
-        terms: the round's, verified.
-        deployment: with the keys of the certificate.
-        hashes_of: inclusion hashes by user, see `Outbox.inclusion_hashes`.
-        patience_s: the time to wait for the round's result.
-
-    Raises:
-        Refusal: the round has no certificate yet (NOT_READY), or a hop's list is not what it committed to (BAD_BATCH).
-    """
-    _, certificate = await fetch_publication(analyzer, deployment, terms.round_id, patience_s)
-    chain = certified_chain(certificate, terms, deployment)
-    names = [entry.name for entry in deployment.shufflers]
-    lost = [await missing_at_hop(shuffler, terms, chain, hop, hashes_of) for hop in range(1, len(names) + 1)]
-    return dict(zip(names, lost, strict=True))

@@ -193,12 +193,13 @@ class Outbox:
 
     def users(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""
-        return set(self._read(round_id, sa.true(), _submissions.c.submission))
+        with self._engine.connect() as db:
+            return _users_of(db, _submissions, round_id)
 
     def begun(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission or a prepared report for the round."""
         with self._engine.connect() as db:
-            return self.users(round_id) | _users_of(db, _prepared, round_id)
+            return _users_of(db, _submissions, round_id) | _users_of(db, _prepared, round_id)
 
     def prepared(self, round_id: RoundId) -> dict[str, PreparedReport]:
         """Returns the prepared reports of users whose submission is not sealed yet, by user."""

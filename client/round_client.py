@@ -27,7 +27,6 @@ from croupier.client.one_answer import (
     Given,
     Respondent,
     answer_once,
-    missing_by_hop,
     value_of,
 )
 from croupier.client.outbox import KEPT_DAYS, Outbox
@@ -35,6 +34,7 @@ from croupier.client.own_key import read_or_make_key
 from croupier.client.round_checks import fetch_publication, fetch_round
 from croupier.client.round_result import Inclusion, Receipt, RoundResult
 from croupier.client.submission import Participant, new_client_key
+from croupier.client.verification import missing_by_hop
 from croupier.client.versions import newer_versions
 from croupier.net.channels import ClientTransport, public_channel
 from croupier.net.http_channel import HttpChannel
@@ -413,9 +413,8 @@ class AsyncClientRound(VerifiedRound):
         """
         client = self.client
         with _typed_errors():
-            return await missing_by_hop(
-                client.shuffler, client.analyzer, self.terms, client.deployment, hashes_of, wait_s
-            )
+            _, certificate = await fetch_publication(client.analyzer, client.deployment, self.id, wait_s)
+            return await missing_by_hop(client.shuffler, self.terms, certificate, client.deployment, hashes_of)
 
     async def result(self, wait_s: float = 0.0) -> RoundResult:
         """Returns the published result, verified.

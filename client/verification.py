@@ -68,6 +68,22 @@ async def missing_at_hop(
     return [user for user in hashes_of if user in missing]
 
 
+async def missing_by_hop(
+    channel: grpc.aio.Channel,
+    terms: RoundTerms,
+    certificate: pb.Certificate,
+    deployment: Deployment,
+    hashes_of: Mapping[str, bytes],
+) -> dict[str, list[str]]:
+    """Returns, for every hop by name, the users whose submissions it has not passed on.
+
+    Arguments and errors are those of `certified_chain` and `missing_at_hop`; the channel is to hop 1.
+    """
+    chain = certified_chain(certificate, terms, deployment)
+    hops = enumerate(deployment.shufflers, start=1)
+    return {entry.name: await missing_at_hop(channel, terms, chain, hop, hashes_of) for hop, entry in hops}
+
+
 async def _passed_on(
     channel: grpc.aio.Channel,
     terms: RoundTerms,

@@ -30,6 +30,9 @@ from croupier.show.study_results import differences_between, rows_of_result, row
 from croupier.study.journal import WaveRecord, read_journal, wave_records
 from croupier.study.versions import begun_versions, collector_key_file, journal_file
 
+_KEPT_OF_ENTRY = ("local_epsilon", "local_delta", "count", "epsilon", "delta", "profile", "series")
+"""The fields of an accountant's entry that are kept in a file, in their order."""
+
 
 @dataclass(frozen=True)
 class PlayedWave:
@@ -140,26 +143,16 @@ def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certific
     except (FileNotFoundError, ValueError, TypeError):  # there is none yet, or one of another version of croupier
         terms = parse_terms(publication.round)
         entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
-        kept = [
-            [
-                entry.local_epsilon,
-                entry.local_delta,
-                entry.count,
-                entry.epsilon,
-                entry.delta,
-                entry.profile,
-                entry.series,
-            ]
-            for entry in entries
-        ]
-        replace_secret(file, json.dumps(kept))
+        replace_secret(file, json.dumps([[getattr(entry, name) for name in _KEPT_OF_ENTRY] for entry in entries]))
         return _read_cost(file)
 
 
 def _read_cost(file: Path) -> tuple[Entry, ...]:
     return tuple(
-        Entry(epsilon, delta, count, central, lost, tuple((float(e), float(d)) for e, d in profile), series)
-        for epsilon, delta, count, central, lost, profile, series in json.loads(file.read_text(encoding="utf-8"))
+        Entry(
+            **dict(zip(_KEPT_OF_ENTRY, (*tier, tuple((float(e), float(d)) for e, d in profile), series), strict=True))
+        )
+        for *tier, profile, series in json.loads(file.read_text(encoding="utf-8"))
     )
 
 

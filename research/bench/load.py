@@ -24,10 +24,10 @@ from typing import Any, Literal
 
 import grpc.aio
 
-from croupier.client.one_answer import missing_by_hop
-from croupier.client.round_checks import accept_manifest
+from croupier.client.round_checks import accept_manifest, fetch_publication
 from croupier.client.submission import Participant, SealedSubmission, prepare_all, seal_all
 from croupier.client.tickets import get_tickets
+from croupier.client.verification import missing_by_hop
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
 from croupier.deploy.local.throughput import processor_s
@@ -395,7 +395,8 @@ async def _lost(operator: Operator, terms: RoundTerms, hashes_of: Mapping[str, b
     """Closes the round, and returns how many of these a hop has not passed on."""
     await operator.close_round(terms.round_id)
     async with operator.client_channel() as hop, operator.client_channel(operator.deployment.analyzer.name) as analyzer:
-        missing = await missing_by_hop(hop, analyzer, terms, operator.deployment, hashes_of, _PATIENCE_S)
+        _, certificate = await fetch_publication(analyzer, operator.deployment, terms.round_id, _PATIENCE_S)
+        missing = await missing_by_hop(hop, terms, certificate, operator.deployment, hashes_of)
     return len(set().union(*missing.values()))
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from croupier.client.one_answer import missing_by_hop
-from croupier.client.round_checks import fetch_terms
+from croupier.client.round_checks import fetch_publication, fetch_terms
 from croupier.client.submission import Participant, send
+from croupier.client.verification import missing_by_hop
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.net.channels import public_channel
 from croupier.net.limits import BUDGET_BYTES, MAX_FIELDS
@@ -81,7 +81,8 @@ async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tm
         await at.operator.close_round(terms.round_id)
         hashes = {str(number): submission.inclusion_hashes for number, submission in enumerate(sealed)}
         async with at.operator.client_channel("analyzer") as analyzer:
-            missing = await missing_by_hop(at.channel, analyzer, terms, at.deployment, hashes, WAIT_S)
+            _, certificate = await fetch_publication(analyzer, at.deployment, terms.round_id, WAIT_S)
+        missing = await missing_by_hop(at.channel, terms, certificate, at.deployment, hashes)
         assert missing == {"shuffler-1": []}
 
 
