@@ -19,7 +19,7 @@ from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.pgr import ProjectiveResponse
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
-from croupier.protocol.randomness import SystemRandom, uniform_permutation
+from croupier.protocol.randomness import SystemRandom
 from tests.support.scripted import Scripted
 
 BIT = Question("bit", RandomizedResponse())
@@ -85,28 +85,8 @@ def test_a_number_is_rounded_to_a_level_beside_it_with_its_mean(value: float, le
             assert randomize(question, value, 1.0, Scripted(draw, blanket_threshold(1.0, 5) - 1, 2)) == 2
 
 
-@pytest.mark.parametrize("k", [2, 3, 5, 1 << 16])
-@pytest.mark.parametrize("epsilon", [1e-9, 0.5, math.log(3), 20.0])
-def test_the_realised_epsilon_of_letters_is_at_most_the_budget(epsilon: float, k: int) -> None:
-    """With integers only: kept/other = (2^64·k − (k−1)T)/T, and e^ε from below by its exact decimal series."""
-    threshold = blanket_threshold(epsilon, k)
-    ratio = Fraction(k * 2**64 - (k - 1) * threshold, threshold)
-    exponent, term, series = Fraction(epsilon), Fraction(1), Fraction(1)
-    for j in range(1, 120):
-        term = term * exponent / j
-        series += term
-        term, series = (Fraction(math.floor(x * 10**60), 10**60) for x in (term, series))  # never above e^ε
-    assert ratio <= series * (1 + Fraction(1, 10**50))
-    assert ratio > series * (1 - Fraction(k * 10**9, 2**60)) - Fraction(k, 2**60)
-
-
 def pearson(seen: Counter[int], law: dict[int, float], draws: int) -> float:
     return sum((seen[cell] - draws * share) ** 2 / (draws * share) for cell, share in law.items())
-
-
-def test_no_permutation_of_nothing_or_of_one() -> None:
-    assert uniform_permutation(0, Scripted()) == []
-    assert uniform_permutation(1, Scripted()) == [0]
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 10, 2**32 + 1, 2**63 + 1, 2**64 - 1, 2**64])

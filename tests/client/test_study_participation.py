@@ -70,6 +70,25 @@ class Scene:
         self.client.join(await self.client.study(self.version.survey_id), epsilon)
         await self.at.operator.enrol([PublicKey(bytes.fromhex(self.client.public_key))])
 
+    async def begin(self, **changes: Any) -> None:
+        """The first wave is open, perhaps with other terms, and the person has joined."""
+        if changes:
+            self.version = first_version(self.at, **changes)
+        await self.open(1)
+        await self.join()
+
+    async def change(self, number: int, change: str = "x", before: Survey | None = None, **changes: Any) -> None:
+        """A wave is open that belongs to a new version."""
+        file = study_file(calendar=CALENDAR, min_batch_size=2, **changes)
+        self.version = survey_from(
+            file, self.at.deployment, before=before or self.version, change=change, first_wave=number
+        )
+        await self.open(number)
+
+
+def first_version(at: Table, **changes: Any) -> Survey:
+    return survey_from(study_file(calendar=CALENDAR, min_batch_size=2, **changes), at.deployment)
+
 
 def briefly(records: Sequence[WaveRecord]) -> list[tuple[int, str, list[tuple[str, float]]]]:
     return [(record.wave, record.state, [(a.state, a.local_epsilon) for a in record.answers]) for record in records]
@@ -81,8 +100,7 @@ BOTH = [("answered", 1.0), ("answered", 1.0)]
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with table(tmp_path, 1) as at, at.operator.client(tmp_path / "client") as client:
-        version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2), at.deployment)
-        scene = Scene(at, version, client)
+        scene = Scene(at, first_version(at), client)
         scene.with_clock(client)
         yield scene
 
@@ -107,8 +125,7 @@ async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Sce
 
 @pytest.mark.slow
 async def test_it_waits_for_waves_by_the_calendar_and_ends_with_the_study(scene: Scene) -> None:
-    await scene.open(1)
-    await scene.join()
+    await scene.begin()
     records = []
     async for record in scene.follow():
         records.append(record)
@@ -139,13 +156,10 @@ async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -
 
 
 async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> None:
-    await scene.open(1)
-    await scene.join()
+    await scene.begin()
     await scene.answer()
     first = scene.version
-    changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2])
-    scene.version = survey_from(changed, scene.at.deployment, before=first, change="A smaller budget.", first_wave=2)
-    await scene.open(2)
+    await scene.change(2, "A smaller budget.", budgets=[0.5, 1, 2])
     (record,) = await scene.answer()
     assert (record.state, record.change, record.version) == ("new version", "A smaller budget.", 2)
     assert scene.client.spent.local_epsilon == 2.0
@@ -159,18 +173,9 @@ async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> No
 @pytest.mark.parametrize("joins", [True, False])
 async def test_a_version_that_does_not_follow_is_refused(scene: Scene, joins: bool) -> None:
     """Whether the client follows the study or joins it again."""
-    await scene.open(1)
-    await scene.join()
-    other = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
-    scene.version = survey_from(
-        study_file(calendar=CALENDAR, min_batch_size=2),
-        scene.at.deployment,
-        before=other,
-        change="x",
-        first_wave=2,
-    )
+    await scene.begin()
     await scene.answer()
-    await scene.open(2)
+    await scene.change(2, before=first_version(scene.at, title="Other"))
     with pytest.raises(Refusal, match="not follow version 1"):
         await (scene.join() if joins else scene.answer(accept=True))
     assert scene.asked == []
@@ -196,8 +201,7 @@ async def test_no_version_changes_what_people_were_promised(
     if not changes:
         file, key = file.model_copy(update={"results": "operator"}), bytes(range(32))
         scene.version = survey_from(file, scene.at.deployment, collector_public_key=key)
-    await scene.open(1)
-    await scene.join()
+    await scene.begin()
     await scene.answer()
     first = scene.version
     monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
@@ -227,26 +231,16 @@ async def test_no_version_changes_what_people_were_promised(
 
 @pytest.mark.slow
 async def test_versions_that_a_device_has_missed_lead_to_the_one_that_it_knows(scene: Scene) -> None:
-    await scene.open(1)
-    await scene.join()
+    await scene.begin()
     for number, budgets in ((2, [0.5, 1, 2]), (3, [1])):
-        scene.version = survey_from(
-            study_file(calendar=CALENDAR, min_batch_size=2, budgets=budgets),
-            scene.at.deployment,
-            before=scene.version,
-            change=f"Change {number}.",
-            first_wave=number,
-        )
-        await scene.open(number)
+        await scene.change(number, budgets=budgets)
     await scene.join()
     (joined,) = scene.client.studies()
     assert [consent.version for consent in joined.consents] == [1, 3]
 
 
 async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path: Path) -> None:
-    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
-    await scene.open(1)
-    await scene.join()
+    await scene.begin(permanent=True)
     waves = []
     async for record in scene.follow():
         waves.append(record.wave)
@@ -265,9 +259,7 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
 
 
 async def test_leaving_destroys_a_permanent_report_sent_without_following(scene: Scene) -> None:
-    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
-    await scene.open(1)
-    await scene.join()
+    await scene.begin(permanent=True)
     asked = await scene.client.round("wellbeing-w1-1")
     await asked.submit("good", 1.0)
     assert len(scene.client.outbox.kept_series("")) == 1
@@ -277,8 +269,7 @@ async def test_leaving_destroys_a_permanent_report_sent_without_following(scene:
 
 
 async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> None:
-    await scene.open(1)
-    await scene.join()
+    await scene.begin()
     terms = (await scene.client.study()).rounds[0]
     others = {
         name: prepare_one(terms, onion_of(terms), Participant(value, 1.0))
@@ -293,7 +284,7 @@ async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> Non
 
 
 async def test_a_permanent_study_spends_once_and_sends_the_same_report(scene: Scene) -> None:
-    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = first_version(scene.at, permanent=True)
     scene.client.change_limits(lifetime_epsilon=3.0)
     scene.answers = lambda wave: ANSWERS if wave != 2 else {"mood": "bad", "ill": 1}
     for number in (1, 2, 3):
@@ -309,9 +300,7 @@ async def test_a_permanent_study_spends_once_and_sends_the_same_report(scene: Sc
 async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
-    await scene.open(1)
-    await scene.join()
+    await scene.begin(permanent=True)
 
     class DiesError(Exception):
         pass
@@ -342,8 +331,7 @@ async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
 
 @pytest.mark.slow
 async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    await scene.open(1)
-    await scene.join()
+    await scene.begin()
     honest = AsyncClient.round
     failed: list[int] = []
 
@@ -361,17 +349,13 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
 
 
 async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> None:
-    scene.version = survey_from(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.version = first_version(scene.at, permanent=True)
     await scene.open(1)
     shown = await scene.client.study()
     assert shown.survey.hash == scene.version.hash
     line, _ = study_lines(shown.rounds, 1.0)
     assert "all 3 waves of this version" in line
-    changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2], permanent=True)
-    scene.version = survey_from(
-        changed, scene.at.deployment, before=shown.survey, change="A smaller budget.", first_wave=2
-    )
-    await scene.open(2)
+    await scene.change(2, budgets=[0.5, 1, 2], permanent=True)
     # What was answered in wave 1, with another report, is no part of this number: the line says so.
     line, earlier, _ = study_lines((await scene.client.study()).rounds, 1.0)
     assert "all 3 waves of this version" in line
