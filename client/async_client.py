@@ -68,7 +68,7 @@ class ShownSurvey:
 class _Follower:
     """The person who follows a survey; see `AsyncClient.follow`. `told`: hashes of surveys that were announced."""
 
-    study_id: str
+    survey_id: str
     answers: Answers
     person: str
     key: bytes
@@ -79,26 +79,26 @@ class _Follower:
 class AsyncClient(RoundClient):
     """One participant's device, or the program that answers for several people, in one deployment."""
 
-    async def study(self, study_id: str = "") -> ShownSurvey:
+    async def survey(self, survey_id: str = "") -> ShownSurvey:
         """Returns a survey of several waves in its newest wave's form, to be shown to the person before `join`.
 
         Args:
-            study_id: the survey; that of the newest open round if not given.
+            survey_id: the survey; that of the newest open round if not given.
 
         Raises:
             Refusal: no wave of it was opened yet (UNKNOWN_ROUND), the newest open round is of a survey that is asked
                 once (BAD_REQUEST), or the rounds of a wave do not belong together (BAD_MANIFEST).
             SignatureError, UnreachableError: as for `round`.
         """
-        if not study_id:
+        if not survey_id:
             newest_open = (await self.round()).terms
             if newest_open.wave is None:
                 raise Refusal(Code.BAD_REQUEST, "the newest open round is not of a study; name the study")
-            study_id = newest_open.survey.survey_id
+            survey_id = newest_open.survey.survey_id
         newest, versions = 0, dict[Digest, Survey]()
         for number in range(1, MOST_WAVES + 1):
             try:
-                survey = (await self.round(_round_of(study_id, number))).terms.survey
+                survey = (await self.round(_round_of(survey_id, number))).terms.survey
                 newest, versions[survey.hash] = number, survey
             except Refusal as refusal:
                 if refusal.code in _NOT_THERE:
@@ -106,12 +106,12 @@ class AsyncClient(RoundClient):
                 if refusal.code not in _OVER:
                     raise
         if not newest:
-            raise Refusal(Code.UNKNOWN_ROUND, f"no wave of study {study_id!r} was opened yet, or all are deleted")
-        shown, _ = await self._wave(study_id, newest, versions.values())
+            raise Refusal(Code.UNKNOWN_ROUND, f"no wave of study {survey_id!r} was opened yet, or all are deleted")
+        shown, _ = await self._wave(survey_id, newest, versions.values())
         return shown
 
     async def _wave(
-        self, study_id: str, number: int, earlier: Iterable[Survey] = ()
+        self, survey_id: str, number: int, earlier: Iterable[Survey] = ()
     ) -> tuple[ShownSurvey, list[AsyncClientRound]]:
         """Returns an opened wave with its rounds.
 
@@ -120,10 +120,10 @@ class AsyncClient(RoundClient):
                 not those of this wave (BAD_MANIFEST).
             SignatureError, UnreachableError: as for `round`.
         """
-        rounds = await fetch_survey(self, _round_of(study_id, number))
+        rounds = await fetch_survey(self, _round_of(survey_id, number))
         survey, wave = rounds[0].terms.survey, rounds[0].terms.wave
-        if wave is None or (survey.survey_id, wave.number) != (study_id, number):
-            raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of survey {study_id!r}")
+        if wave is None or (survey.survey_id, wave.number) != (survey_id, number):
+            raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of survey {survey_id!r}")
         return ShownSurvey(survey, wave, tuple(wave_round.terms for wave_round in rounds), tuple(earlier)), rounds
 
     def join(self, shown: ShownSurvey, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedSurvey:
@@ -132,7 +132,7 @@ class AsyncClient(RoundClient):
         Also for a new version of a survey that was joined before: the records of earlier waves are kept.
 
         Args:
-            shown: from `study`.
+            shown: from `survey`.
             wave_epsilon: the most that the answers to one wave may spend together: the sum of their local budgets.
             person: a constant name, if a program answers for several people.
             invitation: the link of an invitation to the survey; it is kept in the directory.
@@ -156,7 +156,7 @@ class AsyncClient(RoundClient):
         joined.write(self.directory)
         return joined
 
-    def leave(self, study_id: str, person: str = "") -> JoinedSurvey:
+    def leave(self, survey_id: str, person: str = "") -> JoinedSurvey:
         """Leaves a survey: no more of its waves are answered, and its stored data is destroyed.
 
         These are consent, invitation, reports, and answers that were not sent. Answers that were sent stay where they
@@ -165,31 +165,31 @@ class AsyncClient(RoundClient):
         Raises:
             ValueError: the survey was not joined from here.
         """
-        joined = self._joined(study_id, person)
+        joined = self._joined(survey_id, person)
         joined.forget(self.directory)  # first: who follows the survey stops
         kept = self.outbox.series_by_round(person).items()
-        for series in {series for round_id, series in kept if is_round_of(study_id, round_id)}:
+        for series in {series for round_id, series in kept if is_round_of(survey_id, round_id)}:
             self.outbox.forget_reports(person, series)
         for round_id in self.outbox.rounds_prepared():
-            if is_round_of(study_id, round_id):
+            if is_round_of(survey_id, round_id):
                 mine = [user for user in self.outbox.prepared(round_id) if is_of_person(user, person)]
                 self.outbox.discard(round_id, mine)
         self.outbox.overwrite_log()
         return joined
 
-    def studies(self) -> list[JoinedSurvey]:
+    def joined_surveys(self) -> list[JoinedSurvey]:
         """Returns the surveys that were joined from here; ValueError for a file that is damaged."""
-        return list(joined_surveys(self.directory))
+        return joined_surveys(self.directory)
 
-    def _joined(self, study_id: str, person: str) -> JoinedSurvey:
-        joined = JoinedSurvey.read(self.directory, study_id, person)
+    def _joined(self, survey_id: str, person: str) -> JoinedSurvey:
+        joined = JoinedSurvey.read(self.directory, survey_id, person)
         if joined is None:
-            raise ValueError(f"study {study_id!r} was not joined from {self.directory}; 'croupier join' joins it")
+            raise ValueError(f"study {survey_id!r} was not joined from {self.directory}; 'croupier join' joins it")
         return joined
 
     def follow(
         self,
-        study_id: str,
+        survey_id: str,
         answers: Answers,
         *,
         until_end: bool = True,
@@ -206,7 +206,7 @@ class AsyncClient(RoundClient):
         reach.
 
         Args:
-            study_id: the survey.
+            survey_id: the survey.
             answers: to the questions, by name, or a function from a wave's number to these. Others are left out.
             until_end: wait for further waves, until the survey ends or the person has left; False: only open waves.
             accept: called with a new version of the survey and the version before it; whether the person consents.
@@ -219,11 +219,11 @@ class AsyncClient(RoundClient):
             SignatureError: a service has not signed the terms of a wave.
             UnreachableError: a service does not answer, without `until_end`.
         """
-        follower = _Follower(study_id, answers, person, key, accept, set())
+        follower = _Follower(survey_id, answers, person, key, accept, set())
         return self._follow(follower) if until_end else self._answer_open_waves(follower)
 
     async def _follow(self, follower: _Follower) -> AsyncIterator[WaveRecord]:
-        who = follower.study_id, follower.person
+        who = follower.survey_id, follower.person
         self._joined(*who)
         while JoinedSurvey.read(self.directory, *who) is not None:
             wait_s = _SOON_S
@@ -245,18 +245,18 @@ class AsyncClient(RoundClient):
 
     async def _answer_open_waves(self, follower: _Follower) -> AsyncIterator[WaveRecord]:
         """Answers the open waves of a survey, and yields the record of every wave that is over or answered."""
-        who = follower.study_id, follower.person
+        who = follower.survey_id, follower.person
         self._joined(*who)
         while (joined := JoinedSurvey.read(self.directory, *who)) is not None:
             number, known = joined.next_wave, scheduled(joined.version)
             try:
-                shown, rounds = await self._wave(follower.study_id, number)
+                shown, rounds = await self._wave(follower.survey_id, number)
             except Refusal as refusal:
                 over = refusal.code in _OVER
                 if refusal.code not in (*_NOT_THERE, *_OVER):
                     raise
                 if not over and known.follows_results and 1 < number <= known.last_wave:
-                    before = await self.round(_round_of(follower.study_id, number - 1))
+                    before = await self.round(_round_of(follower.survey_id, number - 1))
                     if not await before.goes_on():
                         joined.ended = True
                         joined.write(self.directory)
@@ -265,7 +265,7 @@ class AsyncClient(RoundClient):
                     return  # it may still open
                 if number > MOST_WAVES:
                     return
-                missed = WaveRecord(study_id=follower.study_id, wave=number, version=known.version, state="missed")
+                missed = WaveRecord(study_id=follower.survey_id, wave=number, version=known.version, state="missed")
                 yield self._done(joined, missed)
                 continue
             wave, version = shown.wave, shown.survey.hash
@@ -342,9 +342,9 @@ class AsyncClient(RoundClient):
         return records
 
 
-def _round_of(study_id: str, wave: int) -> RoundId:
+def _round_of(survey_id: str, wave: int) -> RoundId:
     """Returns the first round of a wave."""
-    return RoundId(f"{study_id}-w{wave}-1")
+    return RoundId(f"{survey_id}-w{wave}-1")
 
 
 def _record(shown: ShownSurvey, state: WaveState, answers: Sequence[AnswerRecord] = ()) -> WaveRecord:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,14 +101,14 @@ class JoinedSurvey(_Document):
     drawn: dict[str, float] = Field(default={}, repr=False)
 
     @classmethod
-    def read(cls, directory: Path, study_id: str, person: str = "") -> Self | None:
+    def read(cls, directory: Path, survey_id: str, person: str = "") -> Self | None:
         """Returns a survey that was joined from here; None for another one.
 
         Raises:
             ValueError: the file is damaged, or a newer croupier has written it.
         """
         with suppress(FileNotFoundError):
-            return cls._from(_file(directory, study_id, person))
+            return cls._from(_file(directory, survey_id, person))
         return None
 
     @classmethod
@@ -174,12 +174,11 @@ class JoinedSurvey(_Document):
         _file(directory, self.version.survey_id, self.person).unlink(missing_ok=True)
 
 
-def _file(directory: Path, study_id: str, person: str) -> Path:
+def _file(directory: Path, survey_id: str, person: str) -> Path:
     whose = f".{hashlib.sha256(person.encode()).hexdigest()[:16]}" if person else ""
-    return directory / _FOLDER / f"{study_id}{whose}.json"
+    return directory / _FOLDER / f"{survey_id}{whose}.json"
 
 
-def joined_surveys(directory: Path) -> Iterator[JoinedSurvey]:
-    """Yields all surveys that were joined from here, by name; raises as `JoinedSurvey.read`."""
-    for file in sorted((directory / _FOLDER).glob("*.json")):
-        yield JoinedSurvey._from(file)
+def joined_surveys(directory: Path) -> list[JoinedSurvey]:
+    """Returns all surveys that were joined from here, by name; raises as `JoinedSurvey.read`."""
+    return [JoinedSurvey._from(file) for file in sorted((directory / _FOLDER).glob("*.json"))]

@@ -57,7 +57,7 @@ class Client:
 
     def __init__(self, client: AsyncClient) -> None:
         self.asynchronous = client
-        self.join, self.leave, self.studies = client.join, client.leave, client.studies
+        self.join, self.leave, self.joined_surveys = client.join, client.leave, client.joined_surveys
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="croupier-client", daemon=True)
         self._thread.start()
@@ -93,7 +93,7 @@ class Client:
         asked = self.wait_for(self.asynchronous.round(round_id))
         return ClientRound(asked.terms, asked.state, asked, self.wait_for)
 
-    study = _waiting(AsyncClient.study)
+    survey = _waiting(AsyncClient.survey)
     follow = _iterating(AsyncClient.follow)
 
     @property

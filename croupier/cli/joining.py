@@ -84,7 +84,7 @@ def join(
                     raise Refusal(refusal.code, why) from refusal
             mine = [
                 membership
-                for membership in client.studies()
+                for membership in client.joined_surveys()
                 if membership.version.survey_id == study_id and not membership.person
             ]
             return (mine[0] if mine else None), records
@@ -121,12 +121,12 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
     Raises:
         ValueError: the person does not consent, or there is nobody to ask.
     """
-    shown = await client.study(study_id)
+    shown = await client.survey(study_id)
     name = shown.survey.survey_id
     before = next(
         (
             membership
-            for membership in client.studies()
+            for membership in client.joined_surveys()
             if membership.version.survey_id == name and not membership.person
         ),
         None,
@@ -188,7 +188,7 @@ def leave(study: Study, /, *, directory: Directory = HERE, as_json: Json = False
 def _list_joined(directory: Path, as_json: bool) -> None:
     async def work() -> list[JoinedSurvey]:
         async with client_of(directory) as client:
-            return client.studies()
+            return client.joined_surveys()
 
     memberships = asyncio.run(work())
     lines, documents = [], []

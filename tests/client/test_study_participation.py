@@ -67,7 +67,7 @@ class Scene:
         return [record async for record in self.follow(until_end=False, **how)]
 
     async def join(self, epsilon: float = 2.0) -> None:
-        self.client.join(await self.client.study(self.version.survey_id), epsilon)
+        self.client.join(await self.client.survey(self.version.survey_id), epsilon)
         await self.at.operator.enrol([PublicKey(bytes.fromhex(self.client.public_key))])
 
     async def begin(self, **changes: Any) -> None:
@@ -118,7 +118,7 @@ async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Sce
     await scene.open(3)
     assert briefly(await scene.answer()) == [(2, "missed", []), (3, "answered", BOTH)]
     assert scene.client.spent.local_epsilon == 4.0
-    (joined,) = scene.client.studies()
+    (joined,) = scene.client.joined_surveys()
     assert [consent.version for consent in joined.consents] == [1]
     assert joined.consents[0].hash == scene.version.hash.hex()
 
@@ -166,7 +166,7 @@ async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> No
     assert [record.state for record in await scene.answer(accept=False)] == ["new version"]
     assert briefly(await scene.answer(accept=True)) == [(2, "answered", BOTH)]
     assert [(before.hash, after.hash) for before, after in scene.asked] == [(first.hash, scene.version.hash)] * 2
-    (joined,) = scene.client.studies()
+    (joined,) = scene.client.joined_surveys()
     assert [consent.hash for consent in joined.consents] == [first.hash.hex(), scene.version.hash.hex()]
 
 
@@ -225,7 +225,7 @@ async def test_no_version_changes_what_people_were_promised(
     with refuses(Code.BAD_MANIFEST, naming(field)):
         await (scene.join() if joins else scene.answer(accept=True))
     assert scene.asked == []
-    (joined,) = scene.client.studies()
+    (joined,) = scene.client.joined_surveys()
     assert [consent.version for consent in joined.consents] == [1]
 
 
@@ -235,7 +235,7 @@ async def test_versions_that_a_device_has_missed_lead_to_the_one_that_it_knows(s
     for number, budgets in ((2, [0.5, 1, 2]), (3, [1])):
         await scene.change(number, budgets=budgets)
     await scene.join()
-    (joined,) = scene.client.studies()
+    (joined,) = scene.client.joined_surveys()
     assert [consent.version for consent in joined.consents] == [1, 3]
 
 
@@ -247,7 +247,7 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
         scene.client.leave("wellbeing")
         assert scene.client.outbox.kept_series("") == {}
     assert waves == [1]
-    assert scene.client.studies() == []
+    assert scene.client.joined_surveys() == []
     assert JoinedSurvey.read(scene.client.directory, "wellbeing") is None
     assert scene.client.spent.local_epsilon == 2.0
     with pytest.raises(ValueError, match="was not joined"):
@@ -270,7 +270,7 @@ async def test_leaving_destroys_a_permanent_report_sent_without_following(scene:
 
 async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> None:
     await scene.begin()
-    terms = (await scene.client.study()).rounds[0]
+    terms = (await scene.client.survey()).rounds[0]
     others = {
         name: prepare_one(terms, onion_of(terms), Participant(value, 1.0))
         for name, value in (("person ann", 0), ("person bob", 1), ("ab", 1))
@@ -351,17 +351,17 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
 async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> None:
     scene.version = first_version(scene.at, permanent=True)
     await scene.open(1)
-    shown = await scene.client.study()
+    shown = await scene.client.survey()
     assert shown.survey.hash == scene.version.hash
     line, _ = study_lines(shown.rounds, 1.0)
     assert "all 3 waves of this version" in line
     await scene.change(2, budgets=[0.5, 1, 2], permanent=True)
     # What was answered in wave 1, with another report, is no part of this number: the line says so.
-    line, earlier, _ = study_lines((await scene.client.study()).rounds, 1.0)
+    line, earlier, _ = study_lines((await scene.client.survey()).rounds, 1.0)
     assert "all 3 waves of this version" in line
     assert earlier == "What you have answered in earlier versions comes on top."
     with pytest.raises(ValueError, match=r"ε = 0\.5; .* at least 1"):
         scene.client.join(shown, 0.5)
     with refuses(Code.UNKNOWN_ROUND):
-        await scene.client.study("other")
+        await scene.client.survey("other")
     assert Limits().lifetime_epsilon is None
