@@ -1,30 +1,19 @@
-"""One person's answer to one round, given once.
-
-`client.round_client` calls this. The order is the safe one: the contents of the outbox go first, then the person's own
-limits, and only then is anything randomized or sent.
-"""
+"""One person's answer to one round: who answers, with what, and how it went. `client.round_client` gives it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-import grpc.aio
-from sqlalchemy.exc import IntegrityError
-
 from croupier.client.limits import Limits
-from croupier.client.outbox import KEPT_DAYS, Outbox, WantedReport, other_person
-from croupier.client.submission import Participant, draw_report, prepare_one, send, value_key
-from croupier.client.tickets import seal_prepared
+from croupier.client.outbox import Outbox, WantedReport
+from croupier.client.submission import Participant, draw_report, value_key
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism, ScalarMechanism
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
-from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import choose_budget
-from croupier.protocol.v1 import messages_pb2 as pb
 
 Given: TypeAlias = float | str | Collection[str]
 """An answer: a number, or text as people write it down, such as a category's name; with `choices` the names of the
@@ -117,97 +106,6 @@ def value_of(mechanism: Mechanism, given: Given) -> Any:
     return given
 
 
-async def answer_once(
-    shuffler: grpc.aio.Channel,
-    accountant: grpc.aio.Channel,
-    terms: RoundTerms,
-    respondent: Respondent,
-    user: str,
-    participant: Participant,
-    *,
-    outbox: Outbox,
-    limits: Limits,
-    enrol: Enrol | None = None,
-    patience_s: float = 60.0,
-) -> AnswerOutcome:
-    """Submits one user's answer and returns its outcome.
-
-    A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice. One whose report is prepared asks for the same tickets again. So
-    the same call may be repeated until it returns, also by a process that follows one that was killed.
-
-    Args:
-        shuffler: channel to hop 1.
-        accountant: channel to the accountant's public address.
-        terms: the round's, verified.
-        respondent: who answers.
-        user: the outbox's name for the respondent.
-        participant: the value, and the key that signs.
-        outbox: stores the prepared report before the request for tickets, and the submission before it is sent.
-        limits: the user's own.
-        enrol: registers the signing public key, if the caller can.
-        patience_s: the time for which each service may be out of reach.
-
-    Raises:
-        ValueError: the budget cannot be used, or the stored submission is forgotten.
-        LimitError: the user's own limits do not allow the answer.
-        OtherPersonError: someone else has answered, perhaps meanwhile; nothing was sent.
-        TicketError: the accountant's tickets cannot be trusted.
-        ProtocolError: a service's answer is not part of the protocol.
-        Refusal: a service refuses the call.
-        grpc.aio.AioRpcError: a service stayed out of reach.
-    """
-    round_id, alone = terms.round_id, respondent.alone
-    known = outbox.begun(round_id)
-    if alone and known and user not in known:  # it may be the same person under a new key
-        raise other_person(round_id, len(known))
-    sealed_before = user in outbox.users(round_id)
-    if not sealed_before:
-        earlier = outbox.prepared(round_id).get(user)
-        if earlier is None:
-            epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
-        else:
-            epsilon, _ = decode_budget(earlier.record.budget)
-            sealed_before = True
-        limits.check_round(terms, epsilon)
-        if earlier is None and terms.permanent is not None:
-            if not (respondent.person or alone):
-                raise ValueError("person is missing; in a permanent study each of several people needs a name")
-            mine, whose = {user: participant}, lambda _: respondent.person
-            participant = (await asyncio.to_thread(with_kept_reports, outbox, terms, mine, whose, limits))[user]
-        attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
-        try:
-            if enrol:
-                await enrol(participant.public_key if earlier is None else earlier.client_key)
-            fresh = earlier or prepare_one(terms, onion_of(terms), participant)
-            prepared = await asyncio.to_thread(outbox.prepare, round_id, {user: fresh}, alone=alone)
-            sealed, refused = await seal_prepared(accountant, terms, prepared, patience_s)
-            if user in refused:
-                await asyncio.to_thread(outbox.discard, round_id, refused)
-                await asyncio.to_thread(outbox.overwrite_log)
-                return AnswerOutcome(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
-            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=alone)
-            sealed_before = sealed_before or prepared != {user: fresh}  # of the same person's other window
-        except IntegrityError:  # the other window has sealed the answer meanwhile
-            sealed_before = True
-        finally:
-            outbox.withdraw(attempt)
-        await asyncio.to_thread(outbox.overwrite_log)
-    kept = outbox.kept(round_id, user)
-    if kept.acknowledged:
-        code = ALREADY_ANSWERED
-    else:
-        if not kept.submission:
-            raise ValueError(f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent")
-        if enrol and sealed_before:
-            await enrol(PublicKey(pb.Submission.FromString(kept.submission).client_key))
-        sent = (await send(shuffler, round_id, {user: kept.submission}, patience_s))[user]
-        if sent == pb.SUBMISSION_CODE_ACCEPTED:
-            await asyncio.to_thread(outbox.acknowledge, round_id, [user])
-        code = _name(sent)
-    return AnswerOutcome(round_id, code, kept.local_epsilon, terms.local_delta, sealed_before)
-
-
 def with_kept_reports(
     outbox: Outbox,
     terms: RoundTerms,
@@ -240,7 +138,3 @@ def with_kept_reports(
     return {
         user: replace(who, max_local_epsilon=kept[user][1], kept_report=kept[user][0]) for user, who in users.items()
     }
-
-
-def _name(code: pb.SubmissionCode.ValueType) -> str:
-    return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")

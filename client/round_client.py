@@ -18,6 +18,7 @@ from typing import Self, cast
 from weakref import WeakValueDictionary
 
 import grpc.aio
+from sqlalchemy.exc import IntegrityError
 
 from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
 from croupier.client.one_answer import (
@@ -26,14 +27,15 @@ from croupier.client.one_answer import (
     Enrol,
     Given,
     Respondent,
-    answer_once,
     value_of,
+    with_kept_reports,
 )
-from croupier.client.outbox import KEPT_DAYS, Outbox
+from croupier.client.outbox import KEPT_DAYS, Outbox, other_person
 from croupier.client.own_key import read_or_make_key
 from croupier.client.round_checks import fetch_publication, fetch_round
 from croupier.client.round_result import Inclusion, Receipt, RoundResult
-from croupier.client.submission import Participant, new_client_key
+from croupier.client.submission import Participant, new_client_key, prepare_one, send
+from croupier.client.tickets import seal_prepared
 from croupier.client.verification import missing_by_hop
 from croupier.client.versions import newer_versions
 from croupier.net.channels import ClientTransport, public_channel
@@ -43,7 +45,10 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEnt
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import NO_KEY, PrivateKey, RoundId
+from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
+from croupier.protocol.onion import decode_budget, onion_of
+from croupier.protocol.questions import choose_budget
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.promises import Promises, promises_of
 
 
@@ -353,6 +358,9 @@ class AsyncClientRound(VerifiedRound):
     ) -> AnswerOutcome:
         """Does the work of `submit`, and returns the code of a service that does not admit the respondent.
 
+        A user whose submission is already in the outbox sends those bytes again, whatever the value now is: to
+        randomize twice would spend the budget twice. One whose report is prepared asks for the same tickets again.
+
         Args:
             value: as for `submit`.
             max_local_epsilon: as for `submit`.
@@ -362,25 +370,75 @@ class AsyncClientRound(VerifiedRound):
         Raises:
             Refusal: a service refuses the call; everything else as for `submit`.
         """
-        client, terms, outbox = self.client, self.terms, self.client.outbox
+        client, round_id, outbox = self.client, self.id, self.client.outbox
         key = respondent.key or (new_client_key() if respondent.new_key else NO_KEY)
         key = key or await asyncio.to_thread(lambda: client.private_key)
-        participant = Participant(value_of(terms.question.mechanism, value), max_local_epsilon, key)
-        user = respondent.user(participant.public_key, outbox.begun(terms.round_id))
+        participant = Participant(value_of(self.terms.question.mechanism, value), max_local_epsilon, key)
+        user = respondent.user(participant.public_key, outbox.begun(round_id))
         with _typed_errors():
-            async with client.one_at_a_time(terms.round_id, user):
-                return await answer_once(
-                    client.shuffler,
-                    client.accountant,
-                    terms,
-                    respondent,
-                    user,
-                    participant,
-                    outbox=outbox,
-                    limits=client.limits,
-                    enrol=enrol,
-                    patience_s=client.patience_s,
-                )
+            async with client.one_at_a_time(round_id, user):
+                known = outbox.begun(round_id)
+                if respondent.alone and known and user not in known:  # it may be the same person under a new key
+                    raise other_person(round_id, len(known))
+                sealed_before, refused = user in outbox.users(round_id), None
+                if not sealed_before:
+                    sealed_before, refused = await self._seal(user, participant, respondent, enrol)
+                    await asyncio.to_thread(outbox.overwrite_log)
+                if refused is not None:
+                    return AnswerOutcome(round_id, _name(refused), 0.0, 0.0, sealed_before)
+                code = await self._send(user, enrol if sealed_before else None)
+        spent = outbox.kept(round_id, user).local_epsilon
+        return AnswerOutcome(round_id, code, spent, self.terms.local_delta, sealed_before)
+
+    async def _seal(
+        self, user: str, participant: Participant, respondent: Respondent, enrol: Enrol | None
+    ) -> tuple[bool, pb.SubmissionCode.ValueType | None]:
+        """Seals an answer in the outbox; returns whether an earlier call made it, and the code if it gets no tickets.
+
+        The order is the safe one: the contents of the outbox go first, then the person's own limits, and only then is
+        anything randomized or sent.
+        """
+        client, terms, round_id, outbox = self.client, self.terms, self.id, self.client.outbox
+        limits, alone, earlier = client.limits, respondent.alone, outbox.prepared(round_id).get(user)
+        if earlier is None:
+            epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
+        else:
+            epsilon, _ = decode_budget(earlier.record.budget)
+        limits.check_round(terms, epsilon)
+        if earlier is None and terms.permanent is not None:
+            if not (respondent.person or alone):
+                raise ValueError("person is missing; in a permanent study each of several people needs a name")
+            mine, whose = {user: participant}, lambda _: respondent.person
+            participant = (await asyncio.to_thread(with_kept_reports, outbox, terms, mine, whose, limits))[user]
+        attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
+        try:
+            if enrol:
+                await enrol(participant.public_key if earlier is None else earlier.client_key)
+            fresh = earlier or prepare_one(terms, onion_of(terms), participant)
+            prepared = await asyncio.to_thread(outbox.prepare, round_id, {user: fresh}, alone=alone)
+            sealed, refused = await seal_prepared(client.accountant, terms, prepared, client.patience_s)
+            await asyncio.to_thread(outbox.discard, round_id, refused)
+            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=alone)
+        except IntegrityError:  # the same person's other window has sealed the answer meanwhile
+            return True, None
+        finally:
+            outbox.withdraw(attempt)
+        return earlier is not None or prepared != {user: fresh}, refused.get(user)
+
+    async def _send(self, user: str, enrol: Enrol | None) -> str:
+        """Sends the answer that the outbox has, unless hop 1 has acknowledged it; returns the code."""
+        client, outbox = self.client, self.client.outbox
+        kept = outbox.kept(self.id, user)
+        if kept.acknowledged:
+            return ALREADY_ANSWERED
+        if not kept.submission:
+            raise ValueError(f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent")
+        if enrol:
+            await enrol(PublicKey(pb.Submission.FromString(kept.submission).client_key))
+        sent = (await send(client.shuffler, self.id, {user: kept.submission}, client.patience_s))[user]
+        if sent == pb.SUBMISSION_CODE_ACCEPTED:
+            await asyncio.to_thread(outbox.acknowledge, self.id, [user])
+        return _name(sent)
 
     async def verify(self, wait_s: float = 0.0) -> Inclusion:
         """Checks that every hop has passed on all acknowledged submissions; its requests do not identify them.
@@ -447,6 +505,10 @@ class AsyncClientRound(VerifiedRound):
                     raise
                 return self.state != "DISPOSED"
         return publication.HasField("rule_state")
+
+
+def _name(code: pb.SubmissionCode.ValueType) -> str:
+    return pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def what_is_randomized() -> Iterator[list[Any]]:
         return prepare_one(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("croupier.client.one_answer.prepare_one", counted)
+        patch.setattr("croupier.client.round_client.prepare_one", counted)
         yield made
 
 
@@ -112,7 +112,7 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
 
         for step in ("seal_prepared", "send"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"croupier.client.one_answer.{step}", die)
+                patch.setattr(f"croupier.client.round_client.{step}", die)
                 patch.setattr(Outbox, "withdraw", lambda *_: None)  # nothing runs after a death
                 with pytest.raises(RuntimeError, match="killed"):
                     await answer(deployment, first)

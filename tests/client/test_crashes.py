@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from croupier.client import one_answer
+from croupier.client import round_client
 from croupier.client.async_client import AsyncClient
 from croupier.client.one_answer import AnswerOutcome, Respondent
 from croupier.client.outbox import Outbox
@@ -61,10 +61,10 @@ def dying(where: object, name: str, *, first: bool) -> Iterator[None]:
 POINTS = [
     (Outbox, "prepare", True),
     (Outbox, "prepare", False),
-    (one_answer, "seal_prepared", True),
-    (one_answer, "seal_prepared", False),
+    (round_client, "seal_prepared", True),
+    (round_client, "seal_prepared", False),
     (Outbox, "keep", False),
-    (one_answer, "send", False),
+    (round_client, "send", False),
 ]
 
 

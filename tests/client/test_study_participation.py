@@ -312,7 +312,7 @@ async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
         raise DiesError
 
     with monkeypatch.context() as patch:
-        patch.setattr("croupier.client.one_answer.send", dies)
+        patch.setattr("croupier.client.round_client.send", dies)
         with pytest.raises(DiesError):
             await scene.answer()
     assert sent == [1]
