@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import IntEnum
+from dataclasses import dataclass
 from typing import Self
 
 from croupier.protocol.codes import Note
@@ -18,17 +17,9 @@ from croupier.protocol.v1 import messages_pb2 as pb
 Intervals = tuple[tuple[float, float], ...]
 
 
-class Precision(IntEnum):
-    """Whether the noise leaves anything to be read from a result; the values of pb.Precision."""
-
-    USABLE = pb.PRECISION_USABLE
-    COVERS_RANGE = pb.PRECISION_COVERS_RANGE
-    HIDES_SHARES = pb.PRECISION_HIDES_SHARES
-
-
 def precision_of(
     projected: Sequence[float], standard_errors: Sequence[float], intervals: Intervals, width: float, *, shares: bool
-) -> Precision:
+) -> pb.Precision.ValueType:
     """Returns whether a result can be used.
 
     A number cannot be used if its interval is longer than half of its range (of length `width`). A histogram cannot be
@@ -37,27 +28,9 @@ def precision_of(
     """
     if shares:
         hidden = 2 * max(standard_errors) > max(projected) or all(low <= 0 for low, _ in intervals)
-        return Precision.HIDES_SHARES if hidden else Precision.USABLE
+        return pb.PRECISION_HIDES_SHARES if hidden else pb.PRECISION_USABLE
     ((low, high),) = intervals
-    return Precision.COVERS_RANGE if high - low > width / 2 else Precision.USABLE
-
-
-@dataclass(frozen=True)
-class Clamping:
-    """Reports outside [low, high] count as its ends (protocol.mechanisms.LatticeMechanism.margin).
-
-    Attributes:
-        low, high: in the units of the mean.
-        num_clamped: the number of reports outside.
-        bias: the largest change of the mean if all clients are honest; the confidence interval allows for it.
-        influence: the largest change of the mean by one false report.
-    """
-
-    low: float
-    high: float
-    num_clamped: int
-    bias: float
-    influence: float
+    return pb.PRECISION_COVERS_RANGE if high - low > width / 2 else pb.PRECISION_USABLE
 
 
 @dataclass(frozen=True)
@@ -169,37 +142,6 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """The distribution of numbers over ordered levels (docs/levels.md).
-
-    Attributes:
-        levels: ascending, in the units of the numbers.
-        shares: of the people on each level; a person between two counts on both in parts that add up to one.
-        cumulative: the shares on each level or below it; their `projected` values never decrease.
-        standard_deviation: of the people's numbers; its `estimate` is possible, too.
-        hop_influence: the largest change of a share or cumulative share by one dishonest hop; 0 without hop noise.
-    """
-
-    levels: tuple[float, ...]
-    shares: tuple[Value, ...]
-    cumulative: tuple[Value, ...]
-    standard_deviation: Value
-    hop_influence: float
-
-    def message(self) -> pb.Distribution:
-        """Returns the distribution in its published form."""
-        columns = zip(self.levels, self.shares, self.cumulative, strict=True)
-        return pb.Distribution(
-            levels=[
-                pb.Level(value=level, share=share.message(), cumulative=below.message())
-                for level, share, below in columns
-            ],
-            standard_deviation=self.standard_deviation.message(),
-            hop_influence=self.hop_influence,
-        )
-
-
-@dataclass(frozen=True)
 class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
@@ -212,7 +154,7 @@ class Estimate:
             within the range, and with the projected value inside.
         population_intervals: the same for the population of which these users are a random sample.
         sampling_standard_errors: of drawing these users from a population; not included in `standard_errors`.
-        clamping: the limit on one report's influence; None if no report can be large.
+        clamping: the limit on one report's influence (`LatticeMechanism.margin`); None if no report can be large.
         precision: whether the result can be used at all.
         hop_influence: the largest change of a value by one dishonest hop's fake reports; 0 without hop noise.
         distribution: beside a mean of numbers on ordered levels.
@@ -226,22 +168,22 @@ class Estimate:
     confidence_level: float
     sampling_standard_errors: tuple[float, ...]
     notes: tuple[Statement[Note], ...]
-    precision: Precision
+    precision: pb.Precision.ValueType
     categories: tuple[str, ...] = ()
-    clamping: Clamping | None = None
+    clamping: pb.Clamping | None = None
     hop_influence: float = 0.0
-    distribution: Distribution | None = None
+    distribution: pb.Distribution | None = None
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
         publication.confidence_level = self.confidence_level
         publication.notes.extend(messages_of(self.notes))
         publication.hop_influence = self.hop_influence
-        publication.precision = pb.Precision.ValueType(self.precision)
+        publication.precision = self.precision
         if self.distribution is not None:
-            publication.distribution.CopyFrom(self.distribution.message())
+            publication.distribution.CopyFrom(self.distribution)
         if self.clamping is not None:
-            publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
+            publication.clamping.CopyFrom(self.clamping)
         values = []
         for index, value in enumerate(self.values):
             label = self.categories[index] if self.categories else ""

@@ -9,12 +9,12 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from croupier.analyzer.base import Batch, Floats
-from croupier.analyzer.estimates import Clamping
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws
 from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.scalars import ScalarEstimator
 from croupier.protocol.mechanisms.interval import LatticeMechanism
+from croupier.protocol.v1 import messages_pb2 as pb
 
 Lattice = TypeVar("Lattice", bound=LatticeMechanism)
 
@@ -25,7 +25,7 @@ class LatticeMean(ScalarEstimator[Lattice]):
     weighs_by_budget: ClassVar[bool] = False
     """No: every report has the whole value."""
 
-    def clamped(self, batch: Batch[Lattice]) -> tuple[Batch[Lattice], Clamping | None]:
+    def clamped(self, batch: Batch[Lattice]) -> tuple[Batch[Lattice], pb.Clamping | None]:
         """A report is clamped to a margin around its interval that the smallest budget of the grid fixes.
 
         It is pulled towards the interval only: the variance does not grow, and a mean moves by at most the excess.
@@ -35,7 +35,7 @@ class LatticeMean(ScalarEstimator[Lattice]):
         most = counts if batch.errors is None else counts + batch.errors.most_missing
         clamped = np.clip(batch.reports, -margin, mechanism.lattice + margin)
         step = (mechanism.high - mechanism.low) / mechanism.lattice
-        return replace(batch, reports=clamped), Clamping(
+        return replace(batch, reports=clamped), pb.Clamping(
             low=mechanism.low - step * margin,
             high=mechanism.high + step * margin,
             num_clamped=int((clamped != batch.reports).sum()),

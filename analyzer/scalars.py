@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from croupier.analyzer.base import Batch, Estimator, Floats
-from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, precision_of
+from croupier.analyzer.estimates import Estimate, Fakes, Intervals, precision_of
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
@@ -29,6 +29,7 @@ from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.interval import IntervalMechanism
 from croupier.protocol.statements import Statement
+from croupier.protocol.v1 import messages_pb2 as pb
 
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
 
@@ -148,7 +149,7 @@ class ScalarEstimator(Estimator[Scalar]):
         """Returns the range of what is asked for: of shares, unless it is that of a number."""
         return (mechanism.low, mechanism.high) if isinstance(mechanism, IntervalMechanism) else (0.0, 1.0)
 
-    def clamped(self, batch: Batch[Scalar]) -> tuple[Batch[Scalar], Clamping | None]:
+    def clamped(self, batch: Batch[Scalar]) -> tuple[Batch[Scalar], pb.Clamping | None]:
         """Returns the reports as they are counted, and what that does; none is changed where none can be large."""
         return batch, None
 

@@ -19,12 +19,13 @@ from statistics import NormalDist
 import numpy as np
 
 from croupier.analyzer.base import Batch, Floats
-from croupier.analyzer.estimates import Distribution, Estimate, Fakes, Value
+from croupier.analyzer.estimates import Estimate, Fakes, Value
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, uneven, weights_of
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.scalars import ScalarEstimator, fakes_in_sum
 from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.v1 import messages_pb2 as pb
 
 _UPPER = 2.0
 """How many standard errors are added to an estimated moment before it enters a variance: intervals keep their level."""
@@ -108,7 +109,7 @@ def _mean_laws(batch: Batch[Levels], hits: Floats) -> Laws:
     return Laws(total, law, replace(law, variance_at_0=max(own, whole), variance_at_1=max(own, whole), spread=0.0))
 
 
-def distribution_of(batch: Batch[Levels], hits: Floats) -> Distribution:
+def distribution_of(batch: Batch[Levels], hits: Floats) -> pb.Distribution:
     """Returns shares, cumulative shares and standard deviation, each with its intervals by itself.
 
     hits: how many reports name each level, (k,), with all fakes.
@@ -124,11 +125,10 @@ def distribution_of(batch: Batch[Levels], hits: Floats) -> Distribution:
     cumulative = _share_values(batch, hits, below[:-1], smooth[:-1], noise)
     everybody = Value(1.0, 1.0, 0.0, (1.0, 1.0), 0.0, (1.0, 1.0))
     weight = float(weights @ counts)
-    return Distribution(
-        levels=batch.mechanism.levels,
-        shares=tuple(shares),
-        cumulative=(*cumulative, everybody),
-        standard_deviation=_standard_deviation(batch, raw, smooth, noise),
+    columns = zip(batch.mechanism.levels, shares, [*cumulative, everybody], strict=True)
+    return pb.Distribution(
+        levels=[pb.Level(value=level, share=at.message(), cumulative=up_to.message()) for level, at, up_to in columns],
+        standard_deviation=_standard_deviation(batch, raw, smooth, noise).message(),
         hop_influence=0.0 if fakes is None else fakes.influence / weight,
     )
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binom
 
 from croupier.analyzer.base import Batch
-from croupier.analyzer.estimates import Estimate, Precision
+from croupier.analyzer.estimates import Estimate
 from croupier.analyzer.estimators import ESTIMATORS, estimate
 from croupier.analyzer.laws import Laws
 from croupier.protocol.calibration import unit_sigma
@@ -158,23 +158,23 @@ def test_projected_shares_lie_in_intervals_that_cover() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "reports", "epsilon", "expected"),
     [
-        (RandomizedResponse(), np.arange(2000) % 2, 1.0, Precision.USABLE),
-        (RandomizedResponse(), np.arange(20) % 2, 0.5, Precision.COVERS_RANGE),
-        (OneBit(-2.0, 6.0), np.arange(20) % 2, 0.5, Precision.COVERS_RANGE),
-        (Laplace(-2.0, 6.0, lattice=40), np.full(5, 20), 0.5, Precision.COVERS_RANGE),
-        (Laplace(-2.0, 6.0, lattice=40), np.full(5000, 20), 0.5, Precision.USABLE),
-        (KaryResponse(k=40), np.arange(800) % 40, 1.0, Precision.HIDES_SHARES),
-        (KaryResponse(k=4), np.repeat(range(4), [5, 4, 8, 4]), 1.0, Precision.HIDES_SHARES),
-        (KaryResponse(k=40), np.zeros(800, int), 3.0, Precision.USABLE),
+        (RandomizedResponse(), np.arange(2000) % 2, 1.0, pb.PRECISION_USABLE),
+        (RandomizedResponse(), np.arange(20) % 2, 0.5, pb.PRECISION_COVERS_RANGE),
+        (OneBit(-2.0, 6.0), np.arange(20) % 2, 0.5, pb.PRECISION_COVERS_RANGE),
+        (Laplace(-2.0, 6.0, lattice=40), np.full(5, 20), 0.5, pb.PRECISION_COVERS_RANGE),
+        (Laplace(-2.0, 6.0, lattice=40), np.full(5000, 20), 0.5, pb.PRECISION_USABLE),
+        (KaryResponse(k=40), np.arange(800) % 40, 1.0, pb.PRECISION_HIDES_SHARES),
+        (KaryResponse(k=4), np.repeat(range(4), [5, 4, 8, 4]), 1.0, pb.PRECISION_HIDES_SHARES),
+        (KaryResponse(k=40), np.zeros(800, int), 3.0, pb.PRECISION_USABLE),
     ],
 )
 def test_a_result_that_is_too_noisy_says_so(
-    mechanism: ScalarMechanism, reports: npt.NDArray[np.int64], epsilon: float, expected: Precision
+    mechanism: ScalarMechanism, reports: npt.NDArray[np.int64], epsilon: float, expected: pb.Precision.ValueType
 ) -> None:
     result = estimate(Question("x", mechanism), reports, [(epsilon, len(reports))])
     assert isinstance(result, Estimate)
-    assert result.precision is expected
+    assert result.precision == expected
     publication = pb.Publication()
     result.publish(publication)
-    assert publication.precision == int(expected)
+    assert publication.precision == expected
     assert publication.values[0].population_interval.high == result.population_intervals[0][1]

@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 from croupier.analyzer.base import Batch
-from croupier.analyzer.estimates import Distribution, Estimate, Fakes
+from croupier.analyzer.estimates import Estimate, Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.analyzer.mechanisms.levels import distribution_of, isotonic
 from croupier.protocol.hop_noise import HopNoise
@@ -106,7 +106,8 @@ def covered(setting: Setting, rounds: int, *, population: bool) -> tuple[dict[st
         document: Any = shown(result.distribution)
         which = "population_interval" if population else "confidence_interval"
         of_mean = result.population_intervals[0] if population else result.confidence_intervals[0]
-        share, below = result.distribution.shares[k // 3], result.distribution.cumulative[k // 3]
+        level_3 = result.distribution.levels[k // 3]
+        share, below = level_3.share, level_3.cumulative
         level = document["levels"][k // 3]
         stated = {"deviation": document["standard_deviation"], "share": level["share"], "below": level["cumulative"]}
         stated |= {f"{q:g}": quantile(document, q) for q in QUANTILES}
@@ -170,7 +171,7 @@ def test_two_levels_have_the_mean_of_onebit() -> None:
         assert levels.values[0] == pytest.approx(bits.values[0])
         assert levels.hop_influence == pytest.approx(bits.hop_influence)
         assert bits.standard_errors[0] <= levels.standard_errors[0] * (1 + 1e-12) < 1.1 * bits.standard_errors[0]
-        assert levels.distribution.shares[1].estimate == pytest.approx(bits.values[0] / 10)
+        assert levels.distribution.levels[1].share.estimate == pytest.approx(bits.values[0] / 10)
 
 
 def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_as_stated() -> None:
@@ -188,26 +189,26 @@ def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_as_stated() -> No
         fakes=Fakes(law, 2, int((honest + second).sum()), law.most),
     )
     assert abs(result.values[0] - truth) < 5 * result.standard_errors[0]
-    assert sum(share.estimate for share in result.distribution.shares) == pytest.approx(1)
+    assert sum(level.share.estimate for level in result.distribution.levels) == pytest.approx(1)
     # The second hop puts its fakes on the last level, replaces as many reports on the first, and states no fakes.
     moved_people = people + np.array([-law.most, 0, 0, 0, law.most])
     fakes = Fakes(law, 2, int(honest.sum()), law.most)
     moved = estimate(question, np.repeat(np.arange(k), moved_people + honest), tiers, fakes=fakes)
     assert moved.distribution is not None
     assert 0.9 < (moved.values[0] - truth) / moved.hop_influence < 1.1
-    assert 0.9 < (moved.distribution.shares[4].estimate - 0.1) / moved.distribution.hop_influence < 1.1
+    assert 0.9 < (moved.distribution.levels[4].share.estimate - 0.1) / moved.distribution.hop_influence < 1.1
 
 
 def test_smoothed_shares_are_possible_and_agree_with_each_other() -> None:
     """Cumulative shares never fall, shares are their differences, and quantiles rise with q."""
     distribution = one_round(SETTINGS[1], SETTINGS[1].numbers(), np.random.default_rng(2)).distribution
     assert distribution is not None
-    smooth = [share.projected for share in distribution.cumulative]
+    smooth = [level.cumulative.projected for level in distribution.levels]
     assert smooth == sorted(smooth)
     assert smooth[0] >= 0
     assert smooth[-1] == 1.0
-    assert np.allclose(np.diff(smooth, prepend=0.0), [share.projected for share in distribution.shares])
-    assert any(share.estimate < 0 for share in distribution.shares)  # where smoothing has something to do
+    assert np.allclose(np.diff(smooth, prepend=0.0), [level.share.projected for level in distribution.levels])
+    assert any(level.share.estimate < 0 for level in distribution.levels)  # where smoothing has something to do
     document = shown(distribution)
     ascending = [quantile(document, q)["estimate"] for q in np.linspace(0.01, 0.99, 99)]
     assert ascending == sorted(ascending)
@@ -230,14 +231,14 @@ def test_the_page_says_how_exact_a_median_is() -> None:
             hits = n * (blank / k + (1 - blank) * people)
             batch = Batch(Levels(0.0, 1.0, k), np.zeros(int(n), int), [(epsilon, int(n))], confidence=LEVEL)
             distribution = distribution_of(batch, hits)
-            low, high = distribution.cumulative[k // 2].confidence_interval
+            middle = distribution.levels[k // 2].cumulative.confidence_interval
             ends = quantile(shown(distribution), 0.5)["confidence_interval"]
-            stated.append(f"± {50 * (high - low):.1f}, {100 * (ends['high'] - ends['low']):.0f} %")
+            stated.append(f"± {50 * (middle.high - middle.low):.1f}, {100 * (ends['high'] - ends['low']):.0f} %")
         assert cells == " | ".join(stated)
 
 
-def shown(distribution: Distribution) -> JsonObject:
-    publication = pb.Publication(distribution=distribution.message())
+def shown(distribution: pb.Distribution) -> JsonObject:
+    publication = pb.Publication(distribution=distribution)
     document: JsonObject = publication_json(publication, pb.Certificate(granted=True, grade="CERTIFIED"))[
         "distribution"
     ]

@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms.vector_task import VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement
 from croupier.protocol.tier_counts import BudgetPrivacy
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.analyzer.draws import Floats, Ints, dealt, responses
 from tests.support.statements import codes
 
@@ -40,6 +41,10 @@ def counted(rng: np.random.Generator) -> list[tuple[float, int]]:
     weights = np.exp(-np.abs(shifts) / PRIVACY.law.scale)
     drawn = rng.choice(shifts, size=len(TIERS), p=weights / weights.sum()).tolist()
     return [(epsilon, PRIVACY.counted(users, shift)) for (epsilon, users), shift in zip(TIERS, drawn, strict=True)]
+
+
+def ends(interval: pb.Interval) -> tuple[float, float]:
+    return interval.low, interval.high
 
 
 def coverage(
@@ -110,8 +115,8 @@ def test_a_distribution_on_levels_covers_with_noised_counts() -> None:
         lambda rng: responses(5, values, dealt(TIERS, rng), rng),
         lambda result: [
             result.confidence_intervals[0],
-            result.distribution.cumulative[1].confidence_interval,
-            result.distribution.standard_deviation.confidence_interval,
+            ends(result.distribution.levels[1].cumulative.confidence_interval),
+            ends(result.distribution.standard_deviation.confidence_interval),
         ],
         [2.0, 0.3, math.sqrt(1.2)],
     )
