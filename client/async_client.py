@@ -25,7 +25,6 @@ from croupier.client.joined import AnswerRecord, AnswerState, JoinedSurvey, Wave
 from croupier.client.one_answer import Given, is_of_person
 from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.round_client import AsyncClientRound, RoundClient
-from croupier.client.survey_rounds import fetch_survey
 from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms.base import Mechanism
@@ -120,7 +119,7 @@ class AsyncClient(RoundClient):
                 not those of this wave (BAD_MANIFEST).
             SignatureError, UnreachableError: as for `round`.
         """
-        rounds = await fetch_survey(self, _round_of(survey_id, number))
+        rounds = await self.rounds_of(_round_of(survey_id, number))
         survey, wave = rounds[0].terms.survey, rounds[0].terms.wave
         if wave is None or (survey.survey_id, wave.number) != (survey_id, number):
             raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of survey {survey_id!r}")

@@ -44,7 +44,7 @@ from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
-from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.manifest import RoundTerms, one_survey, state_name
 from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import choose_budget
@@ -146,6 +146,33 @@ class RoundClient:
                     raise
                 terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
         return AsyncClientRound(terms, state_name(state), self)
+
+    async def rounds_of(self, name: str = "") -> list[AsyncClientRound]:
+        """Returns all rounds of a survey, or of one of its waves, in the order of its questions.
+
+        Args:
+            name: of the survey, of a wave, or of any round of it; the newest open round if not given.
+
+        Raises:
+            Refusal: there is no such round, or the survey's rounds do not belong together (BAD_MANIFEST).
+            SignatureError, UnreachableError: as for `round`.
+        """
+        try:
+            asked = await self.round(name)
+        except Refusal as refusal:
+            if not name or refusal.code is not Code.UNKNOWN_ROUND:
+                raise
+            try:
+                asked = await self.round(f"{name}-1")
+            except Refusal as of_first:
+                raise refusal if of_first.code is Code.UNKNOWN_ROUND else of_first from of_first
+        others = asked.terms.survey.round_ids(asked.terms.wave.number if asked.terms.wave else 0)
+        rounds = [asked if other == asked.id else await self.round(other) for other in others]
+        try:
+            one_survey([client_round.terms for client_round in rounds])
+        except ValueError as error:
+            raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+        return rounds
 
     async def follow_versions(self) -> bool:
         """Continues with the newest version of the deployment that all services have signed; returns if it is newer.

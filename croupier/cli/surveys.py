@@ -39,7 +39,6 @@ from croupier.cli.round_options import (
     WordingOptions,
     settings_of,
 )
-from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.clients import client_of, terms_of
 from croupier.operator.opened_surveys import close_rounds, kept_versions, was_opened, withdraw_rounds
@@ -424,7 +423,7 @@ def _described(file: SurveyFile, directory: Path, deployment: Deployment | None)
 def _show_open(name: str, directory: Path, gateway: str, as_json: bool) -> None:
     async def look() -> JsonObject:
         async with client_of(directory, gateway) as client:
-            rounds = await fetch_survey(client, name)
+            rounds = await client.rounds_of(name)
             only = rounds[0] if len(rounds) == 1 else next((each for each in rounds if each.id == name), None)
             if only is None:
                 return survey_json([(client_round.terms, client_round.state) for client_round in rounds])

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from croupier.client.async_client import AsyncClient
-from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.invitations import People, invite_people, num_answered
@@ -102,7 +101,7 @@ async def _measure(
         while queue:
             link, chosen = queue.pop()
             started = time.perf_counter()
-            for asked, value in zip(await fetch_survey(client, survey.survey_id), chosen, strict=True):
+            for asked, value in zip(await client.rounds_of(survey.survey_id), chosen, strict=True):
                 await asked.submit(value, budget, person=link, invitation=link)
             took.append(time.perf_counter() - started)
             if len(took) % 100 == 0:

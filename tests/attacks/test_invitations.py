@@ -11,7 +11,6 @@ import pytest
 
 from croupier.client.async_client import AsyncClient
 from croupier.client.submission import new_client_key
-from croupier.client.survey_rounds import fetch_survey
 from croupier.deploy.gateway.app import make_app
 from croupier.operator.canaries import send_canaries
 from croupier.operator.invitations import (
@@ -49,10 +48,10 @@ async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path:
         for round_id in (other.round_id(0), plain.round_id):
             with refuses(Code.UNKNOWN_CLIENT):
                 await (await client.round(round_id)).submit(1, 1.0, person="Ada", key=own)
-        (first, *_) = await fetch_survey(client, other.round_id(0))
+        (first, *_) = await client.rounds_of(other.round_id(0))
         with refuses(Code.UNKNOWN_CLIENT):
             await first.submit("very", 1.0, person="Bob", invitation=link)
-        for asked, value in zip(await fetch_survey(client, survey.round_id(0)), ANSWERS, strict=True):
+        for asked, value in zip(await client.rounds_of(survey.round_id(0)), ANSWERS, strict=True):
             assert (await asked.submit(value, 1.0, person="Eve", invitation=link)).local_epsilon in (0.6666, 0.6668)
         with refuses(Code.UNKNOWN_CLIENT):
             await (await client.round(plain.round_id)).submit(1, 1.0, invitation=link)
@@ -65,7 +64,7 @@ async def test_a_survey_with_a_list_admits_its_list_only(at: Table, tmp_path: Pa
     key = new_client_key()
     await at.operator.enrol([public_key_of(key)])
     async with at.operator.client(tmp_path / "client") as client:
-        mood, *_ = await fetch_survey(client)
+        mood, *_ = await client.rounds_of()
         await mood.submit("very", 1.0, person="before", key=key)
         (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
         with refuses(Code.UNKNOWN_CLIENT):
@@ -99,7 +98,7 @@ async def test_an_expired_invitation_gets_no_tickets(at: Table, tmp_path: Path) 
     assert Invitation.read(early).until == until
     forever = late.replace(f"until={until}", "until=0")
     async with at.operator.client(tmp_path / "client") as client:
-        asked = (await fetch_survey(client))[1]
+        asked = (await client.rounds_of())[1]
         at.inside.ahead_s["shuffler-1"] = 2 * 3600.0
         assert (await asked.submit(1, 1.0, person="Ada", invitation=early)).round_id == asked.id
         at.inside.ahead_s["accountant"] = 2 * 3600.0
@@ -113,7 +112,7 @@ async def test_a_used_invitation_is_not_replaced(at: Table, tmp_path: Path) -> N
     where, how = at.inside.directory, at.inside.transport
     used, lost = await links_of(at, survey, tmp_path / "links", "Ada", "Bob")
     async with at.operator.client(tmp_path / "client") as client:
-        asked = (await fetch_survey(client))[0]
+        asked = (await client.rounds_of())[0]
         await asked.submit("very", 1.0, person="Ada", invitation=used)
         assert await num_answered(where, survey.survey_id, how) == 1
         again: dict[str, Any] = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
@@ -135,7 +134,7 @@ async def test_who_has_answered_gets_no_second_invitation(at: Table, tmp_path: P
     where, how = at.inside.directory, at.inside.transport
     used, unused = await links_of(at, survey, tmp_path / "links", "Ada", "Bob")
     async with at.operator.client(tmp_path / "client") as client:
-        asked = (await fetch_survey(client))[0]
+        asked = (await client.rounds_of())[0]
         await asked.submit("very", 1.0, person="Ada", invitation=used)
         if ended == "revoked":
             await revoke_invitations(where, survey.survey_id, ["Ada", "Bob"], how)
@@ -173,7 +172,7 @@ async def test_an_invitation_goes_through_a_gateway_unseen(at: Table, tmp_path: 
 
     with reached_at(watched) as url:
         async with AsyncClient(at.deployment, directory=tmp_path / "client", gateway=url) as client:
-            for asked, value in zip(await fetch_survey(client), ANSWERS, strict=True):
+            for asked, value in zip(await client.rounds_of(), ANSWERS, strict=True):
                 await asked.submit(value, 1.0, invitation=link)
     everything = b"".join(seen)
     assert everything

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.canaries import check_canaries, send_canaries
 from croupier.operator.carry_out import carry_out
 from croupier.operator.invitations import (
@@ -105,7 +104,7 @@ async def test_a_survey_is_opened_and_answered(deciding: Deciding, tmp_path: Pat
     again = (tmp_path / "again" / "links.csv").read_text().splitlines()[1].split(",")[1]
     for number, link in enumerate((*links[:2], again)):
         async with deciding.at.operator.client(tmp_path / f"client-{number}") as client:
-            for joined, value in zip(await fetch_survey(client), (0, 1), strict=True):
+            for joined, value in zip(await client.rounds_of(), (0, 1), strict=True):
                 await joined.submit(value, 1.0, invitation=link)
     assert await num_answered(home, file.name, transport) == 3
 
@@ -159,7 +158,7 @@ async def test_a_study_invites_before_its_first_wave_and_once_for_all_waves(tmp_
             await invite_people(home, file.name, People.labelled(["Ada"]), tmp_path / "more", **how)
         link = (tmp_path / "links" / "links.csv").read_text().splitlines()[1].split(",")[1]
         async with at.operator.client(tmp_path / "client") as client:
-            await (await fetch_survey(client))[0].submit("good", 1.0, invitation=link)
+            await (await client.rounds_of())[0].submit("good", 1.0, invitation=link)
         assert await num_answered(home, file.name, transport) == 1
         (ada,) = invited_people(home, file.name)
         assert ada.expires_at == f"{scheduled(version).wave(3).closes:%Y-%m-%dT%H:%M:%SZ}"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from croupier.client.submission import new_client_key
-from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.invitation_cards import write_links
 from croupier.operator.invitations import (
     People,
@@ -144,7 +143,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         with pytest.raises(ValueError, match=naming("https://gateway")):
             await invite_people(where, survey.survey_id, People.labelled(["Dan"]), tmp_path / "more", transport=how)
         async with at.operator.client(tmp_path / "client") as client:
-            await (await fetch_survey(client))[0].submit("very", 1.0, invitation=ada)
+            await (await client.rounds_of())[0].submit("very", 1.0, invitation=ada)
         assert await who_has_not_answered(where, survey.survey_id, how) == ["Bob", "Eve"]
         assert await revoke_invitations(where, survey.survey_id, ["Eve"], how) == 1
         with pytest.raises(ValueError, match=naming("'Eve'", "'work-2026'")):

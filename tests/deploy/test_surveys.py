@@ -19,7 +19,6 @@ from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_
 from croupier.accountant.rounds.ledger import Ledger
 from croupier.accountant.spending import Entry
 from croupier.client.submission import Participant
-from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.opened_surveys import close_rounds, kept_rounds, kept_surveys, kept_versions, withdraw_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.published_result import published_results
@@ -316,11 +315,11 @@ async def test_an_opening_that_was_cut_short_goes_on(
     assert re.search(naming(1, "3 rounds", "'work-2026'", "(work-2026-1)"), line)
     async with at.operator.client(tmp_path / "client") as client:
         with pytest.raises(Refusal, match="work-2026-2"):
-            await fetch_survey(client, RoundId("work-2026-1"))
+            await client.rounds_of(RoundId("work-2026-1"))
         survey = await open_survey(where, file, how, said.append)
         again = (await open_survey(where, file, how), *kept_versions(where, "work-2026").values())
         assert {one.hash for one in again} == {survey.hash}
-        rounds = await fetch_survey(client)
+        rounds = await client.rounds_of()
         assert [terms.id for terms in rounds] == ["work-2026-1", "work-2026-2", "work-2026-3"]
     with pytest.raises(ValueError, match=naming("'work-2026'", "terms")):
         await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 2, 5]")), how)
@@ -342,7 +341,7 @@ async def test_the_round_of_a_single_question_has_the_name_of_the_survey(at: Tab
     (terms,) = kept_rounds(where, survey)
     assert (terms.round_id, survey.round_ids()) == ("work-2026", ("work-2026",))
     async with at.operator.client(tmp_path / "client") as client:
-        (asked,) = await fetch_survey(client, RoundId("work-2026"))
+        (asked,) = await client.rounds_of(RoundId("work-2026"))
         assert asked.terms.hash == terms.hash
     await at.submit(terms, [Participant(1, 1.0)] * 3)
     assert [*await close_rounds(where, survey.round_ids(), transport=how)] == ["work-2026"]
@@ -371,7 +370,7 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
     where, how = at.inside.directory, at.inside.transport
     survey = await open_survey(where, read(tmp_path), how)
     async with at.operator.client(tmp_path / "client") as client:
-        for round_of_survey in await fetch_survey(client):
+        for round_of_survey in await client.rounds_of():
             await at.submit(round_of_survey.terms, people(round_of_survey.terms.question, 40, 1))
     closed = await close_rounds(where, survey.round_ids(), transport=how)
     assert {(state_name(status.state), status.num_clients) for status in closed.values()} == {("CLOSED", 40)}

@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
-from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.invitations import revoke_invitations
 from croupier.operator.opened_surveys import close_rounds, withdraw_rounds
 from croupier.operator.published_result import published_results
@@ -74,7 +73,7 @@ async def send(page: Page) -> None:
 
 async def others_answer(here: Place, survey: Survey, count: int = 9) -> None:
     async with here.at.operator.client(here.directory / f"others-of-{survey.survey_id}") as client:
-        for asked in await fetch_survey(client, survey.round_ids()[0]):
+        for asked in await client.rounds_of(survey.round_ids()[0]):
             await here.at.submit(asked.terms, people(asked.terms.question, count, 4))
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from croupier.accountant.guessing import right_at_most
-from croupier.client.survey_rounds import fetch_survey
 from croupier.operator.opened_surveys import close_rounds
 from croupier.operator.published_result import kept_result
 from croupier.operator.reports import check_report_file, collect
@@ -274,7 +273,7 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
         where, how = at.inside.directory, at.inside.transport
         survey = await opened_survey(at, left_out="random")
         async with at.operator.client(tmp_path / "client") as client:
-            for question_round in await fetch_survey(client):
+            for question_round in await client.rounds_of():
                 await at.submit(question_round.terms, people(question_round.terms.question, 30, 1))
         await close_rounds(where, survey.round_ids(), transport=how)
         said: list[str] = []
