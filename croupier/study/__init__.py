@@ -6,6 +6,5 @@ plans            error and ε before the first wave
 journal          the actions of a study's process, so that the study continues after the process ends
 runs             opens, closes and publishes every wave
 results, metrics the results for people and for Prometheus
-discovery        frequent texts: the tree of prefixes, and the choice of those to keep
-discovery_waves  its waves, each opened once
+discovery        the frequent texts that the waves of a discovery have found
 """
