@@ -346,7 +346,7 @@ def survey_run(
     directory: Directory = HERE,
 ) -> None:
     from croupier.study.journal import StudyJournal
-    from croupier.study.metrics import StudyMetrics
+    from croupier.study.metrics import study_metrics
     from croupier.study.runs import StudyRun
     from croupier.study.versions import begun_versions, journal_file, start_study
 
@@ -360,8 +360,11 @@ def survey_run(
         f"survey {name}, version {scheduled(survey).version}, hash {survey.hash.hex()}; 'croupier invite {name}' makes "
         "links for all waves (Ctrl-C ends the process)"
     )
-    with StudyJournal.running(journal_file(directory, name)) as journal, StudyMetrics(directory, name, metrics) as told:
-        asyncio.run(StudyRun(directory, name, journal, tell=note).run(told.update))
+    with (
+        StudyJournal.running(journal_file(directory, name)) as journal,
+        study_metrics(directory, name, metrics) as told,
+    ):
+        asyncio.run(StudyRun(directory, name, journal, tell=note).run(told))
     note(f"survey {name} is over; 'croupier survey results {name}' shows all waves")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
 
 from croupier.accountant.numerics.roots import largest_allowed
 from croupier.accountant.spending import Limit
@@ -44,8 +45,9 @@ def waves_borne(state: StudyState) -> int | None:
     return largest_allowed(lambda more: limit.allows([*spent, *costliest * more]), _MOST_WAVES)
 
 
-class StudyMetrics:
-    """Serves the metrics of one study while it is entered, if an address is given.
+@contextmanager
+def study_metrics(directory: Path, study_id: str, listen: str) -> Iterator[Callable[[], None]]:
+    """Serves the metrics of a study, and yields a function that reads them again after a step of its process.
 
     Args:
         directory: of the deployment.
@@ -56,51 +58,38 @@ class StudyMetrics:
         ValueError: the address is not one.
         ImportError: an address is given, and prometheus-client is not installed.
     """
+    if not listen:
+        yield lambda: None
+        return
+    host, _, port = listen.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"metrics is {listen!r}; it must be HOST:PORT")
+    from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-    def __init__(self, directory: Path, study_id: str, listen: str) -> None:
-        self._directory, self._study_id = directory, study_id
-        self._server: Any = None
-        self._gauges: dict[str, Any] = {}
-        self._known: tuple[str, ...] = ()
-        host, _, port = listen.rpartition(":")
-        if listen and not (host and port.isdecimal()):
-            raise ValueError(f"metrics is {listen!r}; it must be HOST:PORT")
-        self._where = (host.strip("[]"), int(port)) if listen else None
+    registry, known = CollectorRegistry(), tuple[str, ...]()
+    gauges = {name: Gauge(f"croupier_study_{name}", text, labels, registry=registry) for name, text, labels in GAUGES}
 
-    def __enter__(self) -> Self:
-        """Begins to serve."""
-        if self._where is not None:
-            from prometheus_client import CollectorRegistry, Gauge, start_http_server
-
-            registry = CollectorRegistry()
-            for name, text, labels in GAUGES:
-                self._gauges[name] = Gauge(f"croupier_study_{name}", text, labels, registry=registry)
-            host, port = self._where
-            self._server, self._thread = start_http_server(port, host, registry)
-            self.update()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Ends serving."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-
-    def update(self) -> None:
-        """Reads the study again; called after every step of its process."""
-        if not self._gauges:
-            return
-        self._gauges["last_step_timestamp_seconds"].labels(self._study_id).set(time.time())
-        state = study_state(self._directory, self._study_id)
+    def update() -> None:
+        nonlocal known
+        gauges["last_step_timestamp_seconds"].labels(study_id).set(time.time())
+        state = study_state(directory, study_id)
         states = tuple(wave.state for wave in state.waves)
-        if states == self._known:
+        if states == known:
             return
-        self._known = states
+        known = states
         for name, number in Counter(states).items():
-            self._gauges["waves"].labels(self._study_id, name).set(number)
+            gauges["waves"].labels(study_id, name).set(number)
         to_come = sum(wave.record is None or not wave.record.has_ended for wave in state.waves)
-        self._gauges["waves_to_come"].labels(self._study_id).set(to_come)
+        gauges["waves_to_come"].labels(study_id).set(to_come)
         borne = waves_borne(state)
         if borne is not None:
-            self._gauges["waves_borne"].labels(self._study_id).set(borne)
+            gauges["waves_borne"].labels(study_id).set(borne)
+
+    server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    try:
+        update()
+        yield update
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

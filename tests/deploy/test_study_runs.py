@@ -29,7 +29,7 @@ from croupier.protocol.surveys import scheduled
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.study.journal import StudyJournal, read_journal, wave_records
-from croupier.study.metrics import GAUGES, StudyMetrics, waves_borne
+from croupier.study.metrics import GAUGES, study_metrics, waves_borne
 from croupier.study.runs import StudyRun, StudyStoppedError
 from croupier.study.versions import begun_versions, change_study, journal_file, start_study
 from croupier.study.wave_results import study_state, study_view
@@ -235,7 +235,7 @@ async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> No
         assert state.together is not None
         assert state.together.grade is Grade.CERTIFIED
         port = free_addresses(1)[0]
-        with StudyMetrics(played.directory, "wellbeing", port):
+        with study_metrics(played.directory, "wellbeing", port):
             text = await asyncio.to_thread(read, f"http://{port}/metrics")
         assert 'croupier_study_waves{state="missed",study="wellbeing"} 1.0' in text
         assert 'croupier_study_waves_to_come{study="wellbeing"} 0.0' in text
