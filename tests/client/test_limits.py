@@ -77,21 +77,15 @@ def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path
     outbox.close()
 
 
-def test_ten_tenths_are_one(tmp_path: Path) -> None:
-    outbox = Outbox(tmp_path / "outbox.db")
-    for number in range(10):
-        outbox.begin(RoundId(f"round {number}"), 0.1, 0.0, Limits(lifetime_epsilon=1.0))
-    with pytest.raises(ValueError, match=naming(1, 10, "1.000000001")):
-        outbox.begin(RoundId("one more"), 1e-9, 0.0, Limits(lifetime_epsilon=1.0))
-    outbox.close()
-
-
-def test_three_tenths_are_no_more_than_they_look(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rounds", "limit", "one_more"), [(10, 1.0, "1.000000001"), (3, 0.3, "0.300000001")])
+def test_tenths_add_up_as_people_write_them(tmp_path: Path, rounds: int, limit: float, one_more: str) -> None:
     """In binary .1 + .1 + .1 is .30000000000000004, and the third round was refused, with "0.3" on both sides."""
     outbox = Outbox(tmp_path / "outbox.db")
-    for number in range(3):
-        outbox.begin(RoundId(f"round {number}"), 0.1, 0.0, Limits(lifetime_epsilon=0.3))
-    assert outbox.spent_in_all() == SpentHere(0.3, 0.0, 3)
+    for number in range(rounds):
+        outbox.begin(RoundId(f"round {number}"), 0.1, 0.0, Limits(lifetime_epsilon=limit))
+    assert outbox.spent_in_all() == SpentHere(limit, 0.0, rounds)
+    with pytest.raises(ValueError, match=naming(f"{limit:g}", rounds, one_more)):
+        outbox.begin(RoundId("one more"), 1e-9, 0.0, Limits(lifetime_epsilon=limit))
     outbox.close()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import Page, expect
 
 from croupier.deploy.page.participants import page_hash
 from croupier.operator.roster import Enrolment, enrol
@@ -35,7 +35,7 @@ from croupier.runtime.service_directory import load_secrets
 from tests.support import BIT, settings
 from tests.support.gateways import PassOn
 from tests.support.messages import naming
-from tests.support.participants import Place, is_for_everybody, place
+from tests.support.participants import Place, is_for_everybody, place, visit
 from tests.support.rounds import people
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
@@ -67,13 +67,6 @@ async def opened(here: Place, question: Question = BIT, **changes: Any) -> Round
     here.gateway.seen.clear()
     here.gateway.instead.clear()
     return terms
-
-
-async def visit(context: BrowserContext, link: str) -> Page:
-    page = await context.new_page()
-    await page.goto(link)
-    await expect(page.get_by_role("heading", level=1)).to_be_visible()
-    return page
 
 
 async def choose_and_send(page: Page, answer: str = "yes") -> None:

@@ -21,7 +21,7 @@ from croupier.operator.survey_results import together
 from croupier.protocol.surveys import Survey
 from tests.support.command_line import Beside, croupier
 from tests.support.gateways import PassOn
-from tests.support.participants import Place, is_for_everybody, place
+from tests.support.participants import Place, is_for_everybody, place, visit
 from tests.support.rounds import people
 from tests.support.surveys import CONSENT, links_of, opened_survey
 
@@ -46,13 +46,6 @@ async def opened(here: Place, name: str, **changes: object) -> Survey:
 async def invited(here: Place, survey: Survey, *labels: str, until: int = 0) -> list[str]:
     folder = here.directory / f"{survey.survey_id}-{'-'.join(labels)}"[:100]
     return await links_of(here.at, survey, folder, *labels, gateway=here.url, until=until)
-
-
-async def visit(context: BrowserContext, link: str) -> Page:
-    page = await context.new_page()
-    await page.goto(link)
-    await expect(page.get_by_role("heading", level=1)).to_be_visible()
-    return page
 
 
 async def fill(page: Page, mood: str = "very", remote: str = "yes", hours: str = "7") -> None:

@@ -116,6 +116,13 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+async def visit(context: BrowserContext, link: str) -> Page:
+    page = await context.new_page()
+    await page.goto(link)
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    return page
+
+
 async def is_for_everybody(page: Page) -> None:
     """Both themes, a screen and a phone: no rule of axe is violated, and nothing is wider than the screen."""
     grounds = set()
