@@ -9,7 +9,6 @@ largest local budget, because nothing else is certain there, or is refused (`hop
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -27,15 +26,6 @@ from croupier.runtime.tables import table
 
 _metadata = sa.MetaData()
 _entries = table(_metadata, "noise_ledger", {"round_id": str}, epsilon=float, delta=float, has_left=bool)
-
-
-@dataclass(frozen=True)
-class NoiseSpent:
-    """What the rounds of a hop come to: their epsilons and deltas, added as the decimals that people wrote."""
-
-    epsilon: Decimal
-    delta: Decimal
-    rounds: int
 
 
 class NoiseLedger:
@@ -62,17 +52,17 @@ class NoiseLedger:
         if known is not None:
             return
         epsilon, delta = terms.shown_of_one
-        spent = self.spent()
+        spent_epsilon, spent_delta, rounds = self.spent()
         if limit is not None:
             for name, requested, before, most in (
-                ("epsilon", epsilon, spent.epsilon, limit.epsilon),
-                ("delta", delta, spent.delta, limit.delta),
+                ("epsilon", epsilon, spent_epsilon, limit.epsilon),
+                ("delta", delta, spent_delta, limit.delta),
             ):
                 if before + _written(requested) > _written(most):
                     raise Refusal(
                         Code.BAD_MANIFEST,
                         f"this hop's noise_limit is {name} {round_down(most)}: requested {round_up(requested)}, spent "
-                        f"{round_up(float(before))} in {spent.rounds:,} rounds; it signs no round beyond that",
+                        f"{round_up(float(before))} in {rounds:,} rounds; it signs no round beyond that",
                     )
         row = {"round_id": terms.round_id, "epsilon": epsilon, "delta": delta, "has_left": False}
         self._db.execute(_entries.insert().values(**row))
@@ -85,21 +75,21 @@ class NoiseLedger:
         """Returns all rounds that have been entered."""
         return set(self._db.execute(sa.select(_entries.c.round_id)).scalars())
 
-    def spent(self) -> NoiseSpent:
-        """Returns the sum over all rounds but those that were withdrawn before anything had left."""
+    def spent(self) -> tuple[Decimal, Decimal, int]:
+        """Returns the sums of epsilon and delta, as the decimals that people wrote, and the number of rounds.
+
+        Rounds that were withdrawn before anything had left do not count.
+        """
         withdrawn = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == int(pb.ROUND_STATE_DISPOSED))
         counts = _entries.c.has_left | _entries.c.round_id.not_in(withdrawn)
         rows: list[Any] = list(self._db.execute(sa.select(_entries.c.epsilon, _entries.c.delta).where(counts)))
-        return NoiseSpent(
-            sum((_written(row.epsilon) for row in rows), Decimal(0)),
-            sum((_written(row.delta) for row in rows), Decimal(0)),
-            len(rows),
-        )
+        epsilon, delta = (sum((_written(row[place]) for row in rows), Decimal(0)) for place in (0, 1))
+        return epsilon, delta, len(rows)
 
     def stated(self, limit: NoiseLimit | None) -> rpc.NoiseSpent:
         """Returns the sums and the limit, for the status."""
-        spent = self.spent()
-        stated = rpc.NoiseSpent(epsilon=float(spent.epsilon), delta=float(spent.delta), rounds=spent.rounds)
+        epsilon, delta, rounds = self.spent()
+        stated = rpc.NoiseSpent(epsilon=float(epsilon), delta=float(delta), rounds=rounds)
         if limit is not None:
             stated.most_epsilon, stated.most_delta = limit.epsilon, limit.delta
         return stated

@@ -149,7 +149,7 @@ async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
         accountant = at.service_as("accountant", WaitsForAnExtremeDraw)
         await at.until(lambda: bool(accountant.seen))
         assert await at.operator.withdraw(terms.round_id)
-        spent = await at.service("shuffler-1").store.run("look", lambda tx: NoiseLedger(tx.connection).spent())
+        spent = await at.service("shuffler-1").store.run("look", lambda tx: NoiseLedger(tx.connection).stated(None))
     assert spent.rounds == 1
 
 
@@ -162,7 +162,7 @@ async def kept_fakes(at: Arena, terms: RoundTerms) -> list[bytes | None]:
 async def rounds_spent(at: Arena) -> list[int]:
     """Returns how many rounds each hop's own ledger counts."""
     stores = [at.service(name).store for name in HOPS]
-    return [(await store.run("look", lambda tx: NoiseLedger(tx.connection).spent())).rounds for store in stores]
+    return [(await store.run("look", lambda tx: NoiseLedger(tx.connection).stated(None))).rounds for store in stores]
 
 
 async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_path: Path) -> None:
