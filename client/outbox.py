@@ -290,13 +290,6 @@ class Outbox:
             rounds = db.execute(sa.select(_kept_waves).where(_kept_waves.c.person == person))
             return {RoundId(row.round_id): row.series for row in rounds}
 
-    def kept_series(self, person: str) -> dict[str, int]:
-        """Returns the series with kept reports of a person, and the number of different answers in each."""
-        mine = (_kept_reports.c.person == person) & (_kept_reports.c.report != b"")
-        with self._engine.connect() as db:
-            query = sa.select(_kept_reports.c.series, sa.func.count()).where(mine).group_by(_kept_reports.c.series)
-            return {row[0]: row[1] for row in db.execute(query)}
-
     def withdraw(self, attempt: str) -> None:
         """Ends an attempt: a stored submission counts for ever, and otherwise nothing of the attempt has left.
 

@@ -104,10 +104,6 @@ class Attendance:
         async with self._changed:
             self._changed.notify_all()
 
-    def num_present(self, round_id: RoundId) -> int:
-        """Returns how many clients of a round can be asked at the moment."""
-        return sum(present_in == round_id for present_in, _ in self._place)
-
     async def gathered(self, round_id: RoundId, clients: Sequence[PublicKey], count: int) -> None:
         """Returns once this many of these clients of a round attend, or its asking has ended."""
 
