@@ -82,13 +82,12 @@ class CertifiedProfile(Drawable):
     """Points of a privacy profile in decreasing order of delta: epsilon does not decrease along it.
 
     `curve(epsilon)` is a delta, `curve.epsilon(delta)` an epsilon, both CERTIFIED under the assumptions of the points'
-    certificates. Outside the points they are certified on demand if the certificates hold all inputs; otherwise
-    `notes` says so. Between them the divergence is convex in e^epsilon and does not increase, so it is below the chords
-    between points above it. At e^epsilon = 0 it is 1; from the local budget on it is at most the local delta.
+    certificates. Where no point is close they are certified on demand if the certificates hold all inputs; otherwise
+    `notes` says so. Between points the divergence is convex in e^epsilon and does not increase, so it is below the
+    chords between points above it. At e^epsilon = 0 it is 1; from the local budget on it is at most the local delta.
 
     `between` holds further certified (epsilon, delta) under the same assumptions, so close that chords are at most
-    about 5 % above `certify`. It is empty if the deltas were given: such a curve is certified, but may be far above
-    `certify` between its points, and is drawn as points.
+    about 5 % above `certify`. It is empty if the deltas were given: such a curve is drawn as points.
     """
 
     randomizer: str
@@ -104,11 +103,16 @@ class CertifiedProfile(Drawable):
         """Returns the certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
         check_epsilon(epsilon)
         value = self._chord(epsilon)
-        ends = self.points[0], self.points[-1]
-        if value == 0 or ends[0].epsilon <= epsilon <= ends[1].epsilon:
+        known = self._is_known(epsilon, [point.epsilon for point in self.points])
+        if value == 0 or known:
             return value
-        again = at_other(ends[int(epsilon > ends[1].epsilon)].certificate, epsilon=float(epsilon))
+        nearest = min(self.points, key=lambda point: abs(point.epsilon - epsilon))
+        again = at_other(nearest.certificate, epsilon=float(epsilon))
         return value if again is None else min(value, again.delta)
+
+    def _is_known(self, place: float, certified: Sequence[float]) -> bool:
+        """Says whether a chord is close to `certify` at an epsilon or delta; `certified`: those of the points."""
+        return place in certified or (bool(self.between) and min(certified) <= place <= max(certified))
 
     def __str__(self) -> str:
         """Returns one line for people: every point, rounded to the sound side, with its grade."""
@@ -148,17 +152,19 @@ class CertifiedProfile(Drawable):
         while high - low > 4 * UNIT * high:
             middle = (low + high) / 2
             low, high = (low, middle) if self._chord(middle) <= delta else (middle, high)
-        ends = self.points[0].certificate, self.points[-1].certificate
-        if ends[1].delta <= delta <= ends[0].delta:
+        certificates = [point.certificate for point in self.points]
+        if self._is_known(delta, [certificate.delta for certificate in certificates]):
             return high
-        again = at_other(ends[int(delta < ends[1].delta)], delta=float(delta))
+        nearest = min(certificates, key=lambda certificate: abs(math.log(certificate.delta / max(delta, 1e-300))))
+        again = at_other(nearest, delta=float(delta))
         return high if again is None or again.delta > delta else min(high, again.epsilon)
 
     def compare(self, other: CertifiedProfile) -> tuple[CurveSpan, ...]:
         """Returns which curve, this one ("first") or the other ("second"), is lower on each interval from epsilon = 0.
 
-        Both are upper bounds: of two certificates for one release the lower one may be used. For two releases the
-        comparison shows which has the better guarantee, not which one reveals less.
+        The chords between certified points are compared, without further certificates. Both are upper bounds: of two
+        certificates for one release the lower one may be used. For two releases the comparison shows which has the
+        better guarantee, not which one reveals less.
         """
         ends = sorted({0.0, *self._chords.epsilons, *other._chords.epsilons})
         cuts = {*ends, math.inf}
@@ -248,7 +254,8 @@ def privacy_profile(
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
 
     Without `deltas` they are 1e-2, 1e-3, ..., 1e-10, and further points are certified between them until the curve is
-    at most about 5 % above `certify`. With `deltas` there are no further points: the curve may be far above `certify`.
+    at most about 5 % above `certify`. With `deltas` there are no further points: what is asked of the curve between
+    them is certified when it is asked.
 
     Raises:
         ValueError: as `certify`, or deltas is empty.

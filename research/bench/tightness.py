@@ -44,6 +44,11 @@ CASES: tuple[tuple[str, dict[str, int], Tiers | Even, float], ...] = (
     *(("krr", {"k": 10}, tiers, delta) for tiers, delta in ((_A1, 1e-4), (_A2, 1e-4), (_B, 1e-6), (_C, 1e-6))),
     ("krr", {"k": 4}, _SURVEY, 1e-6),
     ("hemisphere", {"dimension": 60}, _SURVEY, 1e-6),
+    *(
+        ("pgr", {"k": 50, "q": 3}, ((epsilon, users),), 1e-6)
+        for epsilon, users in ((2.0, 300), (4.0, 1000), (2.0, 10_000))
+    ),
+    *(("choices", {"k": 10}, ((epsilon, users),), 1e-6) for epsilon, users in ((2.0, 300), (4.0, 1000))),
     ("laplace", {}, _B, 1e-6),
     ("laplace", {}, _A1, 1e-4),
     ("laplace", {}, ((4.0, 1000),), 1e-4),
