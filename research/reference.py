@@ -303,7 +303,7 @@ def commands_tables() -> str:
 def _codes_table(family: Iterable[codes.Code]) -> str:
     rows = ["| code | parameters | sentence |", "|---|---|---|"]
     for code in family:
-        names = ", ".join(f"`{name}`" for name in codes.PARAMETERS.get(code, {}))
+        names = ", ".join(f"`{name}`" for name in code.parameters)
         sentence = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", TEXTS[code]).replace("|", "\\|")
         rows.append(f"| `{code}` | {names} | {sentence} |")
     return "\n".join(rows)

@@ -15,7 +15,7 @@ import numpy as np
 from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import Floats
-from croupier.protocol.codes import PARAMETERS, Assumption, ProofStep
+from croupier.protocol.codes import Assumption, ProofStep
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.statements import Statement
 
@@ -62,7 +62,7 @@ class Randomizer(ABC):
         """What every client is assumed to run: of the kind's sentences the one that names these parameters."""
         for runs in MECHANISMS[self.kind].runs if self.kind in MECHANISMS else ():
             code = Assumption(runs.code)
-            if set(PARAMETERS.get(code, ())) == set(self.parameters):
+            if set(code.parameters) == set(self.parameters):
                 return Statement.of(code, **self.parameters)
         raise ValueError(f"no sentence of {self.kind} names {sorted(self.parameters)}; its class must have a statement")
 

@@ -1,4 +1,4 @@
-"""The codes of everything that a certificate or a result states in words, each with its parameters.
+"""The codes of everything that a certificate or a result states in words, each with its parameters and their types.
 
 Programs decide by codes and parameters; the sentences are in `texts`, and no program reads them. A code keeps its
 meaning for ever, because it is signed and stored: a statement that means something else gets a new code.
@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from string import Formatter
+from types import MappingProxyType
+from typing import Self
 
 from croupier.protocol.mechanisms import MECHANISMS, parameter_types
 from croupier.protocol.mechanisms.base import Mechanism, Runs
+
+Types = Mapping[str, type[int] | type[float] | type[str]]
 
 
 def runs_by_code(mechanisms: Mapping[str, type[Mechanism]]) -> dict[str, tuple[str, Runs]]:
@@ -25,6 +29,27 @@ def runs_by_code(mechanisms: Mapping[str, type[Mechanism]]) -> dict[str, tuple[s
     return found
 
 
+def _parameters_of(kind: str, sentence: str) -> Types:
+    """Returns the parameters that a sentence names: whole numbers, where the kind's message has no such parameter."""
+    types = parameter_types(kind)
+    return {
+        name: types.get(name, int) for name in sorted({name for _, name, _, _ in Formatter().parse(sentence) if name})
+    }
+
+
+class Code(StrEnum):
+    """A code, with the names of its parameters and their types."""
+
+    parameters: Types
+
+    def __new__(cls, code: str, parameters: Types = MappingProxyType({})) -> Self:
+        """Returns the member with this code."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.parameters = parameters
+        return member
+
+
 RUNS = runs_by_code(MECHANISMS)
 """The assumptions that say all of what honest clients run: the kind of mechanism that each names, and its words.
 
@@ -32,10 +57,10 @@ Their parameters are those of the accountant's randomizer. A declared table is i
 """
 
 
-class Assumption(StrEnum):
+class Assumption(Code):
     """What a guarantee rests on. Every kind of mechanism adds what clients run, such as RUNS_RR for "runs-rr"."""
 
-    _ignore_ = "members code"
+    _ignore_ = "members code kind runs"
     members = vars()
 
     REPLACE_ONE = "replace-one"
@@ -43,41 +68,41 @@ class Assumption(StrEnum):
     PERSON_UNPROTECTED = "person-unprotected"
     RECORDS_PUBLIC = "records-public"
     TIERS_VISIBLE = "tiers-visible"
-    for code in RUNS:
-        members[code.upper().replace("-", "_")] = code
-    RUNS_TABLE = "runs-table"
+    for code, (kind, runs) in RUNS.items():
+        members[code.upper().replace("-", "_")] = code, _parameters_of(kind, runs.sentence)
+    RUNS_TABLE = "runs-table", {"label": str}
     UNIFORM_ORDER = "uniform-order"
-    ONE_HONEST_HOP = "one-honest-hop"
+    ONE_HONEST_HOP = "one-honest-hop", {"hops": int, "epsilon": float, "delta": float}
     HONEST_FIRST_SHUFFLER = "honest-first-shuffler"
-    CLIENTS_ANSWERED = "clients-answered"
-    CLIENTS_WILL_ANSWER = "clients-will-answer"
+    CLIENTS_ANSWERED = "clients-answered", {"answered": int, "clients": int}
+    CLIENTS_WILL_ANSWER = "clients-will-answer", {"least": int, "clients": int}
     INDEPENDENT_ABSENCE = "independent-absence"
     UNWATCHED = "unwatched"
-    ANSWER_PERIOD = "answer-period"
-    DISHONEST_CLIENTS = "dishonest-clients"
+    ANSWER_PERIOD = "answer-period", {"period_ms": int}
+    DISHONEST_CLIENTS = "dishonest-clients", {"dishonest": int}
     BUDGETS_PUBLIC = "budgets-public"
-    BUDGETS_NOISED = "budgets-noised"
+    BUDGETS_NOISED = "budgets-noised", {"epsilon": float, "delta": float, "most": int}
     INDEPENDENT_REPORTS = "independent-reports"
     ADAPTIVE_ORDER = "adaptive-order"
     BUDGETS_UNLINKED = "budgets-unlinked"
     BUDGETS_SHOWN = "budgets-shown"
-    FRESH_SHUFFLES = "fresh-shuffles"
-    FRESH_NOISE = "fresh-noise"
-    SAME_REPORT = "same-report"
+    FRESH_SHUFFLES = "fresh-shuffles", {"rounds": int}
+    FRESH_NOISE = "fresh-noise", {"rounds": int}
+    SAME_REPORT = "same-report", {"waves": int, "series": str}
     ANSWERS_UNCHANGED = "answers-unchanged"
     FIXED_TERMS = "fixed-terms"
-    DISJOINT_GROUPS = "disjoint-groups"
+    DISJOINT_GROUPS = "disjoint-groups", {"groups": int}
     TOTAL_BEFOREHAND = "total-beforehand"
     LOCAL_DELTAS_UNSPENT = "local-deltas-unspent"
-    GENUINE_ROSTER = "genuine-roster"
+    GENUINE_ROSTER = "genuine-roster", {"dishonest": int}
     HONEST_ACCOUNTANT = "honest-accountant"
     EVERYONE_ELSE_DISHONEST = "everyone-else-dishonest"
-    STEP_DISHONEST_USERS = "step-dishonest-users"
+    STEP_DISHONEST_USERS = "step-dishonest-users", {"dishonest": int}
     DIFFERENT_USERS = "different-users"
     ONE_ANSWER_AN_EPOCH = "one-answer-an-epoch"
     CLIPPED_GRADIENTS = "clipped-gradients"
     NO_ONE_ELSE_TRUSTED = "no-one-else-trusted"
-    FEATURES_WITHOUT_USERS = "features-without-users"
+    FEATURES_WITHOUT_USERS = "features-without-users", {"features": str}
     FEATURES_FROM_USERS = "features-from-users"
     CHOSEN_WITHOUT_USERS = "chosen-without-users"
     CHOSEN_ON_USERS = "chosen-on-users"
@@ -86,7 +111,7 @@ class Assumption(StrEnum):
     SIMULATED = "simulated"
 
 
-class Method(StrEnum):
+class Method(Code):
     """How a guarantee was proved; several, in order, where one was built on another."""
 
     LOCAL_BUDGET = "local-budget"
@@ -97,60 +122,73 @@ class Method(StrEnum):
     PUBLISHED = "published"
     WHOLE_RELEASE = "whole-release"
     STORED_PROFILE = "stored-profile"
-    BASIC_COMPOSITION = "basic-composition"
-    COMPOSED_LOSSES = "composed-losses"
-    PRIVACY_FILTER = "privacy-filter"
+    BASIC_COMPOSITION = "basic-composition", {"rounds": int}
+    COMPOSED_LOSSES = "composed-losses", {"rounds": int}
+    PRIVACY_FILTER = "privacy-filter", {"rounds": int}
     HOP_NOISE = "hop-noise"
     NO_ROUND = "no-round"
     ONE_RECORD = "one-record"
-    TRAINING_HEMISPHERE = "training-hemisphere"
+    TRAINING_HEMISPHERE = "training-hemisphere", {"dimension": int}
     TRAINING_GAUSSIAN = "training-gaussian"
 
 
-class ProofStep(StrEnum):
+class ProofStep(Code):
     """One step on the way to a number, or why a bound was of no use."""
 
     NO_OTHERS = "no-others"
     LOCAL_IS_LEAST = "local-is-least"
-    REPORTS_KEPT = "reports-kept"
-    LENGTH_SHOWS_SIGMA = "length-shows-sigma"
-    LENGTH_SHOWS_RECORD_SIGMA = "length-shows-record-sigma"
-    NOISE_REACHES_FAR = "noise-reaches-far"
-    NO_EXCHANGE_BOUND = "no-exchange-bound"
-    EXCHANGE_NEEDS_BLANKET = "exchange-needs-blanket"
-    EXCHANGE_BUDGET_LARGE = "exchange-budget-large"
+    REPORTS_KEPT = "reports-kept", {"waves": int}
+    LENGTH_SHOWS_SIGMA = "length-shows-sigma", {"dimension": int}
+    LENGTH_SHOWS_RECORD_SIGMA = "length-shows-record-sigma", {"dimension": int}
+    NOISE_REACHES_FAR = "noise-reaches-far", {"reach": float, "most": float}
+    NO_EXCHANGE_BOUND = "no-exchange-bound", {"randomizer": str}
+    EXCHANGE_NEEDS_BLANKET = "exchange-needs-blanket", {"least": float}
+    EXCHANGE_BUDGET_LARGE = "exchange-budget-large", {"local_epsilon": float, "most": float}
     EXCHANGE_NO_SMALL_BUDGETS = "exchange-no-small-budgets"
-    NOT_ASKED_FOR = "not-asked-for"
-    TIME_OVER = "time-over"
-    NOTHING_TO_GAIN = "nothing-to-gain"
-    NO_LESS = "no-less"
-    FOUND_EPSILON = "found-epsilon"
-    FOUND_DELTA = "found-delta"
-    REACHED = "reached"
-    REACHED_OVER_ROUNDS = "reached-over-rounds"
-    ROUNDS_ONLY_ADDED = "rounds-only-added"
-    DELTAS_ONLY_ADDED = "deltas-only-added"
-    ROUNDS_COMPOSED = "rounds-composed"
-    SPLITS_ENUMERATED = "splits-enumerated"
-    UNIFORM_BLANKET = "uniform-blanket"
-    NO_BLANKET = "no-blanket"
-    DENSITY_BLANKET = "density-blanket"
-    TABLE_BLANKET = "table-blanket"
-    BLANKET_WEIGHTS = "blanket-weights"
-    BLANKET_MISSED = "blanket-missed"
-    BLANKET_MESSAGES = "blanket-messages"
-    BLANKET_REPORTS = "blanket-reports"
-    RATES_COVERED = "rates-covered"
-    BUDGETS_COVERED = "budgets-covered"
-    HOSTS = "hosts"
-    HOST_VARIANCE = "host-variance"
-    CLOCKS = "clocks"
-    ON_LATTICE = "on-lattice"
-    FAKE_REPORTS = "fake-reports"
-    FAKES_HIDE_LOSSES = "fakes-hide-losses"
-    TWO_GROUPS = "two-groups"
-    ANY_RELEASE = "any-release"
-    STORED_TIERS = "stored-tiers"
+    NOT_ASKED_FOR = "not-asked-for", {"bound": str}
+    TIME_OVER = "time-over", {"bound": str}
+    NOTHING_TO_GAIN = "nothing-to-gain", {"bound": str}
+    NO_LESS = "no-less", {"bound": str}
+    FOUND_EPSILON = "found-epsilon", {"bound": str, "epsilon": float, "seconds": float}
+    FOUND_DELTA = "found-delta", {"bound": str, "delta": float, "seconds": float}
+    REACHED = "reached", {"epsilon": float, "delta": float, "slack": float, "evaluations": int}
+    REACHED_OVER_ROUNDS = "reached-over-rounds", {"epsilon": float, "delta": float, "rounds": int}
+    ROUNDS_ONLY_ADDED = "rounds-only-added", {"most": int}
+    DELTAS_ONLY_ADDED = "deltas-only-added", {"least": float}
+    ROUNDS_COMPOSED = "rounds-composed", {"rounds": int, "points": int, "infinity": float, "rounding": float}
+    SPLITS_ENUMERATED = "splits-enumerated", {"splits": int}
+    UNIFORM_BLANKET = "uniform-blanket", {"randomizer": str, "least": float, "most": float}
+    NO_BLANKET = "no-blanket", {"randomizer": str}
+    DENSITY_BLANKET = "density-blanket", {"randomizer": str, "reach": float}
+    TABLE_BLANKET = "table-blanket", {"label": str}
+    BLANKET_WEIGHTS = "blanket-weights", {"least": float, "most": float}
+    BLANKET_MISSED = "blanket-missed", {"mass": float}
+    BLANKET_MESSAGES = (
+        "blanket-messages",
+        {"mean": float, "counts": int, "first": int, "last": int, "lost": float, "relative_error": float},
+    )
+    BLANKET_REPORTS = "blanket-reports", {"mean": float}
+    RATES_COVERED = "rates-covered", {"least": float, "most": float}
+    BUDGETS_COVERED = "budgets-covered", {"least": float, "most": float}
+    HOSTS = "hosts", {"users": int, "tiers": int}
+    HOST_VARIANCE = "host-variance", {"variance": float}
+    CLOCKS = "clocks", {"horizon": float}
+    ON_LATTICE = "on-lattice", {"lattice": int, "added": float, "shown": int, "chance": float}
+    FAKE_REPORTS = "fake-reports", {"fakes": int, "unhidden": float, "variation": float}
+    FAKES_HIDE_LOSSES = "fakes-hide-losses", {"hops": int, "fakes": int}
+    TWO_GROUPS = (
+        "two-groups",
+        {
+            "share": float,
+            "distance": float,
+            "core_users": int,
+            "core_epsilon": float,
+            "other_users": int,
+            "other_epsilon": float,
+        },
+    )
+    ANY_RELEASE = "any-release", {"epsilon": float, "delta": float}
+    STORED_TIERS = "stored-tiers", {"tiers": int}
 
 
 NOT_AMPLIFIED = frozenset(
@@ -166,14 +204,14 @@ NOT_AMPLIFIED = frozenset(
 """The steps that say why a certificate is the local budget."""
 
 
-class Note(StrEnum):
+class Note(Code):
     """What a reader has to know beside an estimate, a guarantee or a published figure."""
 
-    TIERS_SCALED = "tiers-scaled"
-    OUTSIDE_RANGE = "outside-range"
-    SOME_OUTSIDE_RANGE = "some-outside-range"
+    TIERS_SCALED = "tiers-scaled", {"reports": int, "budgets": int}
+    OUTSIDE_RANGE = "outside-range", {"low": float, "high": float}
+    SOME_OUTSIDE_RANGE = "some-outside-range", {"outside": int, "estimates": int, "low": float, "high": float}
     DEPENDENT_BUDGETS = "dependent-budgets"
-    TOO_FEW_TO_ESTIMATE = "too-few-to-estimate"
+    TOO_FEW_TO_ESTIMATE = "too-few-to-estimate", {"reports": int, "least": int}
     EQUAL_BUDGETS = "equal-budgets"
     LARGEST_BUDGET = "largest-budget"
     LEFTOVER_REFUTED = "leftover-refuted"
@@ -181,188 +219,70 @@ class Note(StrEnum):
     ERROR_UNBOUNDED = "error-unbounded"
     CLIP_LAPLACE = "clip-laplace"
     TESTING_ERROR = "testing-error"
-    FORMULA_INVALID = "formula-invalid"
+    FORMULA_INVALID = "formula-invalid", {"why": str}
     IGNORES_SHOWN_BUDGETS = "ignores-shown-budgets"
-    IGNORES_DISHONEST = "ignores-dishonest"
-    LARGER_DELTA = "larger-delta"
-    CURVE_RANGE = "curve-range"
-    LARGE_DELTA = "large-delta"
-    TIERS_NOT_AMPLIFIED = "tiers-not-amplified"
+    IGNORES_DISHONEST = "ignores-dishonest", {"dishonest": int}
+    LARGER_DELTA = "larger-delta", {"delta": float, "certified": float}
+    CURVE_RANGE = "curve-range", {"least": float, "most": float}
+    LARGE_DELTA = "large-delta", {"delta": float, "people": int}
+    TIERS_NOT_AMPLIFIED = "tiers-not-amplified", {"tiers": int, "of": int}
 
 
-class RefusalReason(StrEnum):
+class RefusalReason(Code):
     """Why the accountant refuses a round, and which limits it had to meet."""
 
-    TOO_FEW_REPORTS = "too-few-reports"
-    TOO_FEW_BUDGETS = "too-few-budgets"
-    TOO_MANY_WITHOUT_TICKET = "too-many-without-ticket"
+    TOO_FEW_REPORTS = "too-few-reports", {"reports": int, "least": int}
+    TOO_FEW_BUDGETS = "too-few-budgets", {"budgets": int, "least": int}
+    TOO_MANY_WITHOUT_TICKET = "too-many-without-ticket", {"reports": int, "most": int}
     NO_BUDGET_ON_GRID = "no-budget-on-grid"
-    NOT_CERTIFIED = "not-certified"
-    DELTA_ABOVE_LIMIT = "delta-above-limit"
-    EPSILON_ABOVE_LIMIT = "epsilon-above-limit"
-    BUDGET_ABOVE_LIMIT = "budget-above-limit"
+    NOT_CERTIFIED = "not-certified", {"grade": str}
+    DELTA_ABOVE_LIMIT = "delta-above-limit", {"delta": float, "most": float}
+    EPSILON_ABOVE_LIMIT = "epsilon-above-limit", {"epsilon": float, "most": float, "excess": float}
+    BUDGET_ABOVE_LIMIT = (
+        "budget-above-limit",
+        {"local_epsilon": float, "epsilon": float, "most": float, "excess": float},
+    )
     LIMITS_NOT_MET = "limits-not-met"
-    DELTA_LIMIT = "delta-limit"
-    EPSILON_LIMIT = "epsilon-limit"
-    EPSILON_LIMITS = "epsilon-limits"
-    LEDGER_LIMIT = "ledger-limit"
-    SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit"
-    LEDGER_LIMIT_NOW = "ledger-limit-now"
-    STUDY_LIMIT = "study-limit"
-    MESSAGES_LOST = "messages-lost"
-    LEDGER_EXCEEDED = "ledger-exceeded"
-    LEDGER_UNBOUNDED = "ledger-unbounded"
-    STUDY_EXCEEDED = "study-exceeded"
-    STUDY_UNBOUNDED = "study-unbounded"
-    ROUNDS_SHOWN = "rounds-shown"
-
-
-Code = Assumption | Method | ProofStep | Note | RefusalReason
-
-Types = dict[str, type[int] | type[float] | type[str]]
-
-
-def _parameters_of(kind: str, sentence: str) -> Types:
-    """Returns the parameters that a sentence names: whole numbers, where the kind's message has no such parameter."""
-    types = parameter_types(kind)
-    return {
-        name: types.get(name, int) for name in sorted({name for _, name, _, _ in Formatter().parse(sentence) if name})
-    }
-
-
-PARAMETERS: dict[Code, Types] = {
-    **{
-        Assumption(code): types for code, (kind, runs) in RUNS.items() if (types := _parameters_of(kind, runs.sentence))
-    },
-    Assumption.RUNS_TABLE: {"label": str},
-    Assumption.ONE_HONEST_HOP: {"hops": int, "epsilon": float, "delta": float},
-    Assumption.CLIENTS_ANSWERED: {"answered": int, "clients": int},
-    Assumption.CLIENTS_WILL_ANSWER: {"least": int, "clients": int},
-    Assumption.ANSWER_PERIOD: {"period_ms": int},
-    Assumption.DISHONEST_CLIENTS: {"dishonest": int},
-    Assumption.BUDGETS_NOISED: {"epsilon": float, "delta": float, "most": int},
-    Assumption.FRESH_SHUFFLES: {"rounds": int},
-    Assumption.FRESH_NOISE: {"rounds": int},
-    Assumption.DISJOINT_GROUPS: {"groups": int},
-    Assumption.SAME_REPORT: {"waves": int, "series": str},
-    Assumption.GENUINE_ROSTER: {"dishonest": int},
-    Assumption.STEP_DISHONEST_USERS: {"dishonest": int},
-    Assumption.FEATURES_WITHOUT_USERS: {"features": str},
-    Method.BASIC_COMPOSITION: {"rounds": int},
-    Method.COMPOSED_LOSSES: {"rounds": int},
-    Method.PRIVACY_FILTER: {"rounds": int},
-    Method.TRAINING_HEMISPHERE: {"dimension": int},
-    ProofStep.LENGTH_SHOWS_SIGMA: {"dimension": int},
-    ProofStep.LENGTH_SHOWS_RECORD_SIGMA: {"dimension": int},
-    ProofStep.NOISE_REACHES_FAR: {"reach": float, "most": float},
-    ProofStep.REPORTS_KEPT: {"waves": int},
-    ProofStep.NO_EXCHANGE_BOUND: {"randomizer": str},
-    ProofStep.EXCHANGE_NEEDS_BLANKET: {"least": float},
-    ProofStep.EXCHANGE_BUDGET_LARGE: {"local_epsilon": float, "most": float},
-    ProofStep.NOT_ASKED_FOR: {"bound": str},
-    ProofStep.TIME_OVER: {"bound": str},
-    ProofStep.NOTHING_TO_GAIN: {"bound": str},
-    ProofStep.NO_LESS: {"bound": str},
-    ProofStep.FOUND_EPSILON: {"bound": str, "epsilon": float, "seconds": float},
-    ProofStep.FOUND_DELTA: {"bound": str, "delta": float, "seconds": float},
-    ProofStep.REACHED: {"epsilon": float, "delta": float, "slack": float, "evaluations": int},
-    ProofStep.REACHED_OVER_ROUNDS: {"epsilon": float, "delta": float, "rounds": int},
-    ProofStep.ROUNDS_ONLY_ADDED: {"most": int},
-    ProofStep.DELTAS_ONLY_ADDED: {"least": float},
-    ProofStep.ROUNDS_COMPOSED: {"rounds": int, "points": int, "infinity": float, "rounding": float},
-    ProofStep.SPLITS_ENUMERATED: {"splits": int},
-    ProofStep.UNIFORM_BLANKET: {"randomizer": str, "least": float, "most": float},
-    ProofStep.NO_BLANKET: {"randomizer": str},
-    ProofStep.DENSITY_BLANKET: {"randomizer": str, "reach": float},
-    ProofStep.TABLE_BLANKET: {"label": str},
-    ProofStep.BLANKET_WEIGHTS: {"least": float, "most": float},
-    ProofStep.BLANKET_MISSED: {"mass": float},
-    ProofStep.BLANKET_MESSAGES: {
-        "mean": float,
-        "counts": int,
-        "first": int,
-        "last": int,
-        "lost": float,
-        "relative_error": float,
-    },
-    ProofStep.BLANKET_REPORTS: {"mean": float},
-    ProofStep.RATES_COVERED: {"least": float, "most": float},
-    ProofStep.BUDGETS_COVERED: {"least": float, "most": float},
-    ProofStep.HOSTS: {"users": int, "tiers": int},
-    ProofStep.HOST_VARIANCE: {"variance": float},
-    ProofStep.CLOCKS: {"horizon": float},
-    ProofStep.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
-    ProofStep.FAKES_HIDE_LOSSES: {"hops": int, "fakes": int},
-    ProofStep.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
-    ProofStep.TWO_GROUPS: {
-        "share": float,
-        "distance": float,
-        "core_users": int,
-        "core_epsilon": float,
-        "other_users": int,
-        "other_epsilon": float,
-    },
-    ProofStep.ANY_RELEASE: {"epsilon": float, "delta": float},
-    ProofStep.STORED_TIERS: {"tiers": int},
-    Note.TIERS_SCALED: {"reports": int, "budgets": int},
-    Note.OUTSIDE_RANGE: {"low": float, "high": float},
-    Note.SOME_OUTSIDE_RANGE: {"outside": int, "estimates": int, "low": float, "high": float},
-    Note.TOO_FEW_TO_ESTIMATE: {"reports": int, "least": int},
-    Note.FORMULA_INVALID: {"why": str},
-    Note.IGNORES_DISHONEST: {"dishonest": int},
-    Note.LARGER_DELTA: {"delta": float, "certified": float},
-    Note.CURVE_RANGE: {"least": float, "most": float},
-    Note.LARGE_DELTA: {"delta": float, "people": int},
-    Note.TIERS_NOT_AMPLIFIED: {"tiers": int, "of": int},
-    RefusalReason.TOO_FEW_REPORTS: {"reports": int, "least": int},
-    RefusalReason.TOO_FEW_BUDGETS: {"budgets": int, "least": int},
-    RefusalReason.TOO_MANY_WITHOUT_TICKET: {"reports": int, "most": int},
-    RefusalReason.NOT_CERTIFIED: {"grade": str},
-    RefusalReason.DELTA_ABOVE_LIMIT: {"delta": float, "most": float},
-    RefusalReason.EPSILON_ABOVE_LIMIT: {"epsilon": float, "most": float, "excess": float},
-    RefusalReason.BUDGET_ABOVE_LIMIT: {"local_epsilon": float, "epsilon": float, "most": float, "excess": float},
-    RefusalReason.DELTA_LIMIT: {"most": float},
-    RefusalReason.EPSILON_LIMIT: {"most": float},
-    RefusalReason.EPSILON_LIMITS: {"least": float, "most": float},
-    RefusalReason.LEDGER_LIMIT: {"epsilon": float, "delta": float},
-    RefusalReason.SEQUENTIAL_LEDGER_LIMIT: {"epsilon": float, "delta": float},
-    RefusalReason.LEDGER_LIMIT_NOW: {"epsilon": float, "delta": float},
-    RefusalReason.STUDY_LIMIT: {"epsilon": float, "delta": float},
-    RefusalReason.MESSAGES_LOST: {"tickets": int, "reports": int, "budgets": int},
-    RefusalReason.LEDGER_EXCEEDED: {
-        "reached": float,
-        "delta": float,
-        "rounds": int,
-        "most": float,
-        "excess": float,
-        "requested": float,
-        "spent": float,
-        "remaining": float,
-    },
-    RefusalReason.LEDGER_UNBOUNDED: {
-        "delta": float,
-        "rounds": int,
-        "most": float,
-        "requested": float,
-        "remaining": float,
-    },
-    RefusalReason.STUDY_EXCEEDED: {
-        "reached": float,
-        "delta": float,
-        "rounds": int,
-        "most": float,
-        "excess": float,
-        "requested": float,
-        "spent": float,
-        "remaining": float,
-    },
-    RefusalReason.STUDY_UNBOUNDED: {
-        "delta": float,
-        "rounds": int,
-        "most": float,
-        "requested": float,
-        "remaining": float,
-    },
-    RefusalReason.ROUNDS_SHOWN: {"rounds": int},
-}
-"""The parameters of each code and their types; a code that is not listed has none."""
+    DELTA_LIMIT = "delta-limit", {"most": float}
+    EPSILON_LIMIT = "epsilon-limit", {"most": float}
+    EPSILON_LIMITS = "epsilon-limits", {"least": float, "most": float}
+    LEDGER_LIMIT = "ledger-limit", {"epsilon": float, "delta": float}
+    SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit", {"epsilon": float, "delta": float}
+    LEDGER_LIMIT_NOW = "ledger-limit-now", {"epsilon": float, "delta": float}
+    STUDY_LIMIT = "study-limit", {"epsilon": float, "delta": float}
+    MESSAGES_LOST = "messages-lost", {"tickets": int, "reports": int, "budgets": int}
+    LEDGER_EXCEEDED = (
+        "ledger-exceeded",
+        {
+            "reached": float,
+            "delta": float,
+            "rounds": int,
+            "most": float,
+            "excess": float,
+            "requested": float,
+            "spent": float,
+            "remaining": float,
+        },
+    )
+    LEDGER_UNBOUNDED = (
+        "ledger-unbounded",
+        {"delta": float, "rounds": int, "most": float, "requested": float, "remaining": float},
+    )
+    STUDY_EXCEEDED = (
+        "study-exceeded",
+        {
+            "reached": float,
+            "delta": float,
+            "rounds": int,
+            "most": float,
+            "excess": float,
+            "requested": float,
+            "spent": float,
+            "remaining": float,
+        },
+    )
+    STUDY_UNBOUNDED = (
+        "study-unbounded",
+        {"delta": float, "rounds": int, "most": float, "requested": float, "remaining": float},
+    )
+    ROUNDS_SHOWN = "rounds-shown", {"rounds": int}

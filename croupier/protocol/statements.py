@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from croupier.protocol import texts
-from croupier.protocol.codes import PARAMETERS, Assumption, Code
+from croupier.protocol.codes import Assumption, Code
 from croupier.protocol.names import JsonObject
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -39,7 +39,7 @@ class Statement(Generic[C_co]):
 
     def __post_init__(self) -> None:
         """Raises ValueError for parameters that are not those of the code."""
-        declared = PARAMETERS.get(self.code, {})
+        declared = self.code.parameters
         if [name for name, _ in self.parameters] != sorted(declared):
             given = [name for name, _ in self.parameters]
             raise ValueError(f"the parameters of {self.code} are {given}; they must be {sorted(declared)}")
@@ -64,7 +64,7 @@ class Statement(Generic[C_co]):
 
 
 def _made(code: C, parameters: Mapping[str, Any]) -> Statement[C]:
-    declared = PARAMETERS.get(code, {})
+    declared = code.parameters
     values = {name: _converted(declared.get(name), value) for name, value in parameters.items()}
     return Statement(code, tuple(sorted(values.items())))
 
@@ -166,7 +166,7 @@ def schema_of(codes: type[Code]) -> JsonObject:
     """Returns the JSON schema of a statement with one of these codes."""
     with_parameters: dict[tuple[tuple[str, type], ...], list[str]] = {}
     for code in codes:
-        with_parameters.setdefault(tuple(sorted(PARAMETERS.get(code, {}).items())), []).append(str(code))
+        with_parameters.setdefault(tuple(sorted(code.parameters.items())), []).append(str(code))
     return {
         "type": "object",
         "properties": {"code": {"type": "string"}, "parameters": {"type": "object"}, "text": {"type": "string"}},

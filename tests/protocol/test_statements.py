@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from croupier.protocol import texts
 from croupier.protocol.codes import (
-    PARAMETERS,
     RUNS,
     Assumption,
     Code,
@@ -34,14 +33,13 @@ EXAMPLES: dict[type, list[Any]] = {int: [3, 41_000], float: [0.25, 0.375], str: 
 
 def example(code: Code, changed: str = "") -> Statement[Code]:
     """A statement with this code; its parameter of this name has another value."""
-    values = {name: EXAMPLES[kind][name == changed] for name, kind in PARAMETERS.get(code, {}).items()}
+    values = {name: EXAMPLES[kind][name == changed] for name, kind in code.parameters.items()}
     return Statement.of(code, **values)
 
 
 def test_every_code_has_one_text_and_no_text_is_left_over() -> None:
     assert [code for code, count in Counter(map(str, CODES)).items() if count > 1] == []
     assert set(texts.TEXTS) == set(CODES)
-    assert set(PARAMETERS) <= set(CODES)
     assert set(texts.PLAIN) == set(Assumption)
     assert set(texts.DEVICE_STEPS) == set(texts.SECRETS) == {*RUNS, Assumption.RUNS_TABLE}
 
@@ -60,7 +58,7 @@ def test_every_text_names_all_its_parameters(code: Code) -> None:
     assert sentence
     assert sentence == sentence.strip()
     assert "{" not in sentence
-    for name in PARAMETERS.get(code, {}):
+    for name in code.parameters:
         assert str(example(code, name)) != sentence, name
 
 
@@ -71,7 +69,7 @@ def test_every_assumption_has_a_plain_sentence_too(code: Assumption) -> None:
     assert sentence.endswith(".")
     assert "{" not in sentence
     assert sentence != str(statement)
-    if "dishonest" in PARAMETERS.get(code, {}) and code is not Assumption.STEP_DISHONEST_USERS:
+    if "dishonest" in code.parameters and code is not Assumption.STEP_DISHONEST_USERS:
         assert "none" in to_prose(Statement.of(code, dishonest=0)).lower()
         assert "41,000" in to_prose(Statement.of(code, dishonest=41_000))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from croupier.protocol.codes import PARAMETERS, Code
+from croupier.protocol.codes import Code
 from croupier.protocol.statements import Statement
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -41,4 +41,4 @@ def statements(draw: st.DrawFn, possible: Iterable[Code]) -> Statement[Any]:
         float: st.floats(allow_nan=False, allow_infinity=False),
         str: st.text(max_size=5),
     }
-    return Statement.of(code, **{name: draw(values[kind]) for name, kind in PARAMETERS.get(code, {}).items()})
+    return Statement.of(code, **{name: draw(values[kind]) for name, kind in code.parameters.items()})
