@@ -13,12 +13,20 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from croupier.protocol.certificates import OF_A_ROUND, PROVED
-from croupier.protocol.codes import Note, ProofStep
-from croupier.protocol.documents import HEX, NUMBERS, WHOLE, codes_of, is_list, names_of
+from croupier.protocol.codes import Code, Note, ProofStep
+from croupier.protocol.documents import HEX, NUMBERS, WHOLE, codes_of, is_list
 from croupier.protocol.names import JsonObject
-from croupier.protocol.statements import SCHEMA, schema_of
+from croupier.protocol.statements import MOST, SCHEMA
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.values import names_of
 from research.protocol_reference import comments_of
+
+_KINDS: dict[type, JsonObject] = {
+    int: {"type": "integer", "minimum": 0, "maximum": MOST},
+    float: {"type": "number"},
+    str: {"type": "string"},
+}
+"""The schema of a parameter of a statement, by its type."""
 
 
 def definitions(message: Descriptor) -> JsonObject:
@@ -50,7 +58,7 @@ def _definitions(message: Descriptor) -> Iterator[tuple[str, JsonObject]]:
     )
     for field in message.fields:
         if (codes := codes_of(field)) is not None:
-            yield codes.__name__, schema_of(codes)
+            yield codes.__name__, _schema_of(codes)
 
 
 def _field(field: FieldDescriptor) -> JsonObject:
@@ -74,10 +82,36 @@ def _value(field: FieldDescriptor) -> JsonObject:
     return {"type": "boolean"} if kind == FieldDescriptor.CPPTYPE_BOOL else text
 
 
+def _schema_of(codes: type[Code]) -> JsonObject:
+    """Returns the JSON schema of a statement with one of these codes."""
+    with_parameters: dict[tuple[tuple[str, type], ...], list[str]] = {}
+    for code in codes:
+        with_parameters.setdefault(tuple(sorted(code.parameters.items())), []).append(str(code))
+    return {
+        "type": "object",
+        "properties": {"code": {"type": "string"}, "parameters": {"type": "object"}, "text": {"type": "string"}},
+        "required": ["code", "parameters"],
+        "additionalProperties": False,
+        "oneOf": [
+            {
+                "properties": {
+                    "code": {"enum": names},
+                    "parameters": {
+                        "properties": {name: _KINDS[kind] for name, kind in parameters},
+                        "required": [name for name, _ in parameters],
+                        "additionalProperties": False,
+                    },
+                }
+            }
+            for parameters, names in with_parameters.items()
+        ],
+    }
+
+
 def certificate_schema() -> JsonObject:
     """Returns the JSON Schema of certificates: those of 'croupier certify', and those of rounds."""
     described = definitions(pb.Certificate.DESCRIPTOR) | {
-        codes.__name__: schema_of(codes) for codes in (Note, ProofStep)
+        codes.__name__: _schema_of(codes) for codes in (Note, ProofStep)
     }
     certificate = described.pop("Certificate")
     notes, steps = ({"type": "array", "items": {"$ref": f"#/$defs/{codes.__name__}"}} for codes in (Note, ProofStep))

@@ -16,10 +16,9 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.identity import canonical
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
-from croupier.protocol.rules import Rule
+from croupier.protocol.rules import Rule, write_rule
 from croupier.protocol.schedules import Schedule, Wave
 from croupier.protocol.surveys import (
-    LEFT_OUT,
     WAVE_NAME,
     LeftOut,
     QuestionTerms,
@@ -146,7 +145,7 @@ def survey_of(
             )
             for settings in questions
         ],
-        left_out=LEFT_OUT[left_out],
+        left_out=pb.LeftOut.Value(f"LEFT_OUT_{left_out.upper()}"),
         min_batch_size=shared.min_batch_size,
         max_batch_size=shared.max_batch_size,
         short_batch_policy=_SHORT_BATCH[shared.short_batch_policy],
@@ -163,7 +162,7 @@ def survey_of(
     )
     for settings, question in zip(questions, message.questions, strict=True):
         if settings.rule is not None:
-            settings.rule.state(question)
+            write_rule(settings.rule, question)
     shared.counted_by.write_into(message)
     try:
         return read_survey(canonical(message))

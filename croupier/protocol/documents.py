@@ -22,7 +22,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -30,6 +30,7 @@ from croupier.protocol.codes import Assumption, Code, Method, Note, ProofStep, R
 from croupier.protocol.names import JsonObject
 from croupier.protocol.statements import Statement, messages_of, read_messages, read_statements, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.values import names_of
 
 M = TypeVar("M", bound=Message)
 
@@ -62,13 +63,6 @@ def codes_of(field: FieldDescriptor) -> type[Code] | None:
 def is_list(field: FieldDescriptor) -> bool:
     """Returns whether a field may have several values."""
     return bool(field.default_value == [])
-
-
-@cache
-def names_of(enum: EnumDescriptor) -> Mapping[int, str]:
-    """Returns the names of an enum's values by their numbers: "OPEN" for ROUND_STATE_OPEN."""
-    prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
-    return {number: value.name.removeprefix(prefix) for number, value in enum.values_by_number.items()}
 
 
 def is_map(field: FieldDescriptor) -> bool:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import grpc
@@ -105,52 +104,45 @@ class NotIncludedError(CroupierError):
         self.missing = missing
 
 
-@dataclass(frozen=True)
-class _Entry:
-    status: grpc.StatusCode
-    message: str
-
-
 class Code(enum.Enum):
-    """Why a service refuses. The name travels as the first word of the gRPC details."""
+    """Why a service refuses. The name travels as the first word of the gRPC details.
 
-    UNKNOWN_ROUND = _Entry(grpc.StatusCode.NOT_FOUND, "no such round here")
-    NO_OPEN_ROUND = _Entry(grpc.StatusCode.NOT_FOUND, "no round is open")
-    NOT_READY = _Entry(grpc.StatusCode.UNAVAILABLE, "not there yet; ask again later")
-    ROUND_CLOSED = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round takes no more submissions")
-    WRONG_STATE = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round is not in a state that allows this")
-    CONFLICT = _Entry(grpc.StatusCode.ALREADY_EXISTS, "the same thing exists with different content")
-    BAD_MANIFEST = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the manifest is not acceptable")
-    BAD_SIGNATURE = _Entry(grpc.StatusCode.UNAUTHENTICATED, "a required signature is missing or wrong")
-    BAD_REQUEST = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the request is malformed")
-    BAD_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the batch and its commitments do not agree")
-    SHORT_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "fewer distinct clients than the round requires")
-    NOT_YOUR_CALL = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
-    NOT_APPROVED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "too few organisations have approved of this")
-    UNKNOWN_CLIENT = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this client is not registered here")
-    WRONG_SIZE = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the envelope does not have the size of this round")
-    ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
-    TICKETS_GIVEN = _Entry(
+    Attributes:
+        status: the gRPC status that the refusal travels with.
+        message: the sentence that callers may read.
+    """
+
+    def __init__(self, status: grpc.StatusCode, message: str) -> None:
+        self.status = status
+        self.message = message
+
+    UNKNOWN_ROUND = (grpc.StatusCode.NOT_FOUND, "no such round here")
+    NO_OPEN_ROUND = (grpc.StatusCode.NOT_FOUND, "no round is open")
+    NOT_READY = (grpc.StatusCode.UNAVAILABLE, "not there yet; ask again later")
+    ROUND_CLOSED = (grpc.StatusCode.FAILED_PRECONDITION, "the round takes no more submissions")
+    WRONG_STATE = (grpc.StatusCode.FAILED_PRECONDITION, "the round is not in a state that allows this")
+    CONFLICT = (grpc.StatusCode.ALREADY_EXISTS, "the same thing exists with different content")
+    BAD_MANIFEST = (grpc.StatusCode.INVALID_ARGUMENT, "the manifest is not acceptable")
+    BAD_SIGNATURE = (grpc.StatusCode.UNAUTHENTICATED, "a required signature is missing or wrong")
+    BAD_REQUEST = (grpc.StatusCode.INVALID_ARGUMENT, "the request is malformed")
+    BAD_BATCH = (grpc.StatusCode.FAILED_PRECONDITION, "the batch and its commitments do not agree")
+    SHORT_BATCH = (grpc.StatusCode.FAILED_PRECONDITION, "fewer distinct clients than the round requires")
+    NOT_YOUR_CALL = (grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
+    NOT_APPROVED = (grpc.StatusCode.PERMISSION_DENIED, "too few organisations have approved of this")
+    UNKNOWN_CLIENT = (grpc.StatusCode.PERMISSION_DENIED, "this client is not registered here")
+    WRONG_SIZE = (grpc.StatusCode.INVALID_ARGUMENT, "the envelope does not have the size of this round")
+    ALREADY_EXISTS = (grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
+    TICKETS_GIVEN = (
         grpc.StatusCode.ALREADY_EXISTS,
         "this client has asked for tickets for another answer, which is not in this outbox; only that one can count",
     )
-    NOT_BLINDED = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the ticket request does not contain blinded messages")
-    ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
-    OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
-    STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
-    CLUSTER_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service's cluster cannot do its work now; try again")
-    STOPPING = _Entry(grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
-    INTERNAL = _Entry(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
-
-    @property
-    def status(self) -> grpc.StatusCode:
-        """The gRPC status that the refusal travels with."""
-        return self.value.status
-
-    @property
-    def message(self) -> str:
-        """The sentence that callers may read."""
-        return self.value.message
+    NOT_BLINDED = (grpc.StatusCode.INVALID_ARGUMENT, "the ticket request does not contain blinded messages")
+    ROUND_FULL = (grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
+    OVERLOADED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
+    STORE_FAILED = (grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")
+    CLUSTER_FAILED = (grpc.StatusCode.UNAVAILABLE, "the service's cluster cannot do its work now; try again")
+    STOPPING = (grpc.StatusCode.UNAVAILABLE, "the service is stopping; try again")
+    INTERNAL = (grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
 
     @property
     def may_pass(self) -> bool:

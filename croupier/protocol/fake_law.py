@@ -12,6 +12,8 @@ from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 from typing import ClassVar
 
+from croupier.protocol.mechanisms.checks import check_number
+
 MIN_EPSILON = 0.001
 MAX_EPSILON = 20.0
 MIN_DELTA = 1e-12
@@ -37,12 +39,8 @@ class StatedNoise:
     delta: float
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (
-            ("epsilon", self.epsilon, MIN_EPSILON, MAX_EPSILON),
-            ("delta", self.delta, MIN_DELTA, MAX_DELTA),
-        ):
-            if not least <= value <= most:
-                raise ValueError(f"{self.name} {name} is {value!r}; it must be in [{least:g}, {most:g}]")
+        check_number(f"{self.name} epsilon", self.epsilon, MIN_EPSILON, MAX_EPSILON)
+        check_number(f"{self.name} delta", self.delta, MIN_DELTA, MAX_DELTA)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.vector_task import SequentialOrder
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.values import value_of
 from croupier.protocol.wordings import Wording, check_wordings
 
 ANSWER_KEY_BYTES = 32
@@ -54,8 +55,8 @@ class Question:
         kind = message.WhichOneof("mechanism")
         if kind is None:
             raise ValueError(f"mechanism is missing; it must be one of {', '.join(MECHANISMS)}")
-        wordings = tuple(Wording.read(wording) for wording in message.wordings)
-        return cls(message.name, MECHANISMS[kind].read(getattr(message, kind)), wordings)
+        wordings = tuple(value_of(Wording, wording) for wording in message.wordings)
+        return cls(message.name, value_of(MECHANISMS[kind], getattr(message, kind)), wordings)
 
     def message(self) -> pb.Question:
         """Returns the message of a question."""

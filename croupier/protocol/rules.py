@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 from croupier.protocol.identity import canonical
+from croupier.protocol.mechanisms.checks import check_number, check_positive
 from croupier.protocol.mechanisms.krr import OPEN, KaryResponse
 from croupier.protocol.mechanisms.vector import VectorMechanism
 from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.values import value_of
 
 MOST_WITH_MOMENTUM = 200_000
 """Parameters with a velocity beside them: a service is sent both twice, and a gradient, in one message of 4 MiB."""
@@ -52,18 +54,10 @@ class Prefixes:
             raise ValueError(
                 f"alphabet is {self.alphabet[:80]!r}; it must be 2..1000 different letters, without spaces and {OPEN!r}"
             )
-        for name, value, least, most in (
-            ("longest", self.longest, 1, 64),
-            ("fewest", self.fewest, 1, math.inf),
-            ("false_listed", self.false_listed, 1e-9, 0.5),
-            ("missed", self.missed, 1e-9, 0.5),
-        ):
-            if not least <= value <= most:
-                raise ValueError(f"{name} is {value:g}; it must be in {least:g}..{most:g}")
-
-    def state(self, question: pb.SurveyQuestion) -> None:
-        """Writes the rule into the question of a survey."""
-        question.prefixes.CopyFrom(pb.Prefixes(**asdict(self)))
+        check_number("longest", self.longest, 1, 64)
+        check_number("fewest", self.fewest, 1, math.inf)
+        check_number("false_listed", self.false_listed, 1e-9, 0.5)
+        check_number("missed", self.missed, 1e-9, 0.5)
 
     def check(self, stated: Question, waves: int, budgets: int) -> None:
         """Checks the question of a survey, its number of waves that follow results, and its number of budgets.
@@ -178,14 +172,9 @@ class Descent:
             if self.learning_rate or self.momentum or self.decaying:
                 raise ValueError("by_operator is True; learning_rate and momentum must be 0, and decaying False")
             return
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate is {self.learning_rate:g}; it must be a finite number > 0")
+        check_positive("learning_rate", self.learning_rate)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum:g}; it must be 0 <= momentum < 1")
-
-    def state(self, question: pb.SurveyQuestion) -> None:
-        """Writes the rule into the question of a survey."""
-        question.descent.CopyFrom(pb.Descent(**asdict(self)))
 
     def check(self, stated: Question, waves: int, budgets: int) -> None:
         """Checks the question of a survey, with any number of waves that follow results; see `Prefixes.check`."""
@@ -242,14 +231,16 @@ class Descent:
 
 
 Rule = Prefixes | Descent
+_RULES: dict[str, type[Rule]] = {"prefixes": Prefixes, "descent": Descent}
 
 
 def read_rule(message: pb.SurveyQuestion) -> Rule | None:
     """Returns the rule of a survey's question; None for a question that stays the same; ValueError as the rules."""
-    if message.HasField("prefixes"):
-        stated = message.prefixes
-        return Prefixes(stated.alphabet, stated.longest, stated.fewest, stated.false_listed, stated.missed)
-    if message.HasField("descent"):
-        rule = message.descent
-        return Descent(rule.initial_sha256, rule.learning_rate, rule.momentum, rule.decaying, rule.by_operator)
-    return None
+    kind = message.WhichOneof("rule")
+    return None if kind is None else value_of(_RULES[kind], getattr(message, kind))
+
+
+def write_rule(rule: Rule, message: pb.SurveyQuestion) -> None:
+    """Writes the rule of a survey's question."""
+    (kind,) = (name for name, known in _RULES.items() if isinstance(rule, known))
+    message.MergeFrom(pb.SurveyQuestion(**{kind: asdict(rule)}))  # type: ignore[arg-type]

@@ -7,33 +7,23 @@ when the calendar says so is the operator's to keep, and everybody's to see.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from croupier.protocol.mechanisms.checks import check_positive
 from croupier.protocol.names import Digest
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.values import value_of
 
 Period = Literal["once", "day", "week", "result"]
 Results = Literal["public", "participants", "operator"]
 MOST_WAVES = 4096
 """More than eleven years of days."""
-_PERIODS: dict[Period, pb.Period.ValueType] = {
-    "once": pb.PERIOD_ONCE,
-    "day": pb.PERIOD_DAY,
-    "week": pb.PERIOD_WEEK,
-    "result": pb.PERIOD_RESULT,
-}
-_RESULTS: dict[Results, pb.Results.ValueType] = {
-    "public": pb.RESULTS_PUBLIC,
-    "participants": pb.RESULTS_PARTICIPANTS,
-    "operator": pb.RESULTS_OPERATOR,
-}
 RESULTS_TEXTS: dict[Results, str] = {
     "public": "The results are public.",
     "participants": "The results are sealed to the operator, who undertakes to give them to everybody who takes part.",
@@ -74,8 +64,8 @@ class Calendar:
     def __post_init__(self) -> None:
         if self.first.tzinfo is not None or self.first.second or self.first.microsecond:
             raise ValueError(f"first is {self.first}; it must be a local time in whole minutes, without a zone")
-        if self.every not in _PERIODS:
-            raise ValueError(f"every is {self.every!r}; it must be one of {', '.join(_PERIODS)}")
+        if self.every not in get_args(Period):
+            raise ValueError(f"every is {self.every!r}; it must be one of {', '.join(get_args(Period))}")
         if not re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", self.timezone):
             raise ValueError(f"timezone is {self.timezone!r}; it must be a name such as Europe/Berlin")
         most = DAYS[self.every] * 86_400 - _BETWEEN_S if self.every in DAYS else _MOST_OPEN_S
@@ -148,12 +138,11 @@ class Schedule:
             )
         if self.calendar.every == "once" and self.first_wave != self.last_wave:
             raise ValueError(f"the version has the waves {self.first_wave}..{self.last_wave}; with every once it has 1")
-        if not (math.isfinite(self.total_epsilon) and self.total_epsilon > 0):
-            raise ValueError(f"total_epsilon is {self.total_epsilon}; it must be a finite number > 0")
+        check_positive("total_epsilon", self.total_epsilon)
         if not 0 < self.total_delta <= _MAX_DELTA:
             raise ValueError(f"total_delta is {self.total_delta}; it must be 0 < total_delta ≤ {_MAX_DELTA:g}")
-        if self.results not in _RESULTS:
-            raise ValueError(f"results is {self.results!r}; it must be one of {', '.join(_RESULTS)}")
+        if self.results not in get_args(Results):
+            raise ValueError(f"results is {self.results!r}; it must be one of {', '.join(get_args(Results))}")
 
     @classmethod
     def read(cls, message: pb.Schedule) -> Self:
@@ -162,50 +151,18 @@ class Schedule:
         Raises:
             ValueError: a field that is missing or out of range, with its value and what it must be.
         """
-        every: Period | None = next((n for n, value in _PERIODS.items() if value == message.calendar.every), None)
-        results: Results | None = next((n for n, value in _RESULTS.items() if value == message.results), None)
-        if every is None or results is None:
-            raise ValueError("calendar.every or results is missing or unknown")
         first = message.calendar.first
         if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d", first):
             raise ValueError(f"calendar.first is {first!r}; it must be a local time such as 2026-01-05T08:00")
-        return cls(
-            message.version,
-            Digest(message.previous_hash) if message.previous_hash else None,
-            message.change,
-            Calendar(
-                datetime.strptime(first, _LOCAL_TIME),
-                every,
-                message.calendar.timezone,
-                message.calendar.open_for_s,
-            ),
-            message.first_wave,
-            message.last_wave,
-            message.total_epsilon,
-            message.total_delta,
-            message.permanent,
-            results,
-        )
+        calendar = value_of(Calendar, message.calendar, first=datetime.strptime(first, _LOCAL_TIME))
+        previous = Digest(message.previous_hash) if message.previous_hash else None
+        return value_of(cls, message, calendar=calendar, previous_hash=previous)
 
     def message(self) -> pb.Schedule:
         """Returns the message of a schedule."""
-        return pb.Schedule(
-            version=self.version,
-            previous_hash=self.previous_hash or b"",
-            change=self.change,
-            calendar=pb.Calendar(
-                first=self.calendar.first.strftime(_LOCAL_TIME),
-                every=_PERIODS[self.calendar.every],
-                timezone=self.calendar.timezone,
-                open_for_s=self.calendar.open_for_s,
-            ),
-            first_wave=self.first_wave,
-            last_wave=self.last_wave,
-            total_epsilon=self.total_epsilon,
-            total_delta=self.total_delta,
-            permanent=self.permanent,
-            results=_RESULTS[self.results],
-        )
+        values, every = asdict(self), f"PERIOD_{self.calendar.every.upper()}"
+        values["calendar"] |= {"first": self.calendar.first.strftime(_LOCAL_TIME), "every": every}
+        return pb.Schedule(**values | {"results": f"RESULTS_{self.results.upper()}"})
 
     @property
     def follows_results(self) -> bool:

@@ -23,11 +23,7 @@ SCHEMA = 1
 """The version of certificates: of their statements in both forms, and of the keys of the JSON document."""
 MOST = 2**63 - 1
 """The largest whole number of a parameter, which a reader with 64-bit integers can take."""
-_KINDS: dict[type, tuple[str, JsonObject]] = {
-    int: (f"a whole number, 0 to {MOST}", {"type": "integer", "minimum": 0, "maximum": MOST}),
-    float: ("a finite number", {"type": "number"}),
-    str: ("text", {"type": "string"}),
-}
+_KINDS: dict[type, str] = {int: f"a whole number, 0 to {MOST}", float: "a finite number", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Statement(Generic[C_co]):
             fits = type(value) is declared[name]
             fits = fits and not (isinstance(value, int) and not 0 <= value <= MOST)
             if not fits or (isinstance(value, float) and not math.isfinite(value)):
-                raise ValueError(f"{name} of {self.code} is {value!r:.60}; it must be {_KINDS[declared[name]][0]}")
+                raise ValueError(f"{name} of {self.code} is {value!r:.60}; it must be {_KINDS[declared[name]]}")
 
     @staticmethod
     def of(code: C, **parameters: Any) -> Statement[C]:
@@ -160,29 +156,3 @@ def _read_statement(codes: type[C], document: object) -> Statement[C]:
     if not all(isinstance(name, str) for name in parameters):
         raise ValueError(f"parameters is {parameters!r:.60}; its names must be text")
     return _made(_known(codes, document.get("code")), parameters)
-
-
-def schema_of(codes: type[Code]) -> JsonObject:
-    """Returns the JSON schema of a statement with one of these codes."""
-    with_parameters: dict[tuple[tuple[str, type], ...], list[str]] = {}
-    for code in codes:
-        with_parameters.setdefault(tuple(sorted(code.parameters.items())), []).append(str(code))
-    return {
-        "type": "object",
-        "properties": {"code": {"type": "string"}, "parameters": {"type": "object"}, "text": {"type": "string"}},
-        "required": ["code", "parameters"],
-        "additionalProperties": False,
-        "oneOf": [
-            {
-                "properties": {
-                    "code": {"enum": names},
-                    "parameters": {
-                        "properties": {name: _KINDS[kind][1] for name, kind in parameters},
-                        "required": [name for name, _ in parameters],
-                        "additionalProperties": False,
-                    },
-                }
-            }
-            for parameters, names in with_parameters.items()
-        ],
-    }

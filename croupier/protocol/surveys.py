@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -32,14 +32,12 @@ from croupier.protocol.rules import Rule, read_rule
 from croupier.protocol.schedules import Promises, Schedule
 from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.wordings import check_language, check_text
+from croupier.protocol.values import enum_name, value_of
+from croupier.protocol.wordings import check_language, check_text, check_together
 
 LeftOut = Literal["missing", "random"]
 MOST_QUESTIONS = 64
-LEFT_OUT: dict[LeftOut, pb.LeftOut.ValueType] = {"missing": pb.LEFT_OUT_MISSING, "random": pb.LEFT_OUT_RANDOM}
 _MAX_BYTES = {"title": 200, "introduction": 4000, "consent": 4000}
-_MAX_WORDINGS = 32
-_MAX_BYTES_TOGETHER = 1 << 16
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
 _TINY_LOCAL_EPSILON = 1e-9  # reports made with less show nothing; the accountant's range begins far below
@@ -319,20 +317,14 @@ def read_survey(payload: bytes) -> Survey:
     """
     message = read_canonical(pb.Survey, payload)
     try:
-        left_out: LeftOut | None = next((name for name, value in LEFT_OUT.items() if value == message.left_out), None)
-        if left_out is None:
-            raise ValueError("left_out is missing or unknown; it must be MISSING or RANDOM")
         survey = Survey(
             payload,
             message,
             hash=_hash(b"survey", payload),
             survey_id=message.survey_id,
             deployment=message.deployment,
-            wordings=tuple(
-                SurveyWording(wording.language, wording.title, wording.consent, wording.introduction)
-                for wording in message.wordings
-            ),
-            left_out=left_out,
+            wordings=tuple(value_of(SurveyWording, wording) for wording in message.wordings),
+            left_out=enum_name(message.DESCRIPTOR.fields_by_name["left_out"], message.left_out),
             suite=message.hpke_suite,
             delta=message.delta,
             epsilon_max=message.epsilon_max,
@@ -371,7 +363,7 @@ def _check(survey: Survey) -> None:
     if not message.deployment:
         raise ValueError("deployment is empty")
     check_survey_id(survey.survey_id, has_schedule=survey.schedule is not None)
-    _check_wordings(survey.wordings)
+    check_together(survey.wordings)
     if message.hpke_suite not in SUITES:
         raise ValueError(f"hpke_suite is {message.hpke_suite!r}; it must be one of {', '.join(SUITES)}")
     if not 1 <= message.num_hops <= MAX_HOPS:
@@ -401,18 +393,6 @@ def _check(survey: Survey) -> None:
             raise ValueError(f"close_deadline_unix_s is {message.close_deadline_unix_s}; with a schedule it must be 0")
         if bool(message.collector_public_key) == (survey.schedule.results == "public"):
             raise ValueError(f"the results are for: {survey.schedule.results}; its rounds seal them for others")
-
-
-def _check_wordings(wordings: Sequence[SurveyWording]) -> None:
-    languages = [wording.language.lower() for wording in wordings]
-    if len(set(languages)) != len(languages):
-        raise ValueError(f"the survey's languages are {', '.join(languages)}; it needs one wording in each")
-    size = sum(len("".join(asdict(wording).values()).encode()) for wording in wordings)
-    if len(languages) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
-        raise ValueError(
-            f"the survey has {len(languages)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of "
-            f"{_MAX_BYTES_TOGETHER} bytes together, are allowed"
-        )
 
 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
@@ -512,12 +492,7 @@ def _limit(message: pb.Survey) -> PrivacyLimit | None:
     limit = message.privacy_limit
     _check_number("privacy_limit.total_epsilon", limit.total_epsilon, 0.0, math.inf)
     _check_number("privacy_limit.total_delta", limit.total_delta, 0.0, _MAX_DELTA)
-    return PrivacyLimit(
-        total_epsilon=limit.total_epsilon,
-        total_delta=limit.total_delta,
-        max_rounds=limit.max_rounds,
-        fixed_terms=limit.fixed_terms,
-    )
+    return PrivacyLimit.model_validate(limit, from_attributes=True)
 
 
 def _hash(kind: bytes, payload: bytes) -> Digest:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Self
+from dataclasses import dataclass
+from typing import Protocol
 
 from croupier.protocol.mechanisms.base import Form, Mechanism
 from croupier.protocol.shown import check_shown
-from croupier.protocol.v1 import messages_pb2 as pb
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}")
 _MARKUP = re.compile(r"<[A-Za-z/!?]|&(#|[A-Za-z][A-Za-z0-9]*;)")
@@ -23,6 +22,11 @@ _MAX_BYTES = {"title": 200, "question": 1000, "help_text": 4000, "unit": 100, "l
 _MAX_CHOICE_BYTES = 400
 _MAX_WORDINGS = 32
 _MAX_BYTES_TOGETHER = 1 << 16  # terms are fetched by everybody, and shown on telephones
+
+
+class _InALanguage(Protocol):
+    @property
+    def language(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,6 @@ class Wording:
         if "" in self.choices or len(set(self.choices)) != len(self.choices):
             raise ValueError(f"choices are {', '.join(self.choices[:12])}; they must be different, and none empty")
 
-    @classmethod
-    def read(cls, message: pb.Wording) -> Self:
-        """Returns what a message states; raises ValueError as the constructor does."""
-        return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
-
 
 def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
     """Checks that the wordings of a question fit each other and its mechanism.
@@ -76,15 +75,7 @@ def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
     Raises:
         ValueError: with what is wrong and what it must be.
     """
-    languages = [wording.language.lower() for wording in wordings]
-    if len(set(languages)) != len(languages):
-        raise ValueError(f"the languages are {', '.join(languages)}; each can have one wording")
-    size = sum(len("".join(map("".join, asdict(wording).values())).encode()) for wording in wordings)
-    if len(wordings) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
-        raise ValueError(
-            f"there are {len(wordings)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of {_MAX_BYTES_TOGETHER} "
-            "bytes together, are allowed"
-        )
+    check_together(wordings)
     for wording in wordings:
         needed = mechanism.num_choices
         if wording.choices and len(wording.choices) != needed:
@@ -94,6 +85,23 @@ def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
             raise ValueError(
                 f"the wording in {wording.language} has a unit, low or high; {mechanism.kind} asks for no number"
             )
+
+
+def check_together(wordings: Sequence[_InALanguage]) -> None:
+    """Checks that there is one wording for each language, and not too much text for a telephone.
+
+    Raises:
+        ValueError: with what is wrong and what it must be.
+    """
+    languages = [wording.language.lower() for wording in wordings]
+    if len(set(languages)) != len(languages):
+        raise ValueError(f"the languages are {', '.join(languages)}; each can have one wording")
+    size = sum(len("".join(map("".join, vars(wording).values())).encode()) for wording in wordings)
+    if len(wordings) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
+        raise ValueError(
+            f"there are {len(wordings)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of {_MAX_BYTES_TOGETHER} "
+            "bytes together, are allowed"
+        )
 
 
 def check_language(language: str) -> None:

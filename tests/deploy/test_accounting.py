@@ -391,7 +391,7 @@ def test_hop_noise_is_certified_planned_and_drawn(even: Path, tmp_path: Path) ->
 
 
 def test_hop_noise_outside_its_range_is_refused_in_a_sentence(even: Path) -> None:
-    assert "must be in [0.001, 20]" in run("certify", even, "--hop-noise", 30, expect=2)
+    assert "must be 0.001..20" in run("certify", even, "--hop-noise", 30, expect=2)
     assert "without hop_noise" in run("certify", even, "--delta", 1e-6, "--hop-noise-delta", 1e-6, expect=2)
     refused = run("certify", even, "--delta", 1e-6, "--hop-noise", 0.1, "--randomizer", "laplace", expect=2)
     assert "rr, krr, onebit" in refused

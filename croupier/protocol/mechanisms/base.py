@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from croupier.protocol.mechanisms.vector_task import VectorTask
 
@@ -112,15 +112,6 @@ class Mechanism(ABC):
             ):
                 return " ".join(found[1].split())
         return ""
-
-    @classmethod
-    def read(cls, message: Any) -> Self:
-        """Returns the mechanism that a message of this kind states.
-
-        Raises:
-            ValueError: a parameter is missing or out of range.
-        """
-        return cls(**{parameter.name: getattr(message, parameter.name) for parameter in fields(cls)})
 
     @abstractmethod
     def parse_value(self, text: str) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from croupier.protocol.mechanisms.base import Form, Mechanism
-from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES, VectorTask
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,6 @@ class VectorMechanism(Mechanism):
     def task(self) -> VectorTask:
         """See `Mechanism.task`."""
         return self.vector
-
-    @classmethod
-    def read(cls, message: Any) -> Self:
-        """See `Mechanism.read`."""
-        if not message.HasField("vector"):
-            raise ValueError(f"vector is missing; {cls.kind} needs it")
-        task = message.vector
-        order = task.sequential
-        sequential = SequentialOrder(order.period_ms, order.learning_rate) if task.HasField("sequential") else None
-        vector = VectorTask(task.dimension, task.clipping_norm, task.model, task.parameters, sequential)
-        others = {
-            parameter.name: getattr(message, parameter.name) for parameter in fields(cls) if parameter.name != "vector"
-        }
-        return cls(vector, **others)
 
     def parse_value(self, text: str) -> Any:
         """Raises ValueError: people do not write vectors down."""
