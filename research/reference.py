@@ -29,7 +29,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.kinds import MESSAGES
 from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.texts import TEXTS
-from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
 ATTACKS = ROOT / "tests" / "attacks" / "attacks.toml"
@@ -95,7 +95,7 @@ def _code(*words: str) -> str:
 def metrics_table() -> str:
     """Returns the table of what a service shows to Prometheus; the process's own numbers are left out."""
     rows = ["| metric | labels | what it says |", "|---|---|---|"]
-    for family in PrometheusMetrics().registry.collect():
+    for family in Metrics().registry.collect():
         if family.name.startswith("croupier_"):
             name = family.name + ("_total" if family.type == "counter" else "")
             labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})

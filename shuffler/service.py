@@ -31,12 +31,11 @@ from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.ledger_start import LedgerStart
 from croupier.runtime.peers import Peers
 from croupier.runtime.position import own_layer
-from croupier.runtime.registration import Registration
+from croupier.runtime.registration import AdmittingService
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.rows.rounds import RoundRow
-from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
@@ -51,7 +50,7 @@ from croupier.shuffler.sequential_order import new_order_key
 from croupier.shuffler.submissions import Submissions
 
 
-class ShufflerService(RoundService, stubs.ShufflerServicer):
+class ShufflerService(AdmittingService, stubs.ShufflerServicer):
     """One hop.
 
     Attributes:
@@ -109,7 +108,6 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         )
         self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work, self.peers)
         self.admission = self.submissions.admission
-        self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
         self.fakes = FakeReports(setup, self.peers, self.position)
         self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, self.fakes)
@@ -131,11 +129,6 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         """Stops asking and ends all streams; their clients reconnect."""
         self.engine.cancel()  # a client that is sent away must not be asked
         self.sequential.close_streams()
-
-    @property
-    def num_waiting_submissions(self) -> int:
-        """How many submissions are not answered yet."""
-        return self.admission.num_pending
 
     # ------------------------------------------------------------- the states of a round
 
@@ -228,18 +221,6 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     def Attend(self, requests: AsyncIterator[pb.AttendRequest], context: Context) -> AsyncGenerator[pb.AttendResponse]:  # noqa: N802
         """See `SequentialHop.attend`."""
         return self.sequential.attend(requests)
-
-    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
-        """See `Registration.register`."""
-        return await self.registration.register(request, context)
-
-    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
-        """See `Registration.revoke`."""
-        return await self.registration.revoke(request, context)
-
-    async def CountAnswered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:  # noqa: N802
-        """See `Registration.count_answered`."""
-        return await self.registration.count_answered(request, context)
 
     # ------------------------------------------------------------- Delivery and RoundControl
 

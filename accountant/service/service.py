@@ -46,12 +46,11 @@ from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.ledger_start import LedgerStart
 from croupier.runtime.peers import Peers
 from croupier.runtime.position import BehindTheChain
-from croupier.runtime.registration import Registration
+from croupier.runtime.registration import AdmittingService
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.rows.rounds import RoundRow
-from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
@@ -62,7 +61,7 @@ _TAKING_TICKETS = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The analyzer hands tickets in until the certificate."""
 
 
-class AccountantService(RoundService, stubs.AccountantServicer):
+class AccountantService(AdmittingService, stubs.AccountantServicer):
     """The only holder of the release key until it has granted the round.
 
     Attributes:
@@ -110,7 +109,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             ledger_may_begin=self.ledger_start.check_before_signing,
         )
         self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
-        self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(
             setup,
             self.engine,
@@ -133,11 +131,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     def _stop_round(self, round_id: RoundId) -> None:
         self.desk.stop_round(round_id)
-
-    @property
-    def num_waiting_submissions(self) -> int:
-        """The number of requests for tickets that are not answered yet."""
-        return self.admission.num_pending
 
     # ------------------------------------------------------------- certify
 
@@ -326,14 +319,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return document
 
     # ------------------------------------------------------------- Accountant
-
-    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
-        """See `Registration.register`."""
-        return await self.registration.register(request, context)
-
-    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
-        """See `Registration.revoke`."""
-        return await self.registration.revoke(request, context)
 
     async def Forecast(self, request: rpc.ForecastRequest, context: Context) -> rpc.ForecastResponse:  # noqa: N802
         """See `Outlook.forecast`."""

@@ -10,7 +10,6 @@ import base64
 import binascii
 import secrets
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,6 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from croupier.deploy.listening import WebAddress
+from croupier.net.http_channel import is_loopback
 
 _LEAST_TOKEN = 16
 """The fewest characters of a token where other machines can reach the console, so that it cannot be guessed."""
@@ -92,8 +92,7 @@ class Guard:
 
 def _names_this_machine(host: str) -> bool:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
 

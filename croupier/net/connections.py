@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import socket
@@ -17,7 +16,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from croupier.net.shares import Holdings, caller_at
+from croupier.net.shares import Holdings, caller_at, host_of, place_of
 
 _log = logging.getLogger(__name__)
 _EVERY_S, _SOON_S = 1.0, 0.1
@@ -105,10 +104,8 @@ class ConnectionCloser:
 
     def __call__(self, peer: str) -> None:
         """Ends the connection of a caller soon."""
-        kind, _, rest = peer.replace("%5B", "[").replace("%5D", "]").partition(":")
-        host, _, port = rest.rpartition(":")
-        if kind in ("ipv4", "ipv6") and port.isdecimal():
-            self._peers.add((_plain(host.strip("[]")), int(port)))
+        if (place := place_of(peer)) is not None:
+            self._peers.add((host_of(place[0]), place[1]))
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._end())
 
@@ -123,14 +120,10 @@ class ConnectionCloser:
 
 def _end_all(peers: Collection[tuple[str, int]]) -> None:
     _shut_down(
-        (number, connection) for number, connection in _connections() if (_plain(connection[0]), connection[1]) in peers
+        (number, connection)
+        for number, connection in _connections()
+        if (host_of(connection[0]), connection[1]) in peers
     )
-
-
-def _plain(host: str) -> str:
-    """Returns an address without its zone, and as IPv4 where it is IPv4 in an IPv6 socket: ::ffff:1.2.3.4."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _connections(ports: Collection[int] | None = None) -> Iterator[tuple[int, _Connection]]:

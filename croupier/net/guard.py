@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -28,11 +28,8 @@ _LONGEST_TEXT = 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets", "GetVersions"})
 
 
-class RefusalMetrics(Protocol):
-    """Counts refused calls; `runtime.metrics` has the interface of a service."""
-
-    def refusal(self, code: Code) -> None:
-        """A call was refused, or failed (INTERNAL)."""
+OnRefusal = Callable[[Code], None]
+"""Is told of a call that was refused, or failed (INTERNAL)."""
 
 
 class _Guard(grpc.aio.ServerInterceptor):
@@ -46,7 +43,7 @@ class _Guard(grpc.aio.ServerInterceptor):
     and the error of an abort are cycles, and would keep the messages until the garbage collector comes.
     """
 
-    def __init__(self, on_refusal: Callable[[Code], None], concurrent_calls: int, tls: ServerTls | None) -> None:
+    def __init__(self, on_refusal: OnRefusal, concurrent_calls: int, tls: ServerTls | None) -> None:
         self._on_refusal = on_refusal
         self._tls = tls
         # Streams have slots of their own: they do not take those of calls, and there are as many of them.
@@ -230,7 +227,7 @@ class _RefusalLog:
 
 
 def make_guard(
-    concurrent_calls: int, metrics: RefusalMetrics | None = None, tls: ServerTls | None = None
+    concurrent_calls: int, on_refusal: OnRefusal = lambda code: None, tls: ServerTls | None = None
 ) -> grpc.aio.ServerInterceptor:
     """Returns what stands before every call of a server: limits, checks of the request, refusals as statuses."""
-    return _Guard(metrics.refusal if metrics else lambda code: None, concurrent_calls, tls)
+    return _Guard(on_refusal, concurrent_calls, tls)

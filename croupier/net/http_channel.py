@@ -81,7 +81,7 @@ class HttpChannel:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"the gateway is {url!r}; it must be like https://gateway.example")
-        if parts.scheme == "http" and not _on_loopback(parts.hostname):
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ValueError(f"the gateway is {url!r}; a gateway on another machine must have an https URL")
         self._url = url.rstrip("/")
 
@@ -125,7 +125,8 @@ class HttpChannel:
     unary_stream = stream_unary = stream_stream
 
 
-def _on_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine, by its name or address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -27,24 +27,38 @@ _CALLER = {4: 32, 6: 64}
 """An IPv6 host chooses its last 64 bits as it likes."""
 
 
+def host_of(address: str) -> str:
+    """Returns an IP address without its zone, and as IPv4 where it arrives in an IPv6 socket: ::ffff:1.2.3.4.
+
+    Raises:
+        ValueError: it is not an address.
+    """
+    host = ipaddress.ip_address(address.partition("%")[0])
+    return str(getattr(host, "ipv4_mapped", None) or host)
+
+
+def place_of(peer: str) -> tuple[str, int] | None:
+    """Returns the address and the port in gRPC's "ipv4:1.2.3.4:5" or "ipv6:[::1]:5"; None for anything else."""
+    kind, _, rest = peer.replace("%5B", "[").replace("%5D", "]").partition(":")
+    host, _, port = rest.rpartition(":")
+    return (host.strip("[]"), int(port)) if kind in ("ipv4", "ipv6") and port.isdecimal() else None
+
+
 def caller_at(host: str) -> Caller:
     """Returns the caller at an IP address; a host that is not an address is a caller by its name."""
     try:
-        address = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host_of(host))
     except ValueError:
         return (host,)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:  # IPv4 that arrives in an IPv6 socket
-        address = address.ipv4_mapped
     version = address.version
     networks = [ipaddress.ip_network((address, bits), strict=False) for bits in (*_NETWORKS[version], _CALLER[version])]
     return tuple(str(network).removesuffix("/32") for network in networks)
 
 
 def caller_of(peer: str) -> Caller:
-    """Returns the caller behind gRPC's "ipv4:1.2.3.4:5" or "ipv6:[::1]:5"."""
-    kind, _, rest = peer.replace("%5B", "[").replace("%5D", "]").partition(":")
-    host = rest.rpartition(":")[0].strip("[]")
-    return caller_at(host) if kind in ("ipv4", "ipv6") else (peer,)
+    """Returns the caller behind a peer of gRPC's; see `place_of`."""
+    place = place_of(peer)
+    return (peer,) if place is None else caller_at(place[0])
 
 
 class Call:

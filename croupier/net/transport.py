@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from croupier.net.channels import pinned_roots, public_channel, secure_channel
-from croupier.net.guard import RefusalMetrics, make_guard
+from croupier.net.guard import OnRefusal, make_guard
 from croupier.net.limits import SERVER_OPTIONS
 from croupier.net.tls import ServerTls, TlsSecrets
 from croupier.protocol.deployment import ServiceEntry
@@ -34,16 +34,16 @@ class ListenAddresses(Protocol):
 
 
 def make_server(
-    concurrent_calls: int, metrics: RefusalMetrics | None = None, tls: ServerTls | None = None
+    concurrent_calls: int, on_refusal: OnRefusal = lambda code: None, tls: ServerTls | None = None
 ) -> grpc.aio.Server:
     """Returns a server without ports.
 
     Args:
         concurrent_calls: more at once get RESOURCE_EXHAUSTED.
-        metrics: are told of refusals.
+        on_refusal: is told of refusals.
         tls: says which callers' certificates are pinned; a server without it has none.
     """
-    return grpc.aio.server(interceptors=[make_guard(concurrent_calls, metrics, tls)], options=SERVER_OPTIONS)
+    return grpc.aio.server(interceptors=[make_guard(concurrent_calls, on_refusal, tls)], options=SERVER_OPTIONS)
 
 
 def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: ListenAddresses) -> None:
@@ -85,7 +85,7 @@ class Transport:
         make_server: as the function of this name, and so on.
     """
 
-    make_server: Callable[[int, RefusalMetrics, ServerTls], grpc.aio.Server]
+    make_server: Callable[[int, OnRefusal, ServerTls], grpc.aio.Server]
     add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, ListenAddresses], None]
     peer_channel: Callable[[ServiceEntry, TlsSecrets], grpc.aio.Channel]
     public_channel: Callable[[ServiceEntry], grpc.aio.Channel]

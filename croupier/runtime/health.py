@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from croupier.net.transport import listening_at, make_server
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.metrics import Metrics
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 
@@ -51,7 +51,7 @@ class _Health(health.aio.HealthServicer):
 class Readiness:
     """Follows one service's store, and updates health, metrics and the log."""
 
-    def __init__(self, store: Store, metrics: PrometheusMetrics, every_s: float = PROBE_EVERY_S) -> None:
+    def __init__(self, store: Store, metrics: Metrics, every_s: float = PROBE_EVERY_S) -> None:
         self._store = store
         self._metrics = metrics
         self._every_s = every_s

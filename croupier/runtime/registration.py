@@ -10,53 +10,60 @@ from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.surveys import MOST_QUESTIONS
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import Admission
-from croupier.runtime.peers import Peers
+from croupier.runtime.service import RoundService
 
 
-class Registration:
-    """The operator's calls that change a roster."""
+class AdmittingService(RoundService):
+    """A role that admits clients, with the operator's calls that change its roster.
 
-    def __init__(self, admission: Admission, peers: Peers) -> None:
-        self._admission = admission
-        self._peers = peers
+    Attributes:
+        admission: decides who may submit.
+    """
 
-    async def register(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:
+    admission: Admission
+
+    @property
+    def num_waiting_submissions(self) -> int:
+        """The number of submissions that are not answered yet."""
+        return self.admission.num_pending
+
+    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
         """Registers clients' keys, for every round or for those of one survey.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), NOT_APPROVED (too few organisations have signed the
                 proposal), BAD_REQUEST (a key or hash of a wrong length, a key of small order), STORE_FAILED.
         """
-        self._peers.require_caller(context, [OPERATOR])
-        proposal = proposal_to_admit(self._peers.deployment, request)
-        self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
+        self.peers.require_caller(context, [OPERATOR])
+        proposal = proposal_to_admit(self.peers.deployment, request)
+        self.peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
         scope = Digest(request.survey_hash), request.valid_until_unix_s
-        registered = await self._admission.register(keys, scope if any(scope) else None)
+        registered = await self.admission.register(keys, scope if any(scope) else None)
         return pb.RegisterClientsResponse(registered=registered)
 
-    async def revoke(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:
+    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
         """Revokes clients' keys; repeating the call changes nothing.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), NOT_APPROVED (too few organisations have signed the
                 proposal), BAD_REQUEST (a key of a wrong length), STORE_FAILED.
         """
-        self._peers.require_caller(context, [OPERATOR])
-        proposal = proposal_to_admit(self._peers.deployment, request)
-        self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
+        self.peers.require_caller(context, [OPERATOR])
+        proposal = proposal_to_admit(self.peers.deployment, request)
+        self.peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
-        return pb.RevokeClientsResponse(revoked=await self._admission.revoke(keys))
+        return pb.RevokeClientsResponse(revoked=await self.admission.revoke(keys))
 
-    async def count_answered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:
+    async def CountAnswered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:  # noqa: N802
         """Returns how many of these clients have answered at least one of these rounds.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key of a wrong length), STORE_FAILED.
         """
-        self._peers.require_caller(context, [OPERATOR])
+        self.peers.require_caller(context, [OPERATOR])
         if len(request.round_ids) > MOST_QUESTIONS:
             raise Refusal(Code.BAD_REQUEST, f"{len(request.round_ids)} rounds; a survey has at most {MOST_QUESTIONS}")
         round_ids = [RoundId(round_id) for round_id in request.round_ids]
-        number = await self._admission.num_answered(round_ids, list(map(PublicKey, request.client_keys)))
+        number = await self.admission.num_answered(round_ids, list(map(PublicKey, request.client_keys)))
         return pb.CountAnsweredResponse(answered=number)

@@ -12,7 +12,7 @@ from croupier.protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
 from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, canonical
-from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest, with_survey
+from croupier.protocol.manifest import RoundTerms, parse_terms, state_name, verify_manifest, with_survey
 from croupier.protocol.names import RoundId
 from croupier.protocol.publications import check_follows
 from croupier.protocol.surveys import read_survey
@@ -268,7 +268,7 @@ class RoundControl:
             if row.state == pb.ROUND_STATE_DISPOSED:
                 return row.state
             if not self.withdrawable(tx, row):
-                state = pb.RoundState.Name(row.state).removeprefix("ROUND_STATE_")
+                state = state_name(row.state)
                 raise Refusal(
                     Code.WRONG_STATE, f"round {round_id!r} is {state}; it can be withdrawn until it has its certificate"
                 )

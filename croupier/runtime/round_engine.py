@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -170,7 +170,7 @@ class RoundEngine:
                 row = await self._store.run(StoreStep.READ_STATE, lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
-                    state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
+                    state = state_name(known)
                     _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
                 ended = row.state in FINAL_STATES or bool(row.problem)
                 if ended:

@@ -10,15 +10,16 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from croupier.protocol.deployment import Strict
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import MECHANISMS
 
 _Hour = Annotated[int, Field(ge=0, le=24)]
 
 
-class Rules(BaseModel):
+class Rules(Strict):
     """The rules for the rounds that this service signs; without a line, anything is allowed.
 
     Attributes:
@@ -32,7 +33,6 @@ class Rules(BaseModel):
         hours: in which a round may be opened, UTC: [8, 18] is from 08:00 until before 18:00.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     epsilon_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     total_epsilon_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     min_batch_size: Annotated[int, Field(ge=2)] | None = None

@@ -12,7 +12,6 @@ The storage key also wraps round keys in the store. Keep it away from the disk t
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from croupier.protocol.deployment import ServiceEntry
+from croupier.net.http_channel import is_loopback
+from croupier.protocol.deployment import ServiceEntry, Strict
 from croupier.protocol.names import NOT_ENCRYPTED, PrivateKey, StorageKey
 from croupier.protocol.toml_file import Address, TlsAddress, read_toml
 from croupier.runtime.rules import Rules
@@ -35,7 +35,7 @@ PENDING = "pending-"
 """Begins the names of the files of keys that a rotation has made and that are not in use yet."""
 
 
-class NoiseLimit(BaseModel):
+class NoiseLimit(Strict):
     """The most that all rounds which a hop signs may show of one person if it is the only honest party.
 
     Attributes:
@@ -45,13 +45,12 @@ class NoiseLimit(BaseModel):
             local budget.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     hop_noise_only: bool = False
 
 
-class ServiceSettings(BaseModel):
+class ServiceSettings(Strict):
     """The settings of one service on its machine. Nothing here is shown to other services or agreed with them.
 
     Attributes:
@@ -80,7 +79,6 @@ class ServiceSettings(BaseModel):
             every reader learns how many people take part, and when.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     store: Annotated[str, StringConstraints(pattern=r"^(sqlite|postgresql\+psycopg://.*)$")] = "sqlite"
     storage_key: Annotated[str, StringConstraints(pattern=r"^(file|env):.+$")] = "file:storage.key"
     listen: Address | None = None
@@ -100,19 +98,11 @@ class ServiceSettings(BaseModel):
     def _check(self) -> ServiceSettings:
         for name in ("admin_listen", "metrics_listen"):
             address = getattr(self, name)
-            if address is not None and not self.insecure_admin_anywhere and not _is_loopback(address):
+            if address is not None and not self.insecure_admin_anywhere and not is_loopback(address.rpartition(":")[0]):
                 raise ValueError(
                     f"{name} is {address!r}, which is not loopback; plaintext elsewhere needs insecure_admin_anywhere"
                 )
         return self
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0]
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Secrets(BaseModel):

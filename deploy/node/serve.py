@@ -36,7 +36,7 @@ from croupier.runtime.cluster import Cluster, Sources
 from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.health import PROBE_EVERY_S, Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
-from croupier.runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
+from croupier.runtime.metrics import Metrics, MetricsPort
 from croupier.runtime.service import RoundService
 from croupier.runtime.service_directory import (
     CLUSTER_DIRECTORY,
@@ -128,7 +128,7 @@ class RunningService:
                 self._cluster = WorkerPool(executor=there.executor(_sources(entry.role)))
                 undo.callback(self._cluster.close)
             self._name = name
-            self.metrics = metrics = PrometheusMetrics()
+            self.metrics = metrics = Metrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
             if settings.noise_limit is not None and entry.role != "shuffler":
@@ -151,7 +151,7 @@ class RunningService:
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: len(self.service.peers.waiting))
             self.readiness = Readiness(self.store, metrics, probe_every_s)
             self._tls = ServerTls(deployment, secrets)
-            self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
+            self._server = transport.make_server(settings.max_concurrent_calls, metrics.refusal, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
             stubs.add_DeliveryServicer_to_server(self.service, self._server)
             if isinstance(self.service, stubs.ShufflerServicer):

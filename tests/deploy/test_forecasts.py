@@ -28,7 +28,7 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.metrics import Metrics
 from croupier.show.forecasts import (
     closing_lines,
     forecast_json,
@@ -184,7 +184,7 @@ async def _terms(operator: Operator, round_id: str) -> RoundTerms:
 
 
 def test_what_is_left_is_a_number_for_prometheus() -> None:
-    numbers = PrometheusMetrics()
+    numbers = Metrics()
     assert numbers.registry.get_sample_value("croupier_ledger_limit_epsilon") == 0
     numbers.ledger(2.0, 0.5)
     assert numbers.registry.get_sample_value("croupier_ledger_limit_epsilon") == 2

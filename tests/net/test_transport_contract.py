@@ -24,7 +24,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.logs import JsonFormatter
-from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets, ServiceSettings, load_secrets
 from tests.support.http2 import calling
 from tests.support.in_memory import Network
@@ -100,7 +99,7 @@ async def placed(directory: Path, transport: Transport) -> AsyncIterator[Place]:
     entry = deployment.shufflers[0]
     echo = Echo(deployment)  # type: ignore[abstract]
     tls = ServerTls(deployment, load_secrets(directory / entry.name))
-    server = transport.make_server(8, Metrics(), tls)
+    server = transport.make_server(8, lambda code: None, tls)
     stubs.add_ShufflerServicer_to_server(echo, server)
     stubs.add_RoundControlServicer_to_server(echo, server)
     transport.add_ports(server, entry, tls, ServiceSettings())

@@ -30,7 +30,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.health import Readiness, make_admin_server
-from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import ServiceSettings
 from croupier.runtime.store import Store
 from tests.operations.support import (
@@ -100,7 +100,7 @@ async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgr
     url = postgresql.new_database()
     database = sa.make_url(url).database
     store, (address,) = Store(url, StorageKey(bytes(32))), free_addresses(1)
-    readiness = Readiness(store, PrometheusMetrics(), every_s=0.1)
+    readiness = Readiness(store, Metrics(), every_s=0.1)
     admin = make_admin_server(readiness, address, [])
     async with grpc.aio.insecure_channel(address) as channel:
         await readiness.begin()

@@ -19,7 +19,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from croupier.operator.keys import make_deployment
-from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.metrics import Metrics
 from croupier.study.metrics import GAUGES
 from tests.support.command_line import croupier
 from tests.support.messages import naming
@@ -124,7 +124,7 @@ def rules() -> list[dict[str, Any]]:
 def shown() -> dict[str, dict[str, set[str]]]:
     """Returns the names of all series that a fresh service shows, with the values of their labels."""
     labels_of: dict[str, dict[str, set[str]]] = {}
-    for family in PrometheusMetrics().registry.collect():
+    for family in Metrics().registry.collect():
         for sample in family.samples:
             labels = labels_of.setdefault(sample.name, {})
             for name, value in sample.labels.items():

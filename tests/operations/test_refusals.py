@@ -14,16 +14,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.metrics import Metrics
 from tests.support import in_process
-
-
-class Counting(Metrics):
-    def __init__(self) -> None:
-        self.refused: list[Code] = []
-
-    def refusal(self, code: Code) -> None:
-        self.refused.append(code)
 
 
 class Refusing(stubs.AnalyzerServicer):
@@ -40,8 +31,8 @@ class Refusing(stubs.AnalyzerServicer):
 
 async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    metrics = Counting()
-    server = make_server(8, metrics)
+    given: list[Code] = []
+    server = make_server(8, given.append)
     stubs.add_AnalyzerServicer_to_server(Refusing(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -63,7 +54,7 @@ async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixt
         await server.stop(0)
     assert "17 others are waiting" in caplog.text
     assert "secret of the service" in caplog.text
-    assert metrics.refused == [Code.OVERLOADED, Code.INTERNAL]
+    assert given == [Code.OVERLOADED, Code.INTERNAL]
 
 
 async def test_a_round_with_a_very_long_name_is_refused_and_not_retried(tmp_path: Path) -> None:

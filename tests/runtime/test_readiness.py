@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from croupier.runtime.health import Readiness
-from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.metrics import Metrics
 from croupier.runtime.store import Store
 from tests.support.messages import naming
 
@@ -41,7 +41,7 @@ class SlowStore:
 @asynccontextmanager
 async def ready() -> AsyncIterator[tuple[SlowStore, Callable[[], Any]]]:
     store = SlowStore()
-    readiness = Readiness(cast(Store, store), PrometheusMetrics())
+    readiness = Readiness(cast(Store, store), Metrics())
 
     async def answer() -> str:
         reply = await readiness.health.Check(health_pb2.HealthCheckRequest(), cast(Any, None))

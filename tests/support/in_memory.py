@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import grpc
 import grpc.aio
 
-from croupier.net.guard import RefusalMetrics, make_guard
+from croupier.net.guard import OnRefusal, make_guard
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.tls import ServerTls, TlsSecrets
 from croupier.net.transport import ListenAddresses, Transport
@@ -38,8 +38,8 @@ class Network:
         self._links: dict[str, MemoryLink] = {}
         self.transport = Transport(self._make_server, self._add_ports, self._peer_channel, self._public_channel)
 
-    def _make_server(self, concurrent_calls: int, metrics: RefusalMetrics, tls: ServerTls) -> Any:
-        return _Server(self, make_guard(concurrent_calls, metrics, tls))
+    def _make_server(self, concurrent_calls: int, on_refusal: OnRefusal, tls: ServerTls) -> Any:
+        return _Server(self, make_guard(concurrent_calls, on_refusal, tls))
 
     def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: ListenAddresses) -> None:
         server.ports.append(_Port(settings.listen or entry.address, server, tls, for_peers=True))
