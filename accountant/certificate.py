@@ -133,7 +133,7 @@ class Certificate(Drawable):
     @property
     def notes(self) -> tuple[Statement[Note], ...]:
         """Notes on the numbers for the reader: a delta that protects nobody, tiers that are not amplified."""
-        return certificate_notes(self)
+        return certificate_notes(self.to_message())
 
     def check_not_refuted(self) -> None:
         """Raises ValueError if the attack beside the certificate refutes it."""

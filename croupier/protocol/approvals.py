@@ -27,13 +27,9 @@ def proposal_to_ask(survey: Survey) -> bytes:
 
 def proposal_to_admit(deployment: Deployment, request: pb.RegisterClientsRequest | pb.RevokeClientsRequest) -> bytes:
     """Returns the proposal to register or to revoke these clients, whatever approvals the request has."""
-    bare: pb.RegisterClientsRequest | pb.RevokeClientsRequest
-    if isinstance(request, pb.RegisterClientsRequest):
-        proposal = pb.Proposal(deployment=deployment.name, register=request)
-        bare = proposal.register
-    else:
-        proposal = pb.Proposal(deployment=deployment.name, revoke=request)
-        bare = proposal.revoke
+    action = "register" if isinstance(request, pb.RegisterClientsRequest) else "revoke"
+    proposal = pb.Proposal(deployment=deployment.name, **{action: request})  # type: ignore[arg-type]
+    bare = getattr(proposal, action)
     bare.ClearField("approvals")
     bare.ClearField("approvals_expire_unix_s")
     return _serialized(proposal)

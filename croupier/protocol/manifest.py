@@ -22,6 +22,7 @@ from croupier.protocol.schedules import Wave
 from croupier.protocol.surveys import QuestionTerms, Survey, read_survey
 from croupier.protocol.tickets import TICKET_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.values import names_of
 
 
 def verify_manifest(document: pb.SignedRound, deployment: Deployment) -> int | None:
@@ -216,5 +217,4 @@ def one_survey(rounds: Sequence[RoundTerms]) -> Survey:
 
 def state_name(state: pb.RoundState.ValueType) -> str:
     """Returns the state that a service says a round is in; UNKNOWN for one that the protocol does not have."""
-    known = state in pb.RoundState.values()
-    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_") if known else "UNKNOWN"
+    return names_of(pb.RoundState.DESCRIPTOR).get(state, "UNKNOWN")

@@ -1,12 +1,11 @@
 """Randomness that protects someone: from the operating system, and exactly uniform.
 
-Everything that draws takes a `RandomSource`, so that tests can inject a seeded one; nothing else may.
+Everything that draws takes a `RandomSource`, so that tests can inject a seeded one (`tests.support.randomness`).
 """
 
 from __future__ import annotations
 
 import os
-import random
 from typing import Protocol
 
 
@@ -42,34 +41,18 @@ class SystemRandom:
 
     def below(self, bound: int) -> int:
         """See `RandomSource.below`."""
-        return _below(self, bound)
+        return below(self, bound)
 
     def block(self, length: int) -> bytes:
         """See `RandomSource.block`."""
         return os.urandom(length)
 
 
-class SeededRandomForTests:
-    """A reproducible source for tests and simulations; never for data of real people."""
+def below(source: RandomSource, bound: int) -> int:
+    """Returns `RandomSource.below` from draws of 64 bits.
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311
-
-    def bits64(self) -> int:
-        """See `RandomSource.bits64`."""
-        return self._random.getrandbits(64)
-
-    def below(self, bound: int) -> int:
-        """See `RandomSource.below`."""
-        return _below(self, bound)
-
-    def block(self, length: int) -> bytes:
-        """See `RandomSource.block`."""
-        return self._random.randbytes(length)
-
-
-def _below(source: RandomSource, bound: int) -> int:
-    """Rejects the draws above the largest multiple of `bound`, so that every residue is equally likely."""
+    It rejects the draws above the largest multiple of `bound`, so that every residue is equally likely.
+    """
     if not 1 <= bound <= 1 << 64:
         raise ValueError(f"bound is {bound}; it must be 1 ≤ bound ≤ 2^64")
     limit = (1 << 64) - (1 << 64) % bound

@@ -1,15 +1,15 @@
 """Schedules: a survey that is asked again and again, in waves, with one consent.
 
 The schedule is part of the survey (`protocol.surveys`), so that every service has signed it with the first round. Later
-versions of a survey continue it, and change nothing that the first one has promised (`Promises`). Whether a wave opens
-when the calendar says so is the operator's to keep, and everybody's to see.
+versions of a survey continue it, and change nothing that the first one has promised (`Survey.promises`). Whether a wave
+opens when the calendar says so is the operator's to keep, and everybody's to see.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -38,6 +38,8 @@ forward has 23 hours, and the results of a wave are there before the next one op
 _MOST_OPEN_S = 366 * 86_400
 _LOCAL_TIME = "%Y-%m-%dT%H:%M"
 _MAX_DELTA = 0.1
+PROMISED = ("total_epsilon", "total_delta", "permanent", "results")
+"""What the first version of a survey fixes for all later ones: services sign, and clients answer, no other ones."""
 
 
 @dataclass(frozen=True)
@@ -232,39 +234,3 @@ class Wave:
     def closes(self) -> datetime:
         """When it closes, UTC."""
         return datetime.fromtimestamp(self.closes_unix_s, UTC)
-
-
-@dataclass(frozen=True)
-class Promises:
-    """What the first version of a survey fixes for all later ones: services sign, and clients answer, no other ones.
-
-    Attributes:
-        total_epsilon, total_delta, permanent, results: see `Schedule`.
-        collector_public_key: to which the results are sealed; empty where they are public.
-    """
-
-    total_epsilon: float
-    total_delta: float
-    permanent: bool
-    results: Results
-    collector_public_key: bytes
-
-    def check_kept(self, stated: Promises, version: str) -> None:
-        """Checks that another version promises the same.
-
-        version: the other one, for the message.
-
-        Raises:
-            ValueError: it does not, with the first field that differs and both values.
-        """
-        for field in fields(self):
-            promised, other = getattr(self, field.name), getattr(stated, field.name)
-            if other != promised:
-                raise ValueError(
-                    f"{field.name} is {_shown(other)} in {version}; it must stay {_shown(promised)}, as people were "
-                    "promised: begin another survey"
-                )
-
-
-def _shown(value: object) -> str:
-    return (value.hex() or "empty") if isinstance(value, bytes) else str(value)

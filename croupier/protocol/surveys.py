@@ -29,7 +29,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
 from croupier.protocol.rules import Rule, read_rule
-from croupier.protocol.schedules import Promises, Schedule
+from croupier.protocol.schedules import PROMISED, Schedule
 from croupier.protocol.tier_counts import EXACT, TierCounts, counts_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.values import enum_name, value_of
@@ -135,18 +135,12 @@ class Survey:
         return tuple(_question_terms(self, place) for place in range(len(self.message.questions)))
 
     @property
-    def promises(self) -> Promises | None:
-        """What later versions may not change; None where the survey is asked once."""
+    def promises(self) -> Mapping[str, object] | None:
+        """What later versions may not change: the key to which results are sealed, too; None without a schedule."""
         if self.schedule is None:
             return None
-        schedule = self.schedule
-        return Promises(
-            schedule.total_epsilon,
-            schedule.total_delta,
-            schedule.permanent,
-            schedule.results,
-            self.collector_public_key,
-        )
+        promised = {name: getattr(self.schedule, name) for name in PROMISED}
+        return promised | {"collector_public_key": self.collector_public_key}
 
     @property
     def invitation_hash(self) -> Digest:
@@ -195,8 +189,20 @@ class Survey:
                     f"{newer.version_name} does not follow {self.version_name}, which you have consented to"
                 )
             link = schedule.previous_hash
-        if self.promises is not None and newer.promises is not None:
-            self.promises.check_kept(newer.promises, newer.version_name)
+        self.check_promises_of(newer)
+
+    def check_promises_of(self, newer: Survey) -> None:
+        """Checks that another version of a survey with a schedule makes the promises of this one.
+
+        Raises:
+            ValueError: it does not, with the first promise that differs and both values.
+        """
+        for name, promised in (self.promises or {}).items():
+            if (stated := (newer.promises or {}).get(name)) != promised:
+                raise ValueError(
+                    f"{name} is {_shown(stated)} in {newer.version_name}; it must stay {_shown(promised)}, as people "
+                    "were promised: begin another survey"
+                )
 
     @property
     def version_name(self) -> str:
@@ -522,3 +528,7 @@ def budgets_within(rounds: Sequence[QuestionTerms], most: float) -> tuple[float,
             f"the most to spend is ε = {most:g}; it must be at least {float(sums[0]):g}, the smallest choice"
         )
     return within[-1]
+
+
+def _shown(value: object) -> str:
+    return (value.hex() or "empty") if isinstance(value, bytes) else str(value)

@@ -35,9 +35,7 @@ class AdmittingService(RoundService):
                 proposal), BAD_REQUEST (a key or hash of a wrong length, a key of small order), STORE_FAILED.
         """
         self.peers.require_caller(context, [OPERATOR])
-        proposal = proposal_to_admit(self.peers.deployment, request)
-        self.peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
-        keys = list(map(PublicKey, request.client_keys))
+        keys = self._approved_keys(request)
         scope = Digest(request.survey_hash), request.valid_until_unix_s
         registered = await self.admission.register(keys, scope if any(scope) else None)
         return pb.RegisterClientsResponse(registered=registered)
@@ -50,9 +48,7 @@ class AdmittingService(RoundService):
                 proposal), BAD_REQUEST (a key of a wrong length), STORE_FAILED.
         """
         self.peers.require_caller(context, [OPERATOR])
-        proposal = proposal_to_admit(self.peers.deployment, request)
-        self.peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
-        keys = list(map(PublicKey, request.client_keys))
+        keys = self._approved_keys(request)
         return pb.RevokeClientsResponse(revoked=await self.admission.revoke(keys))
 
     async def CountAnswered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:  # noqa: N802
@@ -67,3 +63,9 @@ class AdmittingService(RoundService):
         round_ids = [RoundId(round_id) for round_id in request.round_ids]
         number = await self.admission.num_answered(round_ids, list(map(PublicKey, request.client_keys)))
         return pb.CountAnsweredResponse(answered=number)
+
+    def _approved_keys(self, request: pb.RegisterClientsRequest | pb.RevokeClientsRequest) -> list[PublicKey]:
+        """Returns the keys of a call whose approvals are enough; raises Refusal NOT_APPROVED."""
+        proposal = proposal_to_admit(self.peers.deployment, request)
+        self.peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
+        return list(map(PublicKey, request.client_keys))

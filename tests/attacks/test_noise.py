@@ -22,8 +22,9 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.questions import Question
-from croupier.protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation
+from croupier.protocol.randomness import RandomSource, SystemRandom, uniform_permutation
 from tests.support.arena import arena
+from tests.support.randomness import SeededRandom
 
 HOUSE = Path(croupier.client.submission.__file__).parents[1]
 PROTECTING = ("protocol", "net", "runtime", "client", "shuffler", "accountant", "analyzer")
@@ -57,7 +58,7 @@ def test_seeding_every_generator_of_the_process_predicts_no_report(question: Que
     """400 reports come out alike by chance with a probability far below 1e-9."""
     drawn, other = after_seeding(lambda: reports(question, SystemRandom()))
     assert drawn != other
-    drawn, other = after_seeding(lambda: reports(question, SeededRandomForTests(1)))
+    drawn, other = after_seeding(lambda: reports(question, SeededRandom(1)))
     drawn_by_opendp = question.mechanism.kind in ("laplace", "gaussian")
     assert (drawn == other) is not drawn_by_opendp  # a seeded source would be predicted; OpenDP takes none from outside
 
@@ -120,15 +121,14 @@ def test_no_seeded_generator_can_reach_a_privacy_draw() -> None:
     for package in PROTECTING:
         for file in sorted((HOUSE / package).rglob("*.py")):
             text = file.read_text(encoding="utf-8")
-            if "random" not in text and "default_rng" not in text and "SeededRandomForTests" not in text:
+            if "random" not in text and "default_rng" not in text:
                 continue
             names = names_used(text)
-            if {"random", "SeededRandomForTests"} & names or any("default_rng" in n or "np.random" in n for n in names):
+            if "random" in names or any("default_rng" in n or "np.random" in n for n in names):
                 users[str(file.relative_to(HOUSE))] = names
     searches = {name for name in users if name.startswith(("accountant/attacks/", "accountant/lower_bound.py"))}
-    assert set(users) - searches == {"protocol/randomness.py", "net/retrying.py"}
+    assert set(users) - searches == {"net/retrying.py"}
     assert {name for name in users["net/retrying.py"] if name.startswith("random.")} == {"random.uniform"}
-    assert "SeededRandomForTests" not in users["net/retrying.py"]
 
 
 def came_from(value: int, report: float, scale: float) -> bool:

@@ -13,7 +13,6 @@ from croupier.operator.round_settings import manifest_of
 from croupier.operator.survey_plans import survey_from
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.schedules import Promises
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -137,7 +136,7 @@ async def test_no_service_signs_a_version_that_breaks_a_promise(
         await open_wave(at, first)
         collector = bytes(range(32)) if "results" in changes else b""
         # The operator's own check is taken away.
-        monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
+        monkeypatch.setattr(Survey, "check_promises_of", lambda *_: None)
         later = survey(at, collector, first, **changes)
         monkeypatch.undo()
         assert await refusals(at, later, 2) == dict.fromkeys(ALL, Code.BAD_MANIFEST)
@@ -151,7 +150,7 @@ async def test_no_service_signs_a_wave_whose_results_another_key_reads(
     async with table(tmp_path, 1) as at:
         first = survey(at, bytes(range(32)), results="operator")
         await open_wave(at, first)
-        monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
+        monkeypatch.setattr(Survey, "check_promises_of", lambda *_: None)
         other = survey(at, bytes(range(1, 33)), first, results="operator")
         monkeypatch.undo()
         assert scheduled(other).previous_hash == first.hash

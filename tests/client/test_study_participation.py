@@ -20,7 +20,6 @@ from croupier.operator.survey_plans import survey_from
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
-from croupier.protocol.schedules import Promises
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.show.promises import study_lines
 from tests.support.messages import naming, refuses
@@ -212,7 +211,7 @@ async def test_no_version_changes_what_people_were_promised(
     await scene.begin()
     await scene.answer()
     first = scene.version
-    monkeypatch.setattr(Promises, "check_kept", lambda *_: None)
+    monkeypatch.setattr(Survey, "check_promises_of", lambda *_: None)
     update = {
         "epsilon_total": changes.get("total_epsilon", file.epsilon_total),
         "delta_total": changes.get("total_delta", file.delta_total),

@@ -16,8 +16,9 @@ from croupier.client.vectors import clipped, gaussian, gaussian_mean_of_records,
 from croupier.protocol.calibration import ROUNDING
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.vector_task import VectorTask
-from croupier.protocol.randomness import SeededRandomForTests, SystemRandom
+from croupier.protocol.randomness import SystemRandom
 from tests.support.messages import naming
+from tests.support.randomness import SeededRandom
 
 DIMENSIONS = [2, 60, 1000]
 
@@ -26,7 +27,7 @@ class Steered:
     """A source whose point and sign are fixed, and whose last two coins are chosen."""
 
     def __init__(self, seed: int, sign: int, forward: int, flip: int) -> None:
-        self._inner = SeededRandomForTests(seed)
+        self._inner = SeededRandom(seed)
         self._draws = iter([forward, sign, flip])
 
     def block(self, length: int) -> bytes:
@@ -40,7 +41,7 @@ class Steered:
 
 
 def test_normals_are_normal() -> None:
-    drawn = normals(20_001, SeededRandomForTests(1))
+    drawn = normals(20_001, SeededRandom(1))
     assert drawn.shape == (20_001,)
     assert kstest(drawn, "norm").pvalue > 1e-4
     assert abs(float(np.corrcoef(drawn[:10_000], drawn[10_000:20_000])[0, 1])) < 0.05
@@ -86,7 +87,7 @@ def test_a_point_on_the_border_is_on_either_side_with_the_same_chance() -> None:
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_reports_have_length_one_and_their_side_with_the_right_chance(dimension: int) -> None:
-    source, rng = SeededRandomForTests(dimension), np.random.default_rng(dimension)
+    source, rng = SeededRandom(dimension), np.random.default_rng(dimension)
     vector = rng.normal(size=dimension)
     vector *= 2.0 / np.linalg.norm(vector)
     count, epsilon = 1000, 1.5
@@ -101,7 +102,7 @@ def test_reports_have_length_one_and_their_side_with_the_right_chance(dimension:
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("length", [0.0, 0.3, 1.0])
 def test_the_mean_is_the_vector_and_the_variance_what_is_claimed(dimension: int, length: float) -> None:
-    source, count, epsilon, clipping_norm = SeededRandomForTests(7), 1500, 2.0, 3.0
+    source, count, epsilon, clipping_norm = SeededRandom(7), 1500, 2.0, 3.0
     vector = np.zeros(dimension)
     vector[0] = length * clipping_norm
     reports = np.array([hemisphere(vector, clipping_norm, epsilon, source) for _ in range(count)], dtype=np.float64)

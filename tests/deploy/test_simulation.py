@@ -12,8 +12,8 @@ import polars
 import pytest
 
 import croupier
-from croupier.protocol.randomness import SeededRandomForTests
 from tests.support.messages import naming
+from tests.support.randomness import SeededRandom
 
 PEOPLE = 3000
 
@@ -31,7 +31,7 @@ def columns() -> dict[str, list[Any]]:
 @pytest.mark.parametrize("library", [pandas, polars], ids=lambda library: library.__name__)
 def test_a_frame_is_asked_what_a_deployment_would_ask(library: Any) -> None:
     frame = library.DataFrame(columns())
-    simulation = croupier.simulate(frame, ["smokes", "hours:0:10", "mood"], source=SeededRandomForTests(1))
+    simulation = croupier.simulate(frame, ["smokes", "hours:0:10", "mood"], source=SeededRandom(1))
     assert [question.name for question in simulation.questions] == ["smokes", "hours", "mood"]
     rows = simulation.rows()
     assert [row["label"] for row in rows] == ["yes", "", "Poor", "Fair", "Good"]
@@ -47,7 +47,7 @@ def test_a_frame_is_asked_what_a_deployment_would_ask(library: Any) -> None:
 def test_a_simulation_of_a_file_by_groups_makes_a_report(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     pandas.DataFrame(columns()).astype({"smokes": int}).to_csv(path, sep=";", decimal=",", index=False)
-    simulation = croupier.simulate(path, "smokes", group_by="site", budgets="1", source=SeededRandomForTests(2))
+    simulation = croupier.simulate(path, "smokes", group_by="site", budgets="1", source=SeededRandom(2))
     assert [question.group for question in simulation.questions] == ["north", "south"]
     assert simulation.assumed == f"{path} is read with semicolons between the columns"
     certified = croupier.certify([1.0] * simulation.questions[0].result["num_reports"], "rr", delta=1e-6)
@@ -72,7 +72,7 @@ def test_a_code_for_no_answer_is_counted_in_every_output(clamp: bool) -> None:
     """Reproduction: 99 counted as 10, nothing said so, and the clamped mean was called the truth."""
     hours = [4.0] * 900 + [99.0] * 100
     simulation = croupier.simulate(
-        pandas.DataFrame({"hours": hours}), "hours:0:10", budgets="4", clamp=clamp, source=SeededRandomForTests(3)
+        pandas.DataFrame({"hours": hours}), "hours:0:10", budgets="4", clamp=clamp, source=SeededRandom(3)
     )
     (question,), (row,) = simulation.questions, simulation.rows()
     counts = (100, 0) if clamp else (0, 100)
@@ -89,7 +89,7 @@ def test_the_axis_of_a_histogram_ends_at_a_round_number() -> None:
     """Reproduction: a bar of 30 % filled 62 % of the width, and no axis said why."""
     hours = [0.0] * 900 + [5.0] * 1200 + [10.0] * 900
     frame = pandas.DataFrame({"hours": hours})
-    page = croupier.simulate(frame, "hours:0:10:3", budgets="5", source=SeededRandomForTests(4)).report()
+    page = croupier.simulate(frame, "hours:0:10:3", budgets="5", source=SeededRandom(4)).report()
     _, _, histogram = page.partition("How the numbers are distributed")
     (marks,) = re.findall(r'<p class="scale" aria-hidden="true">(.*)</p>', histogram)
     assert re.findall(r"([0-9.]+) %", marks) == ["0", "25", "50"]

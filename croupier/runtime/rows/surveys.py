@@ -84,14 +84,13 @@ class SurveyRows(TableRows):
         payload = self._db.execute(known).scalars().first()
         if payload is None or payload == survey.payload:
             return
-        promised, stated = read_survey(payload).promises, survey.promises
-        if promised is not None and stated is not None:
-            try:
-                promised.check_kept(stated, survey.version_name)
-            except ValueError as error:
-                raise Refusal(Code.BAD_MANIFEST, str(error)) from error
-        elif promised is not None or stated is not None:
+        first = read_survey(payload)
+        if (first.schedule is None) != (survey.schedule is None):
             raise Refusal(Code.CONFLICT, f"survey {survey.survey_id!r} has been signed here, with other terms")
+        try:
+            first.check_promises_of(survey)
+        except ValueError as error:
+            raise Refusal(Code.BAD_MANIFEST, str(error)) from error
 
     def note_open(self, round_id: RoundId) -> None:
         """Notes that a round was open here: from now on it counts for ever."""
