@@ -19,7 +19,7 @@ from croupier.net.log_rate import LogRateLimiter
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import StorageKey
 from croupier.runtime.database import DEFAULT_TIMEOUTS, NotShreddedError, Timeouts, is_outage, open_database, why_failed
-from croupier.runtime.rows.shredding import ChunkPlace
+from croupier.runtime.rows.chunks import ChunkPlace
 from croupier.runtime.schema import create_tables
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction

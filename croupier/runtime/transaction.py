@@ -14,20 +14,15 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.database_tables import CHUNKS, COSTS, DOCUMENTS, ENDS, ROUNDS, SUBMISSIONS
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
-from croupier.runtime.rows.batches import BatchRows
+from croupier.runtime.rows.chunks import ChunkRows
 from croupier.runtime.rows.documents import DocumentRows
 from croupier.runtime.rows.keys import KeyRows
-from croupier.runtime.rows.opened import OpenedRows
-from croupier.runtime.rows.retention import RetentionRows
 from croupier.runtime.rows.roster import RosterRows
 from croupier.runtime.rows.rounds import RoundRows
-from croupier.runtime.rows.shredding import ShreddingRows
 from croupier.runtime.rows.surveys import SurveyRows
 
 
-class Transaction(
-    KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, DocumentRows, ShreddingRows, RetentionRows, SurveyRows
-):
+class Transaction(KeyRows, RoundRows, RosterRows, ChunkRows, DocumentRows, SurveyRows):
     """Everything that can be read and changed inside one transaction. No subject overrides a method of another."""
 
     def add_round(self, round_id: RoundId, suite: str, keys: Mapping[KeyPurpose, KeyPair]) -> None:

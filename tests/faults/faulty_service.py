@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from croupier.deploy.node.serve import RunningService
 from croupier.runtime import lane_sender
-from croupier.runtime.rows import shredding
+from croupier.runtime.rows import chunks
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import ROOMS, Listener
 
@@ -66,7 +66,7 @@ def main(name: str, site: Path) -> None:
     for logger in (*ROOMS, "asyncio"):
         logging.getLogger(logger).addHandler(listener)
     lane_sender.CHUNK_BYTES = SMALL_CHUNK_BYTES
-    shredding.PAGE_BYTES = SMALL_PIECE_BYTES
+    chunks.SHREDDED_BYTES = SMALL_PIECE_BYTES
     asyncio.run(_serve(name, site))
 
 

@@ -17,7 +17,7 @@ from unittest import mock
 from croupier.operator.keys import make_deployment
 from croupier.protocol.names import StorageKey
 from croupier.runtime import lane_sender
-from croupier.runtime.rows import shredding
+from croupier.runtime.rows import chunks
 from croupier.runtime.store import Store
 from croupier.shuffler import fake_reports
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES
@@ -111,7 +111,7 @@ def _made_small() -> Iterator[str]:
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
         mock.patch.object(lane_sender, "CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(shredding, "PAGE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(chunks, "SHREDDED_BYTES", SMALL_PIECE_BYTES),
         mock.patch.object(fake_reports, "draw_fakes", lambda law: [law.radius] * law.num_values),
     ):
         yield root

@@ -79,7 +79,7 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
 ) -> None:
     """What hop 1 has of a large round goes in pieces; here it is stopped behind the first."""
     monkeypatch.setattr("croupier.runtime.lane_sender.CHUNK_BYTES", 1000)
-    monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 1000)
+    monkeypatch.setattr("croupier.runtime.rows.chunks.SHREDDED_BYTES", 1000)
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))

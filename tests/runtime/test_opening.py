@@ -12,7 +12,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.rows import opened as opened_rows
+from croupier.runtime.rows import chunks
 from croupier.runtime.service import RoundService
 from croupier.shuffler.service import ShufflerService
 from tests.support import settings
@@ -94,7 +94,7 @@ async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(opened_rows, "PAGE_BYTES", 1)
+    monkeypatch.setattr(chunks, "PAGE_BYTES", 1)
     monkeypatch.setattr(LaneOpener, "open_page", never_ends)
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())

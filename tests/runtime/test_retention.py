@@ -47,7 +47,7 @@ async def refused(call: Any) -> Refusal:
 
 async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart in between finds the rest, and a call that comes meanwhile is answered before the end."""
-    monkeypatch.setattr("croupier.runtime.rows.retention.ADMITTED_PER_PAGE", 7)
+    monkeypatch.setattr("croupier.runtime.rows.rounds.ADMITTED_PER_PAGE", 7)
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))

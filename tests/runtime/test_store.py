@@ -202,7 +202,7 @@ def bytes_left(tx: Transaction) -> int:
 @pytest.mark.slow
 async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
-    monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.rows.chunks.SHREDDED_BYTES", 3 * len(BODY))
     for name in ("r", "another", "other"):
         await fill(store, name)
     await store.run("look", lambda tx: tx.shred_round(RoundId("another")))
@@ -232,7 +232,7 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
 
 
 async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("croupier.runtime.rows.opened.ROWS_PER_PAGE", 4)
+    monkeypatch.setattr("croupier.runtime.rows.chunks.ROWS_PER_PAGE", 4)
     come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
     for index in come:
         await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 1, index, 41, bytes([index])))  # noqa: B023
@@ -269,7 +269,7 @@ async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store)
 
 
 async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.rows.chunks.SHREDDED_BYTES", 3 * len(BODY))
     await fill(store, "r")
     await store.run("look", lambda tx: tx.shred_round(ROUND))
     names, transact = list[str](), store.transact
@@ -293,7 +293,7 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
 async def test_what_was_cut_short_is_forgotten_after_the_restart(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.rows.chunks.SHREDDED_BYTES", 3 * len(BODY))
     pieces = 0
     with closing(Store(database_url, StorageKey(WRAPPING_KEY))) as store:
         await fill(store, "r")
