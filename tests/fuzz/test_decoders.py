@@ -16,7 +16,6 @@ import hypothesis.strategies as st
 import numpy as np
 import psutil
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
 from croupier.analyzer.estimators import decoder
@@ -64,10 +63,7 @@ MANIFESTS = [kit.terms.payload for kit in KITS]
 SURVEYS = [canonical(kit.survey) for kit in KITS]
 TERMS = KITS[0].terms
 IDENTITIES = {name: Identity(name, PrivateKey(bytes([index]) * 32)) for index, name in enumerate(TERMS.services)}
-PINNED: Pinned = {
-    name: {Ed25519PrivateKey.from_private_bytes(bytes([index]) * 32).public_key().public_bytes_raw(): None}
-    for index, name in enumerate(TERMS.services)
-}
+PINNED: Pinned = {name: {identity.public_key: None} for name, identity in IDENTITIES.items()}
 WORDS = Vocabulary(
     texts=(TERMS.round_id, "local", *TERMS.services, *SUITES, "rr", "krr", "onebit", "laplace", "gaussian", "bit"),
     blobs=(TERMS.hash, *(pair.public for pair in KITS[0].keys.values()), MANIFESTS[0]),
@@ -161,14 +157,6 @@ def test_commitments_of_a_hostile_hop(report: bytes, parameter: bytes) -> None:
         for lane, (commitment,) in chain.items():
             assert (commitment.lane, commitment.hop, commitment.round_id) == (lane, 1, TERMS.round_id)
             assert commitment.num_in == commitment.num_out + sum(drop.count for drop in commitment.drops)
-
-
-CERTIFICATE = pb.Certificate(round_id=TERMS.round_id, manifest_hash=TERMS.hash, granted=True, epsilon=0.5)
-PUBLICATION = pb.Publication(
-    round_id=TERMS.round_id,
-    manifest_hash=TERMS.hash,
-    certificate=signed(Kind.CERTIFICATE, canonical(CERTIFICATE), "accountant"),
-)
 
 
 @effort(8000)
