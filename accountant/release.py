@@ -206,11 +206,11 @@ class Release:
 def conditions_of_round(terms: QuestionTerms, dishonest: int | None = None, bounds: Bounds = "all") -> RoundConditions:
     """Returns the conditions of a round, as `certify` takes them; dishonest: in place of the manifest's."""
     return {
-        "dishonest": terms.dishonest if dishonest is None else dishonest,
+        "dishonest": terms.shared.dishonest if dishonest is None else dishonest,
         "bounds": bounds,
         "adaptive_order": terms.question.sequential is not None,
         "hop_noise": None if terms.fakes is None else terms.fakes.noise,
-        "hops": terms.num_hops,
+        "hops": terms.shared.num_hops,
         "counted_by": terms.counted_by,
     }
 

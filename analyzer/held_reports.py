@@ -60,7 +60,7 @@ class HeldReports:
         """Yields the contents under the release key of the reports with a ticket, and the workers' CPU seconds."""
         keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN_REPORTS, lambda tx: tx.keys(terms.round_id))
         label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-        work = partial(open_many, terms.suite, keys[KeyPurpose.RELEASE].private, label)
+        work = partial(open_many, terms.shared.hpke_suite, keys[KeyPurpose.RELEASE].private, label)
         under_way: asyncio.Task[tuple[list[bytes | None], float]] | None = None
         async for page in self.accepted(terms):  # one is read while the one before it is opened
             before, job = under_way, self._pool.map_chunks(work, [sealed for _, sealed in page])

@@ -121,7 +121,7 @@ def _open_answer(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], sealed: 
         layer = onion_of(terms).layer(pb.LANE_ANSWER, hop)
         if len(sealed) != layer.sealed_size:
             return b"", b""
-        (opened,) = open_many(terms.suite, keys[purpose].private, layer.label, [sealed])
+        (opened,) = open_many(terms.shared.hpke_suite, keys[purpose].private, layer.label, [sealed])
         sealed = opened or b""
     try:
         return read_answer(terms.hash, sealed)

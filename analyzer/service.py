@@ -252,7 +252,7 @@ def _answer(
     publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
-    needed, fakes = terms.min_batch_size, Fakes.of(terms, certificate)
+    needed, fakes = terms.shared.min_batch_size, Fakes.of(terms, certificate)
     num_reports = len(reports) - (0 if fakes is None else fakes.total)
     publication.num_reports = max(0, num_reports)
     if num_reports < needed:

@@ -74,7 +74,7 @@ class Limits(BaseModel):
 
     def check_round(self, terms: RoundTerms, local_epsilon: float) -> None:
         """Raises LimitError, with value and limit, for a round that is not answered with this budget of its grid."""
-        allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.min_batch_size
+        allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.shared.min_batch_size
         if self.max_local_epsilon is not None and local_epsilon > self.max_local_epsilon:
             raise _beyond("the answer would spend a local ε of", local_epsilon, "at most", self.max_local_epsilon)
         accepted = None if terms.fakes is None else terms.fakes.accepted_local_epsilon

@@ -34,7 +34,9 @@ def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: 
     Raises:
         Refusal: BAD_BATCH if they do not form a chain, or do not end in the certified batch.
     """
-    chain = read_commitments(certificate.commitments, terms, deployment.pinned(terms.created_unix_s), terms.num_hops)
+    chain = read_commitments(
+        certificate.commitments, terms, deployment.pinned(terms.created_unix_s), terms.shared.num_hops
+    )
     if chain[pb.LANE_REPORT][-1].digest_out != certificate.batch_digest:
         raise Refusal(Code.BAD_BATCH, "the commitments do not lead to the batch that was certified")
     return chain

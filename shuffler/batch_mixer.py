@@ -117,7 +117,7 @@ class BatchMixer:
         num_fakes: how many fake reports earlier hops have added to the report lane.
         """
         fewest = min(counts[pb.LANE_REPORT] - num_fakes, counts[pb.LANE_PARAMETER])
-        needed = terms.min_batch_size
+        needed = terms.shared.min_batch_size
         if fewest < needed:
             raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
 

@@ -55,8 +55,8 @@ class InclusionLists:
         if own != 1:
             self._peers.require_caller(context, [OPERATOR, terms.hops[0].service])
         if request.hop not in (0, own):
-            if own != 1 or request.hop > terms.num_hops:
-                raise Refusal(Code.BAD_REQUEST, f"hop is {request.hop}; it must be in 1..{terms.num_hops}")
+            if own != 1 or request.hop > terms.shared.num_hops:
+                raise Refusal(Code.BAD_REQUEST, f"hop is {request.hop}; it must be in 1..{terms.shared.num_hops}")
             return await self._fetch_from(terms.hops[request.hop - 1].service, request)
         if request.lane not in LANES:
             raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")

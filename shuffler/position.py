@@ -37,7 +37,7 @@ class ChainPosition:
     def receivers(self, terms: RoundTerms) -> dict[Lane, str]:
         """Returns the next service on each lane."""
         hop = self.hop(terms)
-        if hop < terms.num_hops:
+        if hop < terms.shared.num_hops:
             return dict.fromkeys(LANES, terms.hops[hop].service)
         return {
             pb.LANE_REPORT: terms.analyzer.service,

@@ -132,7 +132,9 @@ class SequentialHop:
         layer = onion_of(terms).layer(pb.LANE_ANSWER, self._position.hop(terms))
         if len(request.ciphertext) != layer.sealed_size:
             return pb.RelayResponse()
-        (opened,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [request.ciphertext])
+        (opened,) = open_many(
+            terms.shared.hpke_suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [request.ciphertext]
+        )
         if opened is None:
             return pb.RelayResponse()
         receiver = self._position.receivers(terms)[pb.LANE_REPORT]

@@ -54,7 +54,7 @@ async def ask_in_order(
         certificate: the granted one, which clients check before they answer.
         relay: passes an answer on that hop 1 has opened, and returns what the analyzer made of it, which is signed.
     """
-    sequential, round_id, needed = terms.question.sequential, terms.round_id, terms.min_batch_size
+    sequential, round_id, needed = terms.question.sequential, terms.round_id, terms.shared.min_batch_size
     if sequential is None:
         raise ValueError(f"round {round_id!r} is not sequential")
 
@@ -75,7 +75,7 @@ async def ask_in_order(
         await asyncio.sleep(over - asyncio.get_running_loop().time())
         if envelope is None or len(envelope) != layer.sealed_size:
             return b""
-        (opened,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [envelope])
+        (opened,) = open_many(terms.shared.hpke_suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [envelope])
         return opened or b""
 
     def goes_on() -> bool:

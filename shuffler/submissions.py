@@ -187,7 +187,7 @@ class Submissions:
             Refusal: the accountant's, or NOT_READY if it does not answer.
         """
         state, count = await self._look(terms)
-        if state != pb.ROUND_STATE_OPEN or count < terms.min_batch_size:
+        if state != pb.ROUND_STATE_OPEN or count < terms.shared.min_batch_size:
             return None
         return await self._risk.ask(terms, count, closes_anyway=closes_anyway)
 
@@ -197,9 +197,9 @@ class Submissions:
         def step(tx: Transaction) -> tuple[pb.RoundState.ValueType, int]:
             state, count = tx.round(terms.round_id).state, tx.num_submissions(terms.round_id)
             if state == pb.ROUND_STATE_OPEN:
-                if count >= terms.min_batch_size:
+                if count >= terms.shared.min_batch_size:
                     state = pb.ROUND_STATE_CLOSED
-                elif terms.disposes_if_short:
+                elif terms.survey.disposes_if_short:
                     state = pb.ROUND_STATE_DISPOSED
                     tx.shred_round(terms.round_id)
                 tx.update_round(terms.round_id, state=state)

@@ -163,7 +163,7 @@ def could_be_granted(terms: QuestionTerms, num_people: int) -> bool:
     left_out = terms.counted_by.radius
     for mixture in mixtures(terms, num_people):
         if len(mixture) == 1:
-            message = pb.Certificate(delta=terms.delta, dishonest=terms.dishonest)
+            message = pb.Certificate(delta=terms.shared.delta, dishonest=terms.shared.dishonest)
             certify_into(message, terms, [(budget, max(0, count - left_out)) for budget, count in mixture])
             if not message.refusals:
                 return True
@@ -187,14 +187,16 @@ def _outcome(
 ) -> Outcome:
     """Returns the largest outcome of `certify_round` for this mixture, if no sent message is lost."""
     sequential = terms.question.sequential is not None
-    released = min(num_reports, terms.min_batch_size) if sequential else num_reports
+    released = min(num_reports, terms.shared.min_batch_size) if sequential else num_reports
     coarse = len(terms.budget_grid) > MAX_EXACT_TIERS  # very many budgets are certified in groups, with a helper fewer
     counted = _least_counted(terms, mixture, num_reports)
     any_mixture = not mixture  # everybody is certified as if all others were dishonest
     mixture = mixture or tuple((budget, 1) for budget in terms.budget_grid)
     message = pb.Certificate(
-        delta=terms.delta,
-        dishonest=num_tickets + len(mixture) if any_mixture else terms.dishonest + num_tickets - released + coarse,
+        delta=terms.shared.delta,
+        dishonest=num_tickets + len(mixture)
+        if any_mixture
+        else terms.shared.dishonest + num_tickets - released + coarse,
         num_tickets=num_tickets,
         num_reports=num_reports,
         unknown_budgets=num_tickets - num_reports,

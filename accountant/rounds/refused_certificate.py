@@ -41,7 +41,7 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
     limit = limit_of(terms)
     reasons = []
     if randomizer_of(terms.question.mechanism).spends_local_delta:
-        reasons.append(Statement.of(RefusalReason.DELTA_LIMIT, most=terms.delta))
+        reasons.append(Statement.of(RefusalReason.DELTA_LIMIT, most=terms.shared.delta))
     smallest, *others = sorted(set(terms.epsilon_max_of.values()))
     if others:
         reasons.append(Statement.of(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))

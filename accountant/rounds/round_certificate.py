@@ -50,14 +50,14 @@ def certify_round(
     if max(released, num_budgets, num_reports) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
     if terms.question.sequential is not None:  # only this many need to answer
-        released = min(num_reports, terms.min_batch_size)
+        released = min(num_reports, terms.shared.min_batch_size)
     message = pb.Certificate(
         schema=SCHEMA,
         round_id=terms.round_id,
         manifest_hash=terms.hash,
         batch_digest=last.digest_out,
-        delta=terms.delta,
-        dishonest=terms.dishonest + num_tickets - released,
+        delta=terms.shared.delta,
+        dishonest=terms.shared.dishonest + num_tickets - released,
         num_tickets=num_tickets,
         num_reports=num_reports,
         reports_digest=reports.digest,
@@ -69,7 +69,7 @@ def certify_round(
         rounds=1,
         fake_tickets=fake_tickets,
     )
-    least = terms.min_batch_size
+    least = terms.shared.min_batch_size
     refusals: list[Statement[RefusalReason]] = []
     if num_reports < least:
         refusals.append(Statement.of(RefusalReason.TOO_FEW_REPORTS, reports=num_reports, least=least))
@@ -129,7 +129,7 @@ def after_sequential(
         batch_digest=first.batch_digest,
         delta=first.delta,
         num_users=first.num_users,
-        dishonest=terms.dishonest + max(0, first.num_tickets - num_answers),
+        dishonest=terms.shared.dishonest + max(0, first.num_tickets - num_answers),
         invalid_budgets=first.invalid_budgets,
         commitments=first.commitments,
         num_answers=num_answers,

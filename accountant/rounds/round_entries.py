@@ -13,7 +13,7 @@ from croupier.protocol.surveys import QuestionTerms
 
 def limit_of(terms: QuestionTerms) -> Limit | None:
     """Returns the limit on the ledger's total with this round, if its manifest has one."""
-    return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+    return None if terms.survey.privacy_limit is None else as_limit(terms.survey.privacy_limit)
 
 
 def survey_limit_of(terms: QuestionTerms) -> Limit | None:

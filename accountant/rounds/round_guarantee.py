@@ -55,7 +55,7 @@ def certify_into(
     """
     conditions = conditions_of_round(terms, message.dishonest, "blanket" if as_forecast else "all")
     randomizer, rounds = randomizer_of(terms.question.mechanism), terms.permanent or 1
-    certified = partial(certify, randomizer=randomizer, delta=terms.delta, rounds=rounds, **conditions)
+    certified = partial(certify, randomizer=randomizer, delta=terms.shared.delta, rounds=rounds, **conditions)
     message.schema, message.randomizer = SCHEMA, randomizer.name
     budgets = terms.counted_by.certified(budgets, terms.budget_grid)
     multiset = Budgets.from_tiers(
@@ -78,11 +78,13 @@ def certify_into(
     message.assumptions.extend(messages_of(_assumptions(terms, message, assumptions)))
     if certificate.grade is not Grade.CERTIFIED:
         _add_refusal(message, Statement.of(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
-    if not central_delta <= terms.delta:
-        _add_refusal(message, Statement.of(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=terms.delta))
+    if not central_delta <= terms.shared.delta:
+        _add_refusal(
+            message, Statement.of(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=terms.shared.delta)
+        )
     if as_forecast:
         _raise_slightly(message, terms.budget_grid[-1])
-    limits = [terms.epsilon_max_of.get(tier.local_epsilon, terms.epsilon_max) for tier in message.tiers]
+    limits = [terms.epsilon_max_of.get(tier.local_epsilon, terms.shared.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
     if message.unknown_budgets:  # each may be any budget
         used = {tier.local_epsilon for tier in message.tiers}
@@ -214,7 +216,7 @@ def _assumptions(
         assumptions.remove(uniform)
         clients = message.num_reports
         answered = Statement.of(
-            Assumption.CLIENTS_WILL_ANSWER, least=min(clients, terms.min_batch_size), clients=clients
+            Assumption.CLIENTS_WILL_ANSWER, least=min(clients, terms.shared.min_batch_size), clients=clients
         )
         if message.HasField("num_answers"):
             answered = Statement.of(Assumption.CLIENTS_ANSWERED, answered=message.num_answers, clients=clients)
@@ -227,10 +229,10 @@ def _assumptions(
         ]
     if _rests_on_shuffle(assumptions):
         assumptions += [
-            Statement.of(Assumption.GENUINE_ROSTER, dishonest=terms.dishonest),
+            Statement.of(Assumption.GENUINE_ROSTER, dishonest=terms.shared.dishonest),
             Statement.of(Assumption.HONEST_ACCOUNTANT),
         ]
-    if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
+    if terms.survey.privacy_limit is not None and terms.survey.privacy_limit.fixed_terms:
         assumptions.append(Statement.of(Assumption.FIXED_TERMS))
     return assumptions
 

@@ -174,7 +174,7 @@ class Outlook:
                 continue
             with suppress(Refusal):  # it has ended meanwhile
                 known = await self._engine.terms(round_id)
-                cost = () if is_open else await self._cost(known, known.min_batch_size)
+                cost = () if is_open else await self._cost(known, known.shared.min_batch_size)
                 pending.append((*cost, *(await self._cost(known, *map(int, batch.split())) if batch else ())))
         return replace(account, pending=tuple(pending), planned=tuple(planned))
 

@@ -145,7 +145,7 @@ class AccountantService(AdmittingService, stubs.AccountantServicer):
             StoreStep.READ_COMMITMENTS, lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_IN)
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
-        chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
+        chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.shared.num_hops)
         exact = await self.check.budgets_with_tickets(terms)
         # From here on nothing depends on the exact counts of a round with budget privacy.
         budgets = await self.store.run(StoreStep.DRAW_TIER_COUNTS, lambda tx: noised(tx, terms, exact))

@@ -49,6 +49,12 @@ def ticket_lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane
     layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
     seed = keys[TICKET_KEYS[pb.LANE_PARAMETER]].private
     work = partial(
-        open_budgets, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size, seed, terms.hash
+        open_budgets,
+        terms.shared.hpke_suite,
+        keys[KeyPurpose.ENVELOPE].private,
+        layer.label,
+        layer.plain_size,
+        seed,
+        terms.hash,
     )
     return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)

@@ -157,7 +157,7 @@ class TicketDesk:
 
 
 def _fake_tickets(tx: Transaction, terms: RoundTerms) -> list[int]:
-    given = [0] * terms.num_hops
+    given = [0] * terms.shared.num_hops
     for part, count in tx.documents(terms.round_id, DocumentKind.FAKE_TICKETS).items():
         given[int(part.partition("-")[0]) - 1] += int(count)
     return given

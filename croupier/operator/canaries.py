@@ -143,11 +143,11 @@ async def send_canaries(
                 raise Refusal(Code.ROUND_CLOSED, f"{terms.round_id!r} is {state_name(state)}")
             earlier = {**outbox.prepared(terms.round_id), **dict.fromkeys(outbox.pending(terms.round_id))}
             known = len(outbox.begun(terms.round_id))
-            most = terms.dishonest - known + len(earlier)
+            most = terms.shared.dishonest - known + len(earlier)
             if not 1 <= count <= most:
                 must = f"it must be in 1..{most}" if most > 0 else "there can be no more"
                 raise ValueError(
-                    f"count is {count}; {must}: the certificate of this round allows for {terms.dishonest} "
+                    f"count is {count}; {must}: the certificate of this round allows for {terms.shared.dishonest} "
                     f"dishonest clients, of which {known} are canaries"
                 )
             keys = take_keys(directory, max(0, count - len(earlier)))
@@ -223,7 +223,7 @@ async def _prepare(
         epsilon = choose_budget(canary.max_local_epsilon, terms.budget_grid)
         canary = replace(canary, kept_report=draw_report(terms, canary.value, epsilon))
     fresh = {name: prepare_one(terms, onion_of(terms), canary)}
-    return (await asyncio.to_thread(outbox.prepare, terms.round_id, fresh, most=terms.dishonest))[name]
+    return (await asyncio.to_thread(outbox.prepare, terms.round_id, fresh, most=terms.shared.dishonest))[name]
 
 
 async def _enrol_together(

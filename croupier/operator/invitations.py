@@ -180,7 +180,7 @@ def _asked(directory: Path, name: str) -> _InvitationScope:
     file, title, schedule = survey_folder(directory, name) / _LIST, title_of(survey), survey.schedule
     if schedule is None:
         ids = tuple(terms.round_id for terms in kept_rounds(directory, survey))
-        return _InvitationScope(file, survey.invitation_hash, survey.close_deadline_unix_s, title, ids[0], ids)
+        return _InvitationScope(file, survey.invitation_hash, survey.message.close_deadline_unix_s, title, ids[0], ids)
     opened = [
         number for number in range(1, schedule.last_wave + 1) if round_file(directory, survey, 0, number).exists()
     ]

@@ -233,7 +233,7 @@ def rounds_left(directory: Path) -> JsonObject:
         open_rounds = RoundRows(connection).rounds_in(*PENDING)
     terms = [parse_terms(row.manifest) for row in open_rounds]
     account = replace(
-        account, pending=tuple(highest_cost(round_terms, round_terms.min_batch_size) for round_terms in terms)
+        account, pending=tuple(highest_cost(round_terms, round_terms.shared.min_batch_size) for round_terms in terms)
     )
     left = ledger_json(account.state(limit))
     alike: dict[str, list[Entry]] = {}

@@ -204,7 +204,7 @@ class Operator:
         approved = self.approvals.valid(proposal_to_ask(survey))
         chain, round_id = self.deployment.chain, survey.round_id(place, wave.number if wave else 0)
         # None is under way any more when the failure of one is heard of.
-        preparing = (self.prepare(name, round_id, survey.suite) for name in chain)
+        preparing = (self.prepare(name, round_id, survey.message.hpke_suite) for name in chain)
         made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
         for answer in made.values():
             if isinstance(answer, BaseException):

@@ -176,7 +176,7 @@ async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_i
         return
     except grpc.aio.AioRpcError:
         return
-    deadline, least = terms.close_deadline_unix_s, terms.min_batch_size
+    deadline, least = terms.close_deadline_unix_s, terms.shared.min_batch_size
     left_s = deadline - time.time()
     if state != pb.ROUND_STATE_OPEN or (deadline and -_CLOSES_WITHIN_S < left_s <= patience_s):
         return

@@ -261,7 +261,7 @@ async def forecast_survey(
 async def _forecasts(operator: Operator | None, survey: Survey, expected: int) -> list[SurveyForecast]:
     if not 0 <= expected < 2**31:
         raise ValueError(f"expected is {expected}; it must be in 0..{2**31 - 1}")
-    sizes = sorted({survey.min_batch_size, max(survey.min_batch_size, expected)})
+    sizes = sorted({survey.message.min_batch_size, max(survey.message.min_batch_size, expected)})
     return [await _forecast(operator, survey, people) for people in sizes]
 
 
@@ -269,7 +269,7 @@ async def _forecast(operator: Operator | None, survey: Survey, people: int, wave
     questions = {
         terms.question.name: await forecast_opening(operator, terms, people, wave) for terms in survey.questions
     }
-    return SurveyForecast(people, questions, sum_as_decimals(terms.delta for terms in survey.questions))
+    return SurveyForecast(people, questions, sum_as_decimals(terms.shared.delta for terms in survey.questions))
 
 
 async def open_survey(
@@ -343,7 +343,7 @@ async def check_affordable(operator: Operator, directory: Path, survey: Survey, 
         return
     if any(round_file(directory, survey, place, wave).exists() for place in range(len(survey.questions))):
         return
-    if refusal := (await _forecast(operator, survey, survey.min_batch_size, wave)).refusal:
+    if refusal := (await _forecast(operator, survey, survey.message.min_batch_size, wave)).refusal:
         raise LimitReachedError(refusal)
 
 
@@ -368,6 +368,6 @@ async def forecast_closing(
                 continue
             said = forecasts[round_id] = await forecast_now(operator, round_id, before)
             terms = await fetch_terms(channel, operator.deployment, round_id)
-            if said.num_reports >= terms.min_batch_size:  # one with too few people stays open
+            if said.num_reports >= terms.shared.min_batch_size:  # one with too few people stays open
                 before[round_id] = said.num_reports
     return forecasts

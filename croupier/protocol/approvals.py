@@ -22,7 +22,7 @@ MOST_VALID_S = 30 * 24 * 3600
 
 def proposal_to_ask(survey: Survey) -> bytes:
     """Returns the proposal to open the rounds of a survey, whose keys services make only afterwards."""
-    return _serialized(pb.Proposal(deployment=survey.deployment, open_survey=survey.payload))
+    return _serialized(pb.Proposal(deployment=survey.message.deployment, open_survey=survey.payload))
 
 
 def proposal_to_admit(deployment: Deployment, request: pb.RegisterClientsRequest | pb.RevokeClientsRequest) -> bytes:

@@ -83,7 +83,7 @@ def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publicatio
 
     The certificate and the counts stay public. Where the manifest names no collector, all stays as it is.
     """
-    collector = PublicKey(terms.collector_public_key)
+    collector = PublicKey(terms.shared.collector_public_key)
     if not collector:
         return publication
     public = pb.Publication(
@@ -100,7 +100,7 @@ def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publicatio
         secret.ClearField(field.name)
     plaintext = canonical(secret)
     padded = _LENGTH.pack(len(plaintext)) + plaintext.ljust(_room(terms), b"\0")
-    public.sealed_result = seal(terms.suite, collector, _label(publication, collector), padded)
+    public.sealed_result = seal(terms.shared.hpke_suite, collector, _label(publication, collector), padded)
     return public
 
 

@@ -85,7 +85,7 @@ class RoundTerms(QuestionTerms):
     @property
     def close_deadline_unix_s(self) -> int:
         """When admission ends, Unix seconds; 0: when the operator closes the round."""
-        return self.wave.closes_unix_s if self.wave else self.survey.close_deadline_unix_s
+        return self.wave.closes_unix_s if self.wave else self.survey.message.close_deadline_unix_s
 
     @property
     def unsigned(self) -> bytes:
@@ -181,8 +181,8 @@ def _wave(manifest: pb.Manifest, survey: Survey) -> Wave | None:
 
 
 def _check_keys(manifest: pb.Manifest, terms: RoundTerms) -> None:
-    if len(manifest.hops) != terms.num_hops:
-        raise ValueError(f"hops has {len(manifest.hops)} shufflers; the survey has {terms.num_hops}")
+    if len(manifest.hops) != terms.shared.num_hops:
+        raise ValueError(f"hops has {len(manifest.hops)} shufflers; the survey has {terms.shared.num_hops}")
     everyone = _keys_in(manifest)
     for keys in everyone:
         if keys.round_id != terms.round_id:
@@ -197,7 +197,7 @@ def _check_keys(manifest: pb.Manifest, terms: RoundTerms) -> None:
     public = [keys.public_key for keys in everyone] + [manifest.accountant.release_public_key]
     if not manifest.accountant.release_public_key or len(set(public)) != len(public):
         raise ValueError("the release key is missing, or two round keys are equal")
-    if terms.collector_public_key and terms.collector_public_key in public:
+    if terms.shared.collector_public_key and terms.shared.collector_public_key in public:
         raise ValueError("the collector's key is a key of the round; a collector has its own")
 
 

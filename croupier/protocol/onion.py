@@ -111,7 +111,7 @@ class Onion:
     """All layers of one round, derived from its terms."""
 
     def __init__(self, terms: RoundTerms) -> None:
-        self._suite = terms.suite
+        self._suite = terms.shared.hpke_suite
         self._terms = terms
         hops = [(index, PublicKey(keys.public_key)) for index, keys in enumerate(terms.hops, start=1)]
         analyzer = (HOP_ANALYZER, PublicKey(terms.analyzer.public_key))
@@ -184,7 +184,7 @@ class Onion:
         reports = self.seal_layers(self.report_layers, tickets[0] + sealed)
         budgets = self.seal_layers(self.budget_layers, tickets[1] + record.budget + record.salt)
         (envelope,) = self.seal_layers([self.joint], reports[0] + budgets[0])
-        passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
+        passed_on = list(zip(reports, budgets, strict=False))[: self._terms.shared.num_hops]
         return JointEnvelope(
             envelope, b"".join(hashlib.sha256(message).digest() for pair in passed_on for message in pair)
         )

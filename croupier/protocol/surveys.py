@@ -88,46 +88,25 @@ class Survey:
 
     Attributes:
         payload: the canonical bytes, of which `hash` is.
-        message: the message that they encode; what rests on it is in the other attributes.
+        message: the message that they encode.
         hash: the SHA-256 that names this survey, 32 bytes.
         survey_id: unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'.
-        deployment: the name of its deployment.
         wordings: one for each language, the first for people who read none of them; none where the questions' texts
             are all that people see.
         left_out: what a client sends for a question that a person leaves out: nothing ("missing"), or an answer drawn
             uniformly, through the same randomizer ("random").
-        suite: the name of the HPKE suite that everything in its rounds is sealed with.
-        delta: the central delta of each round's certificate.
-        epsilon_max: the most central epsilon that is granted for a local epsilon without a limit of its own.
-        dishonest: against how many dishonest clients a round is certified.
-        min_batch_size, max_batch_size: the fewest clients that are mixed, and the most that are admitted; 0: no limit.
-        disposes_if_short: whether a round with too few clients is disposed of; otherwise it is held open.
-        close_deadline_unix_s: when admission ends, of a survey that is asked once; 0: when the operator closes it.
-        collector_public_key: to which results are sealed; empty where they are public.
         privacy_limit: the lifetime policy that the accountant has to enforce; None where nothing is refused.
         schedule: its waves; None where it is asked once.
-        num_hops: how many shufflers the chain has, k.
     """
 
     payload: bytes
     message: pb.Survey
     hash: Digest
     survey_id: str
-    deployment: str
     wordings: tuple[SurveyWording, ...]
     left_out: LeftOut
-    suite: str
-    delta: float
-    epsilon_max: float
-    dishonest: int
-    min_batch_size: int
-    max_batch_size: int
-    disposes_if_short: bool
-    close_deadline_unix_s: int
-    collector_public_key: bytes
     privacy_limit: PrivacyLimit | None
     schedule: Schedule | None
-    num_hops: int
 
     @cached_property
     def questions(self) -> tuple[QuestionTerms, ...]:
@@ -135,12 +114,17 @@ class Survey:
         return tuple(_question_terms(self, place) for place in range(len(self.message.questions)))
 
     @property
+    def disposes_if_short(self) -> bool:
+        """Whether a round with too few clients is disposed of; otherwise it is held open."""
+        return self.message.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE
+
+    @property
     def promises(self) -> Mapping[str, object] | None:
         """What later versions may not change: the key to which results are sealed, too; None without a schedule."""
         if self.schedule is None:
             return None
         promised = {name: getattr(self.schedule, name) for name in PROMISED}
-        return promised | {"collector_public_key": self.collector_public_key}
+        return promised | {"collector_public_key": self.message.collector_public_key}
 
     @property
     def invitation_hash(self) -> Digest:
@@ -167,8 +151,8 @@ class Survey:
         Raises:
             Refusal: BAD_MANIFEST with what differs.
         """
-        if self.deployment != deployment.name:
-            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.deployment!r}, not {deployment.name!r}")
+        if self.message.deployment != deployment.name:
+            raise Refusal(Code.BAD_MANIFEST, f"deployment is {self.message.deployment!r}, not {deployment.name!r}")
         if self.privacy_limit != deployment.privacy_limit:
             raise Refusal(Code.BAD_MANIFEST, f"privacy_limit is {self.privacy_limit}, not {deployment.privacy_limit}")
 
@@ -254,64 +238,14 @@ class QuestionTerms:
         return self.fakes.noise.epsilon, self.fakes.noise.delta
 
     @property
-    def deployment(self) -> str:
-        """See `Survey`."""
-        return self.survey.deployment
-
-    @property
-    def suite(self) -> str:
-        """See `Survey`."""
-        return self.survey.suite
-
-    @property
-    def delta(self) -> float:
-        """See `Survey`."""
-        return self.survey.delta
-
-    @property
-    def epsilon_max(self) -> float:
-        """See `Survey`."""
-        return self.survey.epsilon_max
-
-    @property
-    def dishonest(self) -> int:
-        """See `Survey`."""
-        return self.survey.dishonest
-
-    @property
-    def min_batch_size(self) -> int:
-        """See `Survey`."""
-        return self.survey.min_batch_size
-
-    @property
-    def max_batch_size(self) -> int:
-        """See `Survey`."""
-        return self.survey.max_batch_size
-
-    @property
-    def disposes_if_short(self) -> bool:
-        """See `Survey`."""
-        return self.survey.disposes_if_short
+    def shared(self) -> pb.Survey:
+        """The terms that all rounds of the survey share, as its message states them."""
+        return self.survey.message
 
     @property
     def close_deadline_unix_s(self) -> int:
         """When admission ends, Unix seconds; 0: when the operator closes the round."""
-        return self.survey.close_deadline_unix_s
-
-    @property
-    def collector_public_key(self) -> bytes:
-        """See `Survey`."""
-        return self.survey.collector_public_key
-
-    @property
-    def num_hops(self) -> int:
-        """See `Survey`."""
-        return self.survey.num_hops
-
-    @property
-    def privacy_limit(self) -> PrivacyLimit | None:
-        """See `Survey`."""
-        return self.survey.privacy_limit
+        return self.shared.close_deadline_unix_s
 
 
 @lru_cache(maxsize=32)  # the rounds of a survey all come with it
@@ -328,21 +262,10 @@ def read_survey(payload: bytes) -> Survey:
             message,
             hash=_hash(b"survey", payload),
             survey_id=message.survey_id,
-            deployment=message.deployment,
             wordings=tuple(value_of(SurveyWording, wording) for wording in message.wordings),
             left_out=enum_name(message.DESCRIPTOR.fields_by_name["left_out"], message.left_out),
-            suite=message.hpke_suite,
-            delta=message.delta,
-            epsilon_max=message.epsilon_max,
-            dishonest=message.dishonest,
-            min_batch_size=message.min_batch_size,
-            max_batch_size=message.max_batch_size,
-            disposes_if_short=message.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE,
-            close_deadline_unix_s=message.close_deadline_unix_s,
-            collector_public_key=message.collector_public_key,
             privacy_limit=_limit(message),
             schedule=Schedule.read(message.schedule) if message.HasField("schedule") else None,
-            num_hops=message.num_hops,
         )
         _check(survey)
     except ValueError as error:

@@ -146,7 +146,7 @@ class _Group:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
         if self._roster.has_expired(client, self._terms, self._now):
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
-        limit = self._terms.max_batch_size
+        limit = self._terms.shared.max_batch_size
         if limit and len(self.admitted) + len(self.rows) >= limit:
             return pb.SUBMISSION_CODE_ROUND_FULL
         if not submission.envelope:  # a question whether the client would be admitted

@@ -95,7 +95,7 @@ class LaneReceiver:
             raise Refusal(Code.BAD_REQUEST, f"chunk {request.chunk_index} of {request.chunk_count}")
         size = onion_of(terms).arriving_size(request.lane, self._position.hop(terms))
         unpack(request.ciphertexts, size)
-        most = terms.max_batch_size or _MOST_ITEMS
+        most = terms.shared.max_batch_size or _MOST_ITEMS
         if request.lane != pb.LANE_PARAMETER and terms.fakes is not None:
             most += terms.fakes.most
         if request.chunk_count > most:
@@ -152,7 +152,7 @@ class LaneReceiver:
 
     async def check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         """Checks the chain of commitments, and the received items against the predecessor's."""
-        hops = min(self._position.hop(terms) - 1, terms.num_hops)
+        hops = min(self._position.hop(terms) - 1, terms.shared.num_hops)
         chain = read_commitments(request.commitments, terms, self._peers.pinned_at(terms), hops)
         for lane in self._position.lanes:
             hashes = await self._hashes(terms, lane)
@@ -161,8 +161,10 @@ class LaneReceiver:
             if (last.num_out, last.digest_out) != (len(hashes), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
             distinct = len(set(hashes)) - (num_fakes(chain) if lane == pb.LANE_REPORT else 0)
-            if distinct < terms.min_batch_size:
-                raise Refusal(Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.min_batch_size}")
+            if distinct < terms.shared.min_batch_size:
+                raise Refusal(
+                    Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.shared.min_batch_size}"
+                )
 
     async def _hashes(self, terms: RoundTerms, lane: Lane) -> list[Digest]:
         """Returns the SHA-256 of every ciphertext of a complete incoming lane, in the order of their arrival.

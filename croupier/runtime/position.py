@@ -53,5 +53,7 @@ class BehindTheChain:
 def own_layer(position: Position, terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
     """Returns how a role opens its own layer of a lane."""
     layer = onion_of(terms).layer(lane, position.hop(terms))
-    work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)
+    work = partial(
+        open_layer, terms.shared.hpke_suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size
+    )
     return LaneWork(layer.sealed_size, layer.plain_size, work)

@@ -60,12 +60,12 @@ class Rules(Strict):
         if self.epsilon_max is not None and epsilon > self.epsilon_max:
             return f"the round's epsilon_max is {epsilon:g}; at most {self.epsilon_max:g} is allowed"
         if self.total_epsilon_max is not None:
-            if terms.privacy_limit is None:
+            if terms.survey.privacy_limit is None:
                 return f"the deployment has no privacy limit; one of at most {self.total_epsilon_max:g} is needed"
-            if (total := terms.privacy_limit.total_epsilon) > self.total_epsilon_max:
+            if (total := terms.survey.privacy_limit.total_epsilon) > self.total_epsilon_max:
                 return f"the privacy limit's total_epsilon is {total:g}; at most {self.total_epsilon_max:g} is allowed"
-        if self.min_batch_size is not None and terms.min_batch_size < self.min_batch_size:
-            return f"min_batch_size is {terms.min_batch_size}; at least {self.min_batch_size} is needed"
+        if self.min_batch_size is not None and terms.shared.min_batch_size < self.min_batch_size:
+            return f"min_batch_size is {terms.shared.min_batch_size}; at least {self.min_batch_size} is needed"
         if self.randomizers is not None and (kind := terms.question.mechanism.kind) not in self.randomizers:
             return f"the randomizer is {kind}; allowed are {', '.join(self.randomizers) or 'none'}"
         if missing := [name for name in self.approved_by if name not in approved_by]:

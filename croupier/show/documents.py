@@ -98,28 +98,28 @@ def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> JsonObject:
 
     chain: the names of the services, for a round that has no keys yet.
     """
-    limit = terms.privacy_limit
+    limit = terms.survey.privacy_limit
     *shufflers, accountant, analyzer = terms.services if isinstance(terms, RoundTerms) else chain
     return {
         "round_id": terms.round_id,
-        "deployment": terms.deployment,
+        "deployment": terms.shared.deployment,
         "manifest_hash": terms.hash.hex() if isinstance(terms, RoundTerms) else "",
         **question_json(terms.question),
         "budgets": [_budget_json(terms, epsilon) for epsilon in terms.budget_grid],
-        "delta": terms.delta,
-        "dishonest": terms.dishonest,
-        "min_batch_size": terms.min_batch_size,
-        "max_batch_size": terms.max_batch_size or None,
-        "short_batch": "dispose" if terms.disposes_if_short else "hold",
+        "delta": terms.shared.delta,
+        "dishonest": terms.shared.dishonest,
+        "min_batch_size": terms.shared.min_batch_size,
+        "max_batch_size": terms.shared.max_batch_size or None,
+        "short_batch": "dispose" if terms.survey.disposes_if_short else "hold",
         "hop_noise": _hop_noise_json(terms),
         "budget_privacy": _budget_privacy_json(terms),
         "close_deadline_unix_s": terms.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else limit.model_dump(),
-        "sealed_to_collector": bool(terms.collector_public_key),
+        "sealed_to_collector": bool(terms.shared.collector_public_key),
         "shufflers": shufflers,
         "accountant": accountant,
         "analyzer": analyzer,
-        "hpke_suite": terms.suite,
+        "hpke_suite": terms.shared.hpke_suite,
     }
 
 
@@ -147,7 +147,7 @@ def _budget_json(terms: QuestionTerms, epsilon: float) -> JsonObject:
         "epsilon": epsilon,
         "delta": terms.local_delta,
         "epsilon_max": limit,
-        "released_right_at_most": min(alone, right_at_most(limit, terms.delta)),
+        "released_right_at_most": min(alone, right_at_most(limit, terms.shared.delta)),
         "one_honest_right_at_most": promised.one_honest_hop,
         "alone_right_at_most": alone,
     }

@@ -59,7 +59,7 @@ def promises_of(terms: QuestionTerms, local_epsilon: float) -> Promises:
 def _promises(terms: QuestionTerms, cases: WorstCases) -> Promises:
     hop, alone = cases.one_honest_hop, cases.no_honest_hop
     honest = None if hop is None else right_at_most(hop.epsilon, hop.delta)
-    return Promises(terms.num_hops, honest, right_at_most(alone.epsilon, alone.delta))
+    return Promises(terms.shared.num_hops, honest, right_at_most(alone.epsilon, alone.delta))
 
 
 def study_lines(rounds: Sequence[QuestionTerms], wave_epsilon: float) -> tuple[str, ...]:

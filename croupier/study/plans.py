@@ -212,7 +212,7 @@ class _Planner:
             certify(
                 Budgets.from_tiers([(local_epsilon, counted, terms.local_delta)]),
                 randomizer_of(mechanism),
-                delta=terms.delta,
+                delta=terms.shared.delta,
                 attack=False,
                 rounds=PermanentSeries(waves) if self._file.permanent else 1,
                 seconds=5.0,

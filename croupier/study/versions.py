@@ -76,7 +76,7 @@ def change_study(directory: Path, file: SurveyFile, change: str, now: float) -> 
         numbers = range(1, last.last_wave + 1)
         due = [n for n in numbers if scheduled(version_of_wave(versions, n)).wave(n).opens_unix_s <= now]
         first_wave = max([0, *begun, *due]) + 1
-        key = versions[-1].collector_public_key
+        key = versions[-1].message.collector_public_key
         file = with_budgets(file, deployment, key)
         if states(file, deployment, versions, len(versions) - 1):
             raise ValueError(f"the file says what version {last.version} of {file.name!r} says: nothing changes")
@@ -124,7 +124,7 @@ def states(file: SurveyFile, deployment: Deployment, versions: Sequence[Survey],
     """Returns whether a file with budgets says what a kept version states."""
     version, before = versions[place], versions[place - 1] if place else None
     change, first_wave = scheduled(version).change, scheduled(version).first_wave
-    key = version.collector_public_key
+    key = version.message.collector_public_key
     try:
         again = survey_from(
             file, deployment, collector_public_key=key, before=before, change=change, first_wave=first_wave

@@ -399,7 +399,7 @@ class DeployedRun:
         raise Refusal(
             Code.SHORT_BATCH,
             f"round {terms.round_id!r} is {'held' if held else 'disposed of'}: {closed.num_clients} users have "
-            f"answered, and at least {terms.min_batch_size} must; hop 1 said {answers or 'nothing new'}",
+            f"answered, and at least {terms.shared.min_batch_size} must; hop 1 said {answers or 'nothing new'}",
         )
 
 

@@ -130,7 +130,8 @@ async def play_round(
     if answer.state != pb.ROUND_STATE_CLOSED:
         state = state_name(answer.state)
         raise RuntimeError(
-            f"the round is {state} with {answer.num_clients:,} clients; it must have at least {terms.min_batch_size:,}"
+            f"the round is {state} with {answer.num_clients:,} clients; it must have at least "
+            f"{terms.shared.min_batch_size:,}"
         )
     publication, certificate = await operator.result(terms.round_id, max(600.0, len(users) / 50))
     published = time.perf_counter()

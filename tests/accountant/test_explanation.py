@@ -105,7 +105,7 @@ def test_what_people_run_is_read_back_from_the_assumptions(randomizer: Randomize
 def test_what_rounds_assume_is_explained_too() -> None:
     task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
     terms = make_kit(question=Question("model", Hemisphere(task))).terms
-    first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=terms.delta)
+    first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=terms.shared.delta)
     first.tiers.add(local_epsilon=1.0, count=40)
     message, _ = after_sequential(terms, first, 30)
     stated = assumptions_of(message)

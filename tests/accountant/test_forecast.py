@@ -38,7 +38,9 @@ def terms_of(mechanism: Mechanism, grid: dict[float, float | None], **policy: An
 
 def certified(terms: RoundTerms, mixture: list[tuple[float, int]], stragglers: int) -> pb.Certificate:
     """Returns what the accountant certifies, by its best bounds, once it knows the budgets."""
-    message = pb.Certificate(delta=terms.delta, dishonest=terms.dishonest + stragglers, unknown_budgets=stragglers)
+    message = pb.Certificate(
+        delta=terms.shared.delta, dishonest=terms.shared.dishonest + stragglers, unknown_budgets=stragglers
+    )
     certify_into(message, terms, mixture)
     return message
 

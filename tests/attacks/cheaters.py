@@ -131,7 +131,7 @@ class CheatingShuffler(ShufflerService):
             drops: dict[Lane, dict[str, int]] = {}
             own = [pb.Commitment.FromString(signed.payload) for signed in handover.commitments[-2:]]
             for commitment in own:
-                size = onion.layer(commitment.lane, hop + 1).sealed_size if hop < terms.num_hops else 0
+                size = onion.layer(commitment.lane, hop + 1).sealed_size if hop < terms.shared.num_hops else 0
                 lane = commitment.lane
                 size = size or onion.layer(lane, HOP_ANALYZER if lane == pb.LANE_REPORT else HOP_ACCOUNTANT).sealed_size
                 lanes[lane] = unpack(b"".join(chunks(tx, round_id, Direction.OUT, lane) or []), size)
@@ -222,8 +222,8 @@ class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
-        drops[pb.LANE_REPORT]["does-not-open"] += len(reports) - terms.min_batch_size
-        del reports[terms.min_batch_size :]
+        drops[pb.LANE_REPORT]["does-not-open"] += len(reports) - terms.shared.min_batch_size
+        del reports[terms.shared.min_batch_size :]
 
 
 class ReplacesReports(CheatingShuffler):
@@ -239,7 +239,11 @@ class SpoilsReports(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion = Onion(terms)
-        hops = [layer for layer in onion.report_layers if self.position.hop(terms) < layer.label.hop <= terms.num_hops]
+        hops = [
+            layer
+            for layer in onion.report_layers
+            if self.position.hop(terms) < layer.label.hop <= terms.shared.num_hops
+        ]
         reports = lanes[pb.LANE_REPORT]
         reports[1:] = [onion.seal_layers(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
 

@@ -34,7 +34,7 @@ def fine_settings(**changes: float) -> RoundSettings:
 def _labels(terms: RoundTerms) -> list[Label]:
     """Every place of the round that anything can be sealed for."""
     onion = Onion(terms)
-    hops = range(2, terms.num_hops + 1)
+    hops = range(2, terms.shared.num_hops + 1)
     report = [onion.layer(pb.LANE_REPORT, hop) for hop in [*hops, HOP_ANALYZER, HOP_RELEASE]]
     parameter = [onion.layer(pb.LANE_PARAMETER, hop) for hop in [*hops, HOP_ACCOUNTANT]]
     return [layer.label for layer in [onion.joint, *report, *parameter]]
@@ -50,7 +50,7 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
         opened = {
             out
             for key, label in tries
-            for out in open_many(terms.suite, PrivateKey(key), label, fresh)
+            for out in open_many(terms.shared.hpke_suite, PrivateKey(key), label, fresh)
             if out is not None
         }
         joint = {plain for plain in opened if len(plain) == onion.joint.plain_size}

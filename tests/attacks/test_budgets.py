@@ -52,7 +52,7 @@ class BelievesEverybody(AccountantService):
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
         keys = await self.store.run("look", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await lane_in(self, terms, pb.LANE_PARAMETER)
-        opened = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, label, ciphertexts)
+        opened = open_many(terms.shared.hpke_suite, keys[KeyPurpose.ENVELOPE].private, label, ciphertexts)
         records = [BudgetRecord.split(plain)[1] for plain in opened if plain is not None]
         return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {})
 

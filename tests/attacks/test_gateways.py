@@ -60,7 +60,7 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
         async def own_manifest(raw: bytes, pass_on: PassOn) -> bytes:
             answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
             manifest = pb.Manifest.FromString(answer.round.manifest.payload)
-            manifest.hops[0].public_key = generate_key_pair(terms.suite).public
+            manifest.hops[0].public_key = generate_key_pair(terms.shared.hpke_suite).public
             answer.round.manifest.payload = canonical(manifest)
             for signature in answer.round.manifest.signatures:
                 forger = Identity(signature.signer, PrivateKey(os.urandom(32)))

@@ -94,7 +94,7 @@ async def ones_seen(at: Arena, value: int) -> int:
     sealed = await held_reports(at.service("analyzer"), terms)
     release = (await keys_of(at.service("accountant"), terms))[KeyPurpose.RELEASE].private
     label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-    opened = open_many(terms.suite, release, label, sealed)
+    opened = open_many(terms.shared.hpke_suite, release, label, sealed)
     assert terms.fakes is not None
     assert len(opened) == CLIENTS + 2 * terms.fakes.law.most
     await at.operator.withdraw(terms.round_id)

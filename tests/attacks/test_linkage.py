@@ -50,12 +50,14 @@ async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
 
 def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop: int) -> list[int]:
     """Returns the reports in their order, opened with the keys of hop `from_hop` and of everybody behind it."""
-    places = [(f"shuffler-{hop}", KeyPurpose.ENVELOPE, hop) for hop in range(from_hop, terms.num_hops + 1)]
+    places = [(f"shuffler-{hop}", KeyPurpose.ENVELOPE, hop) for hop in range(from_hop, terms.shared.num_hops + 1)]
     places += [("analyzer", KeyPurpose.ENVELOPE, HOP_ANALYZER), ("accountant", KeyPurpose.RELEASE, HOP_RELEASE)]
     opened = list(reports)
     for name, purpose, hop in places:
         label = Onion(terms).layer(pb.LANE_REPORT, hop).label
-        opened = [plain or b"" for plain in open_many(terms.suite, PrivateKey(keys[name, purpose]), label, opened)]
+        opened = [
+            plain or b"" for plain in open_many(terms.shared.hpke_suite, PrivateKey(keys[name, purpose]), label, opened)
+        ]
         if hop == HOP_ANALYZER:
             opened = [split_report(plain)[1] for plain in opened]
     decode = decoder(terms.question, terms.budget_grid[0])
@@ -63,12 +65,13 @@ def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop
 
 
 def budgets_of(terms: RoundTerms, parameters: Sequence[bytes], keys: Keys, from_hop: int) -> list[float]:
-    places = [(f"shuffler-{hop}", hop) for hop in range(from_hop, terms.num_hops + 1)]
+    places = [(f"shuffler-{hop}", hop) for hop in range(from_hop, terms.shared.num_hops + 1)]
     opened = list(parameters)
     for name, hop in [*places, ("accountant", HOP_ACCOUNTANT)]:
         label = Onion(terms).layer(pb.LANE_PARAMETER, hop).label
         opened = [
-            plain or b"" for plain in open_many(terms.suite, PrivateKey(keys[name, KeyPurpose.ENVELOPE]), label, opened)
+            plain or b""
+            for plain in open_many(terms.shared.hpke_suite, PrivateKey(keys[name, KeyPurpose.ENVELOPE]), label, opened)
         ]
     return [decode_budget(BudgetRecord.split(plain)[1].budget)[0] for plain in opened]
 
@@ -185,11 +188,11 @@ async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_pat
         left = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(terms.round_id))
     assert (certificate.granted, certificate.num_reports, len(publication.values), left) == (False, 1, 0, {})
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER).label
-    opened = open_many(terms.suite, PrivateKey(keys["analyzer", KeyPurpose.ENVELOPE]), label, analyzer.seen)
+    opened = open_many(terms.shared.hpke_suite, PrivateKey(keys["analyzer", KeyPurpose.ENVELOPE]), label, analyzer.seen)
     (theirs,) = {split_report(plain or b"")[1] for plain in opened} - hop.made
     assert theirs == people[0].sealed
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-    (report,) = open_many(terms.suite, PrivateKey(keys["accountant", KeyPurpose.RELEASE]), label, [theirs])
+    (report,) = open_many(terms.shared.hpke_suite, PrivateKey(keys["accountant", KeyPurpose.RELEASE]), label, [theirs])
     assert decoder(terms.question, terms.budget_grid[0])(report or b"") == 2
 
 

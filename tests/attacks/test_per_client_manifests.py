@@ -40,7 +40,7 @@ class TagsAVictim(cheaters.CheatingShuffler):
         self.victim: tuple[RoundTerms, bytes] | None = None
 
     def altered(self, terms: RoundTerms) -> pb.SignedRound:
-        tag = self.tag = self.tag or generate_key_pair(terms.suite)
+        tag = self.tag = self.tag or generate_key_pair(terms.shared.hpke_suite)
 
         def change(kit: RoundKit) -> None:
             kit.manifest.hops[0].public_key = tag.public
@@ -59,7 +59,7 @@ class TagsAVictim(cheaters.CheatingShuffler):
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         if self.victim and self.tag:
             onion = Onion(self.victim[0])
-            opened = open_sealed(terms.suite, self.tag.private, onion.joint.label, self.victim[1])
+            opened = open_sealed(terms.shared.hpke_suite, self.tag.private, onion.joint.label, self.victim[1])
             lanes[pb.LANE_REPORT][0], lanes[pb.LANE_PARAMETER][0] = onion.split(opened)
 
 

@@ -187,7 +187,7 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
 def deployment_key(terms: RoundTerms) -> KeyPair:
     """Returns a pair with the collector's public half, and a private one that a service could have made."""
     _, pair = read_collector_key(collector_key_lines(SUITE)[0])
-    return replace(pair, public=PublicKey(terms.collector_public_key))
+    return replace(pair, public=PublicKey(terms.shared.collector_public_key))
 
 
 # ---------------------------------------------------------------- keys that are lost or stolen

@@ -56,7 +56,7 @@ async def said(
     """What the services say to a further wave at this state of the rule, with this result of an earlier one."""
     wave = scheduled(survey).wave(number, 1_700_100_000)
     round_id, chain = survey.round_id(0, number), at.deployment.chain
-    keys = {name: await at.operator.prepare(name, round_id, survey.suite) for name in chain}
+    keys = {name: await at.operator.prepare(name, round_id, survey.message.hpke_suite) for name in chain}
     codes: set[Code | None] = set()
     for name in chain:
         request = rpc.SignRequest(

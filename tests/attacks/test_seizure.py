@@ -412,7 +412,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
                 records = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
         private = (await keys_of(hop, terms))[KeyPurpose.ENVELOPE].private
         label = Onion(terms).joint.label
-        inside = open_many(terms.suite, private, label, [submission.envelope for submission in submissions])
+        inside = open_many(terms.shared.hpke_suite, private, label, [submission.envelope for submission in submissions])
         needles = {"inside": [plain for plain in inside if plain is not None]}
         assert len(needles["inside"]) == 30
         assert occurrences(deployment.inside.directory / "shuffler-1", needles) == {"inside": 0 if sealed else 30}

@@ -59,7 +59,8 @@ async def refusals(
     place, wave = len(asked.questions) - 1, scheduled(asked).wave(number)
     chain, round_id = at.deployment.chain, asked.round_id(place, number)
     keys = {
-        name: known.keys_of(name) if known else await at.operator.prepare(name, round_id, asked.suite) for name in chain
+        name: known.keys_of(name) if known else await at.operator.prepare(name, round_id, asked.message.hpke_suite)
+        for name in chain
     }
     payload = manifest_of(asked, place, wave, keys, chain)
     answers: dict[str, Code | None] = {}

@@ -147,7 +147,8 @@ def test_a_budget_is_planned_for_the_dearest_wave() -> None:
     (terms,) = plan_survey(file, None).questions
     assert terms.rule is not None
     epsilons = [
-        certify({budget: 200}, f"krr(k={size})", delta=terms.delta, attack=False).epsilon for size in terms.rule.sizes
+        certify({budget: 200}, f"krr(k={size})", delta=terms.shared.delta, attack=False).epsilon
+        for size in terms.rule.sizes
     ]
     assert 0.9 < max(epsilons) <= 1.0
     plan = plan_study(discovery_file(min_batch_size=200, budgets=[3], hop_noise=None), None, 200)

@@ -84,7 +84,7 @@ def sequential() -> pb.Certificate:
     """The last certificate of a round in which people were asked one after the other."""
     task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
     terms = make_kit(question=Question("model", Hemisphere(task))).terms
-    first = pb.Certificate(round_id="r", num_users=40, num_tickets=40, num_reports=40, delta=terms.delta)
+    first = pb.Certificate(round_id="r", num_users=40, num_tickets=40, num_reports=40, delta=terms.shared.delta)
     first.tiers.add(local_epsilon=1.0, count=40)
     return after_sequential(terms, first, 30)[0]
 

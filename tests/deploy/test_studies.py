@@ -75,7 +75,7 @@ def test_every_wave_asks_what_the_survey_fixes() -> None:
     survey = plan_survey(study_file(), None)
     for number in (1, 3):
         assert [*survey.round_ids(number)] == [f"wellbeing-w{number}-1", f"wellbeing-w{number}-2"]
-    assert survey.close_deadline_unix_s == 0  # each wave has its own
+    assert survey.message.close_deadline_unix_s == 0  # each wave has its own
     assert survey.disposes_if_short
 
 
@@ -107,7 +107,7 @@ def test_a_study_begins_once(tmp_path: Path) -> None:
     croupier("keygen", "--dir", str(tmp_path), "--name", "test")
     file = study_file(results="operator")
     begun = start_study(tmp_path, file)
-    assert begun.collector_public_key
+    assert begun.message.collector_public_key
     assert start_study(tmp_path, file).hash == begun.hash == begun_versions(tmp_path, "wellbeing")[0].hash
     assert kept_schedules(tmp_path) == ["wellbeing"]
     with pytest.raises(ValueError, match=naming("'wellbeing'", "other terms")):

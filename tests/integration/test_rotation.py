@@ -380,4 +380,4 @@ async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_pa
         async with Operator(following) as operator:
             await operator.enrol([public_key_of(PrivateKey(bytes([1]) * 32))])
             terms = await operator.open_round(settings())
-            assert terms.deployment == deployment.name
+            assert terms.shared.deployment == deployment.name

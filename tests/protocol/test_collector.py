@@ -153,7 +153,7 @@ def test_the_largest_histogram_fits_into_a_message_when_sealed() -> None:
     assert (
         sealed.ByteSize() < MESSAGE_BYTES - 384 * 1024
     )  # what the certificate takes: tests/analyzer/test_estimators.py
-    opened = values_of(open_result(sealed, terms.suite, pair))
+    opened = values_of(open_result(sealed, terms.shared.hpke_suite, pair))
     assert [value.label for value in (opened[0], opened[-1])] == [f"{0:016}", f"{most - 1:016}"]
 
 
@@ -167,4 +167,4 @@ def test_a_distribution_is_sealed_with_its_mean(k: int) -> None:
     publication.distribution.levels.extend([pb.Level(value=0.1, share=number, cumulative=number)] * k)
     sealed = seal_result(publication, terms)
     assert not sealed.HasField("distribution")
-    assert open_result(sealed, terms.suite, pair).distribution == publication.distribution
+    assert open_result(sealed, terms.shared.hpke_suite, pair).distribution == publication.distribution

@@ -66,7 +66,7 @@ def test_what_is_written_is_read_back() -> None:
     ):
         terms = make_kit(hops=3, question=question).terms
         assert terms.question == question
-        assert terms.num_hops == 3
+        assert terms.shared.num_hops == 3
         assert terms.budget_grid == (0.5, 1.0, 2.0)
         assert terms.services == ("shuffler-1", "shuffler-2", "shuffler-3", "accountant", "analyzer")
 

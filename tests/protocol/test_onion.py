@@ -31,7 +31,7 @@ def wrapped(onion: Onion, report: int) -> JointEnvelope:
 def peel(kit: RoundKit, lane: Lane.ValueType, hop: int, owner: str, ciphertext: bytes) -> bytes:
     layer = Onion(kit.terms).layer(lane, hop)
     assert len(ciphertext) == layer.sealed_size
-    plaintext = open_sealed(kit.terms.suite, kit.keys[owner].private, layer.label, ciphertext)
+    plaintext = open_sealed(kit.terms.shared.hpke_suite, kit.keys[owner].private, layer.label, ciphertext)
     assert len(plaintext) == layer.plain_size
     return plaintext
 
@@ -71,9 +71,9 @@ def test_neither_the_analyzer_nor_the_accountant_alone_opens_a_report() -> None:
     report, _ = onion.split(peel(kit, Lane.LANE_JOINT, 1, "shuffler-1", joint))
     _, sealed = split_report(peel(kit, Lane.LANE_REPORT, HOP_ANALYZER, "analyzer", report))
     release = onion.layer(Lane.LANE_REPORT, HOP_RELEASE).label
-    assert open_many(kit.terms.suite, kit.keys["release"].private, release, [report]) == [None]
+    assert open_many(kit.terms.shared.hpke_suite, kit.keys["release"].private, release, [report]) == [None]
     for name in ("analyzer", "accountant", "shuffler-1"):
-        assert open_many(kit.terms.suite, kit.keys[name].private, release, [sealed]) == [None]
+        assert open_many(kit.terms.shared.hpke_suite, kit.keys[name].private, release, [sealed]) == [None]
 
 
 def test_all_envelopes_of_a_round_have_one_size() -> None:

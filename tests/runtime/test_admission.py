@@ -64,7 +64,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 async def opened(store: Store, pool: WorkerPool) -> Admission:
-    await store.run("look", lambda tx: tx.add_round(TERMS.round_id, TERMS.suite, {}))
+    await store.run("look", lambda tx: tx.add_round(TERMS.round_id, TERMS.shared.hpke_suite, {}))
     await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
     admission = Admission(store, pool, "submit")
     await admission.register([PublicKey(public(client)) for client in range(1, 6)])
@@ -200,7 +200,7 @@ async def test_an_empty_envelope_asks_whether_a_client_would_be_admitted(store: 
     kit = make_kit(round_id="round-2")
     kit.survey.max_batch_size = 2
     terms = kit.terms
-    await store.run("look", lambda tx: tx.add_round(terms.round_id, terms.suite, {}))
+    await store.run("look", lambda tx: tx.add_round(terms.round_id, terms.shared.hpke_suite, {}))
     await store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_OPEN))
     admission = Admission(store, pool, "tickets")
     blinded = bytes.fromhex(

@@ -221,7 +221,7 @@ async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
         second = table.inside.running["shuffler-2"].service
         keys = await second.store.run("look", lambda tx: tx.keys(terms.round_id))
         layer = Onion(terms).layer(pb.LANE_ANSWER, 2)
-        (answer,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [sealed])
+        (answer,) = open_many(terms.shared.hpke_suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [sealed])
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer or b"")
 
         async def relay(caller: str) -> pb.RelayResponse:

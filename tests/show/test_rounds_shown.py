@@ -132,7 +132,9 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
         dishonest=3,
         privacy_limit=pb.PrivacyLimit(total_epsilon=2.0, total_delta=1e-5),
     )
-    said = flat(read(replace(strict, survey=replace(strict.survey, collector_public_key=b"x")), directory="here"))
+    sealed = pb.Survey.FromString(strict.survey.payload)
+    sealed.collector_public_key = b"x"
+    said = flat(read(replace(strict, survey=replace(strict.survey, message=sealed)), directory="here"))
     for line in (
         "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (40 in all)",
         "at least 2 people (and at most 5,000) have answered",

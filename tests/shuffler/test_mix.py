@@ -46,7 +46,7 @@ def test_repeats_and_foreign_envelopes_are_dropped_and_counted() -> None:
 def test_foreign_short_and_altered_envelopes_do_not_open() -> None:
     kit = make_kit()
     layer = Onion(kit.terms).layer(Lane.LANE_REPORT, 2)
-    suite, private = kit.terms.suite, kit.keys["shuffler-2"].private
+    suite, private = kit.terms.shared.hpke_suite, kit.keys["shuffler-2"].private
     good = seal(suite, layer.public_key, layer.label, b"7" * layer.plain_size)
     short = seal(suite, layer.public_key, layer.label, b"too short")
     opened = open_layer(

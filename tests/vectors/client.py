@@ -99,7 +99,9 @@ class TracedOnion(Onion):
         for layer in reversed(layers):
             ephemeral = self._draw(f"ephemeral key of lane {layer.label.lane}, hop {layer.label.hop}", 32)
             plaintext = content
-            content = hpke.seal(self._terms.suite, layer.public_key, layer.label.info(), plaintext, ephemeral)
+            content = hpke.seal(
+                self._terms.shared.hpke_suite, layer.public_key, layer.label.info(), plaintext, ephemeral
+            )
             self.trace.append((layer, plaintext, content))
             sealed.insert(0, content)
         return sealed

@@ -112,20 +112,20 @@ def test_every_layer_opens_and_the_innermost_is_the_report(case: dict[str, Any])
     onion = Onion(terms)
     names = {hop: keys.service for hop, keys in enumerate(terms.hops, start=1)}
     names |= {253: "accountant", 254: "release", 255: "analyzer"}
-    assert len(case["layers"]) == 2 + 2 * terms.num_hops
+    assert len(case["layers"]) == 2 + 2 * terms.shared.num_hops
     for layer_case in case["layers"]:
         layer = onion.layer(pb.Lane.Value(layer_case["lane"]), layer_case["hop"])
         assert layer.label.info().hex() == layer_case["info"]
         key = raw(case["random"][f"key of {names[layer_case['hop']]}"])
         assert (
-            open_sealed(terms.suite, PrivateKey(key), layer.label, raw(layer_case["sealed"])).hex()
+            open_sealed(terms.shared.hpke_suite, PrivateKey(key), layer.label, raw(layer_case["sealed"])).hex()
             == layer_case["plaintext"]
         )
         assert (layer.sealed_size, layer.plain_size) == (
             len(layer_case["sealed"]) // 2,
             len(layer_case["plaintext"]) // 2,
         )
-    assert onion.joint.sealed_size == 264 + 96 * terms.num_hops
+    assert onion.joint.sealed_size == 264 + 96 * terms.shared.num_hops
     assert case["layers"][0]["plaintext"] == case["report"]
     submission = pb.Submission.FromString(raw(case["submission"]))
     assert submission.envelope.hex() == case["layers"][-1]["sealed"]
@@ -167,7 +167,7 @@ def test_the_trail_is_one_chain_in_which_the_answer_stands(case: dict[str, Any])
     terms, keys = terms_of(case), pinned(case)
     document = pb.Signed.FromString(raw(case["certificate"]))
     certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, document, keys, ["accountant"])
-    chain = read_commitments(certificate.commitments, terms, keys, terms.num_hops)
+    chain = read_commitments(certificate.commitments, terms, keys, terms.shared.num_hops)
     assert chain[pb.LANE_REPORT][-1].digest_out == certificate.batch_digest
     for commitment, (at, shown) in zip(certificate.commitments, case["lists"].items(), strict=True):
         stated = pb.Commitment.FromString(commitment.payload)
