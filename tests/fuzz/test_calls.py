@@ -52,21 +52,10 @@ METHODS = {
     for service in rpc.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
+_OF_THE_OPERATOR = "Prepare Sign Open Close Withdraw RegisterClients RevokeClients CountAnswered"
 # The callers that each call may answer with OK; all others must be refused.
 ALLOWED_CALLERS = {
-    **{
-        name: {OPERATOR}
-        for name in (
-            "Prepare",
-            "Sign",
-            "Open",
-            "Close",
-            "Withdraw",
-            "RegisterClients",
-            "RevokeClients",
-            "CountAnswered",
-        )
-    },
+    **{name: {OPERATOR} for name in _OF_THE_OPERATOR.split()},
     **{name: {"shuffler-1", "shuffler-2"} for name in ("HandOver", "Relay", "EndSequential")},
     "Deliver": {"shuffler-1", "shuffler-2", "analyzer"},  # the analyzer delivers tickets to the accountant
     "Status": {OPERATOR, "shuffler-1", "shuffler-2", "accountant", "analyzer"},

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,15 +57,13 @@ def is_imported(module: str) -> bool:
 async def test_workers_have_imported_their_room_before_their_first_job() -> None:
     """Reproduction: each of eight imported for .1 s in the first round of a deployment."""
     for room, imported in (("croupier.protocol.envelope", False), ("colorsys", True)):
-        pool = WorkerPool(1, preload_module=room)
-        assert (await pool.run(is_imported, "colorsys"))[0] is imported
-        pool.close()
+        with closing(WorkerPool(1, preload_module=room)) as pool:
+            assert (await pool.run(is_imported, "colorsys"))[0] is imported
 
 
 async def test_a_service_waits_for_its_loops_and_not_for_its_workers() -> None:
-    pool = WorkerPool(1)
-    nice, _ = await pool.run(os.nice, 0)
-    pool.close()
+    with closing(WorkerPool(1)) as pool:
+        nice, _ = await pool.run(os.nice, 0)
     assert nice == min(19, os.nice(0) + 5)
 
 
@@ -76,10 +75,9 @@ def alive(pid: int) -> bool:
 
 
 async def test_imported_code_is_no_garbage_to_look_for() -> None:
-    pool = WorkerPool(1)
-    frozen, _ = await pool.run(gc.get_freeze_count)
-    left, _ = await pool.run(gc.get_count)
-    pool.close()
+    with closing(WorkerPool(1)) as pool:
+        frozen, _ = await pool.run(gc.get_freeze_count)
+        left, _ = await pool.run(gc.get_count)
     assert frozen > 10_000
     assert sum(left) < 10_000
 
@@ -100,15 +98,12 @@ def test_workers_end_when_their_service_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_pool_that_lost_a_worker_goes_on() -> None:
-    pool = WorkerPool(1)
-    try:
+    with closing(WorkerPool(1)) as pool:
         victim, _ = await pool.run(os.getpid)
         os.kill(victim, signal.SIGKILL)
         results, _ = await pool.map_chunks(sorted, [3, 2, 1], chunk=1)
         assert results == [3, 2, 1]
         assert (await pool.run(os.getpid))[0] != victim
-    finally:
-        pool.close()
 
 
 def until_there(file: Path) -> int:
@@ -119,8 +114,7 @@ def until_there(file: Path) -> int:
 
 async def test_a_caller_that_gave_up_before_a_worker_died_takes_no_others_along(tmp_path: Path) -> None:
     """The thread that hears of a dead worker fell over a cancelled call, and the others waited for ever."""
-    pool = WorkerPool(1)
-    try:
+    with closing(WorkerPool(1)) as pool:
         victim, _ = await pool.run(os.getpid)
         calls = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(6)]
         await asyncio.sleep(0)  # they are with the pool now, the last of them in its queue
@@ -131,8 +125,6 @@ async def test_a_caller_that_gave_up_before_a_worker_died_takes_no_others_along(
         async with asyncio.timeout(60):
             answers = await asyncio.gather(*calls[:3], *calls[4:])
         assert [answer for answer, _ in answers] == [7] * 5
-    finally:
-        pool.close()
 
 
 async def job_of(pool: WorkerPool, call: Call, done: list[Call]) -> None:
@@ -143,8 +135,8 @@ async def job_of(pool: WorkerPool, call: Call, done: list[Call]) -> None:
 
 async def test_a_caller_with_much_work_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
     """One address with forged signatures had all others wait for 5 s: work was done in the order in which it came."""
-    pool, done = WorkerPool(1), list[Call]()
-    try:
+    done = list[Call]()
+    with closing(WorkerPool(1)) as pool:
         under_way = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(2)]
         stranger = [Call(caller_at("192.0.2.66"), pinned=False) for _ in range(20)]
         neighbours = [Call(caller_at(f"2001:db8::{number:x}:0:0:0:1"), pinned=False) for number in range(20)]
@@ -159,13 +151,11 @@ async def test_a_caller_with_much_work_does_not_keep_the_others_waiting(tmp_path
         assert done.index(peer) < 4
         assert done.index(client) < 8
         assert len(done) == 42
-    finally:
-        pool.close()
 
 
 async def test_a_call_that_waits_for_a_worker_can_be_turned_away(tmp_path: Path) -> None:
-    pool, done = WorkerPool(1), list[Call]()
-    try:
+    done = list[Call]()
+    with closing(WorkerPool(1)) as pool:
         under_way = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(2)]
         calls = [Call(caller_at("192.0.2.66"), pinned=False) for _ in range(3)]
         jobs = [asyncio.ensure_future(job_of(pool, call, done)) for call in calls]
@@ -178,5 +168,3 @@ async def test_a_call_that_waits_for_a_worker_can_be_turned_away(tmp_path: Path)
         await asyncio.gather(*under_way, *jobs[1:])
         assert done == calls[1:]
         assert not any(call.can_go for call in calls)
-    finally:
-        pool.close()
