@@ -183,7 +183,7 @@ def test_one_honest_hop_guarantees_the_waves_together() -> None:
         ({"longest": 0}, naming("longest", 0, "1..64")),
         ({"fewest": 0}, naming("fewest", 0)),
         ({"false_listed": 0.6}, naming("false_listed", 0.6, "1e-09..0.5")),
-        ({"missed": 0.0}, naming("missed", 0, "1e-09..0.5")),
+        ({"missed": 0.0}, naming("missed", "0.0", "1e-09..0.5")),
     ],
 )
 def test_what_cannot_be_looked_for_is_refused(fields: dict[str, object], message: str) -> None:

@@ -168,7 +168,7 @@ def test_the_whole_epsilon_is_enough_for_the_delta_that_was_asked_for() -> None:
     ("epsilon", "delta", "named"), [(0.0009, 1e-6, "0.0009"), (20.1, 1e-6, "20.1"), (1, 0.01, "0.01"), (1, 0, "0")]
 )
 def test_hop_noise_outside_its_range_is_refused_with_the_range(epsilon: float, delta: float, named: str) -> None:
-    with pytest.raises(ValueError, match=naming(named, "in [")):
+    with pytest.raises(ValueError, match=naming(named, "must be")):
         HopNoise(epsilon, delta)
 
 
