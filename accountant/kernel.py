@@ -2,7 +2,7 @@
 
 Every number here is a ball of python-flint, an interval that contains the exact value, so that no line has to say
 anything about rounding. Where the integral is evaluated comes from `search` as floats: any choice is sound, and a poor
-one only makes the bound larger. The theorem is in docs/bounds.md, section 3.
+one only makes the bound larger. The theorem is in docs/numerics.md.
 """
 
 from __future__ import annotations

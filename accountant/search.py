@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from croupier.accountant.exchange_bits import Grid
 from croupier.accountant.kernel import MOST_POINTS, Line
 from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.roots import root_between
 
 SMOOTHING, MOST_SMOOTHING = 0.01, 0.3
 """Deviation of the Gaussian that is added to a loss, as a part of the loss's own: at most the first, or the second
@@ -25,6 +28,14 @@ MANY_LOSSES, CHUNK = 64, 20
 """A law with more losses is nearly continuous: terms are added in chunks until they are negligible."""
 PLACES = np.exp(np.linspace(-4.0, 10.0, 113)), np.exp(np.linspace(-0.15, 0.15, 17))
 STRIPS = np.linspace(0.2, 0.95, 16)
+REACH, STEPS = 5.5, 46
+"""How many deviations of its integrand the exchange bound takes point by point, and at how many points."""
+LARGEST_ANGLE = 2.8
+"""A factor's angle at the last point is below pi, where nothing is known of its second derivative."""
+LITTLE, MOST_PEAKS = 0.003, 4
+"""The Gaussian of the exchange bound costs less than this part of delta, unless it would end after this many peaks."""
+LEAST_STAGES, MORE_STAGES, MOST_STAGES, GROWTHS = 5, 15.0, 14, (1e-9, 1.0)
+"""Stages of the clocks: more where the bound grows faster with time, at rates between the last two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,3 +113,81 @@ class Floated:
                 if float(np.abs(terms).max()) < 1e-9 * first:
                     break
         return line.step * (2 * total - first) / (2 * math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class FloatedHosts:
+    """The hosts of the exchange bound in floats, all of a group alike.
+
+    count, flip, weight: people of a group, the probability that one's bit is flipped and the weight of each, (T,).
+    v: the victim's budget. horizon: the time at which the clocks stop.
+    """
+
+    count: Floats
+    flip: Floats
+    weight: Floats
+    v: float
+    horizon: float
+
+    @property
+    def variance(self) -> float:
+        """The variance of the sum of all bits, or a little less."""
+        return float(self.count @ self.weight)
+
+    def grid(self, epsilon: float) -> Grid:
+        """Returns where the kernel should evaluate its integral."""
+        drift = math.expm1(epsilon)
+        shown = -math.expm1(epsilon - self.v) / (1 + math.exp(-self.v))
+        middle = min(1.0, self.horizon / 2)
+        with np.errstate(all="ignore"):  # see `Floated.line`
+            deviation = (shown + drift / 2) / math.sqrt(self.variance)
+            theta = np.array([(drift + math.hypot(drift, deviation * math.sqrt(8))) / (2 * deviation * deviation)])
+            for places in PLACES:
+                tried = theta * places
+                height = self._at(middle, tried, shown, drift)[0] - 2 * np.log(tried)
+                theta = tried[[int(np.argmin(np.nan_to_num(height, nan=np.inf)))]]
+            low, (bend,), _ = self._at(middle, theta, shown, drift)
+            high, _, (widest,) = self._at(self.horizon, theta, shown, drift)
+            growth = float(np.clip(np.nan_to_num((high[0] - low[0]) / (self.horizon - middle)), *GROWTHS))
+            end = min(REACH / np.sqrt(bend + 2), LARGEST_ANGLE / widest)
+            for peaks in range(1, MOST_PEAKS + 1):  # at multiples of the period 2 pi/widest all factors may be large
+                far = 2 * math.pi * peaks / widest - end
+                smoothing = np.log(1 + far / end) / far**2
+                if smoothing < LITTLE:
+                    break
+            sigma = np.sqrt(2 * smoothing) / theta[0]
+        number = min(MOST_STAGES, math.ceil(LEAST_STAGES + MORE_STAGES * math.sqrt(growth)))
+        ends = stage_ends(self.horizon, growth, number)
+        return Grid(float(theta[0]), float(sigma), float(end / STEPS), STEPS, float(far), ends)
+
+    def _at(self, time: float, theta: Floats, shown: float, drift: float) -> tuple[Floats, Floats, Floats]:
+        """Returns about the logarithm of the product at theta, its second derivative in r, and the largest shift d.
+
+        See `exchange_bits._excess`.
+        """
+        alpha = self.weight / self.variance
+        rung = -np.expm1(-alpha * time)
+        q = (self.flip - rung / 2) / (1 - rung)
+        bits = np.stack([1 - q, q])
+        d = np.multiply.outer(theta, alpha * (shown + drift * bits) / (q * (1 - q)))
+        grown = bits * np.expm1(d)
+        product = (self.count * (np.log1p(grown) - bits * d)).max(1).sum(1) - theta * drift
+        bend = (self.count * q * (1 - q) * np.exp(d) * (d / (1 + grown)) ** 2).max(1).sum(1)
+        return product, bend, d.max((1, 2))
+
+
+def stage_ends(horizon: float, growth: float, number: int) -> tuple[float, ...]:
+    """Returns the ends of the stages of a clock of rate 1, each of which is charged at its end.
+
+    If the charge grows as e^(growth t), the mean is least where each width is ln(1 + growth (e^w - 1))/growth for the
+    width w before it.
+    """
+
+    def ends(first: float) -> list[float]:
+        widths = [first]
+        while len(widths) < number:
+            widths.append(math.log1p(growth * math.expm1(min(widths[-1], 100.0))) / growth)
+        return list(itertools.accumulate(widths))
+
+    first = root_between(lambda width: ends(width)[-1] - horizon, 0.0, horizon)
+    return (*(end for end in ends(first)[:-1] if end < horizon), horizon)

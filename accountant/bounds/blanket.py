@@ -189,12 +189,18 @@ def honest(others: Others) -> tuple[Floats, Ints]:
     return epsilons[left > 0], left[left > 0]
 
 
-def finite_weights(law: FiniteLaw, others: Others) -> Weights:
-    """Returns the weights of the blanket in the reports of the honest others, of many budgets in groups."""
+def honest_cells(others: Others) -> tuple[Floats, Ints]:
+    """Returns `honest`, very many budgets rounded up into MAX_CELLS of them."""
     epsilons, count = honest(others)
     first = group_starts(epsilons, count, MAX_CELLS)
     if first.size < epsilons.size:  # each group at its largest budget
         epsilons, count = epsilons[np.append(first[1:], epsilons.size) - 1], np.add.reduceat(count, first)
+    return epsilons, count
+
+
+def finite_weights(law: FiniteLaw, others: Others) -> Weights:
+    """Returns the weights of the blanket in the reports of the honest others, of many budgets in groups."""
+    epsilons, count = honest_cells(others)
     with ctx.workprec(kernel.PRECISION):
         return grouped([(law.gamma(arb(v)), n) for v, n in zip(epsilons.tolist(), count.tolist(), strict=True)])
 
@@ -211,4 +217,5 @@ def grouped(weights: Weights) -> Weights:
 
 def shown_alone(local_epsilon: float, epsilon: float) -> float:
     """Returns the largest divergence of any report of this local budget by itself, that of a bit, rounded up."""
-    return above(BITS.alone(arb(local_epsilon), arb(epsilon)))
+    with ctx.workprec(kernel.precision_for(local_epsilon)):
+        return above(BITS.alone(arb(local_epsilon), arb(epsilon)))

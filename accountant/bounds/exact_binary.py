@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from croupier.accountant.bounds.blanket import shown_alone
 from croupier.accountant.bounds.least import MANY_POINTS, ChordProfile
 from croupier.accountant.bounds.profile import UNDERFLOW, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
@@ -109,8 +110,3 @@ def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:
     """Returns the probability that a report is 1, for users who hold a 1 and for users who hold a 0."""
     decay = np.exp(-local_epsilon)
     return 1 / (1 + decay), decay / (1 + decay)
-
-
-def shown_alone(local_epsilon: float, epsilon: float) -> float:
-    """Returns the divergence of the report alone, w - e^epsilon (1-w), rounded up."""
-    return -math.expm1(epsilon - local_epsilon) / (1 + math.exp(-local_epsilon)) * (1 + 4 * UNIT)

@@ -2,7 +2,7 @@
 
 All users whose budget is at most the victim's are hosts. They keep their own noise apart from a small part, which goes
 to the common blanket omega, flat around [0, 1] and then proportional to e^(-a distance). The lemmas that reduce all
-data to a few laws per budget, T1 to T5 and L1 to L3, are in docs/paper, section 5. The theorem is in `exchange`, the
+data to a few laws per budget, T1 to T5 and L1 to L3, are in docs/paper, section 5. The integral is in `exchange`, the
 factors are in `noise_sums`, the laws in `laplace_laws`.
 """
 
@@ -15,16 +15,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange import ExchangeProfile, horizon
+from croupier.accountant.bounds.exchange import horizon, rounded_up
 from croupier.accountant.bounds.laplace_laws import family_of, second_moments
+from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import LONGEST, Clocks, NoiseSums
-from croupier.accountant.bounds.profile import UNDERFLOW, NoAmplification, Others, Victim
+from croupier.accountant.bounds.profile import UNDERFLOW, Curve, NoAmplification, Others, Victim
 from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
-from croupier.protocol.codes import ProofStep
+from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
 MAX_LOCAL_EPSILON = 30.0
@@ -33,7 +35,7 @@ MAX_TIERS, GROUPS = 8, 48
 """If the others have more budgets than the first number, these are put into as many groups as the second, and a
 certificate takes some seconds. A group costs about its relative width."""
 STEP = 0.02
-"""See `HostSums.positive_parts`. Half of it takes twice the time, for less than 0.1 % of epsilon, or up to 1 % for a
+"""See `NoiseSums.positive_parts`. Half of it takes twice the time, for less than 0.1 % of epsilon, or up to 1 % for a
 delta of 10^-3."""
 FIRST_PART = 0.03
 """The relative width of the first part of a span of victims, which loses the same fraction of its hosts."""
@@ -43,10 +45,14 @@ for small budgets among large ones; without it 9,000 x .01 + 1,000 x 5 are certi
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeLaplaceProfile(ExchangeProfile):
+class ExchangeLaplaceProfile(Curve):
     """The exchange bound of a victim with Laplace noise."""
 
-    step: ClassVar[float] = STEP
+    proved_by: ClassVar[Method] = Method.EXCHANGE
+    local_epsilon: float
+    """The victim's local budget; delta is 0 from there on."""
+    horizon: float
+    """The time at which the hosts' clocks stop; the victim counts as exposed if none has rung by then."""
     rates: Floats
     """Budgets of the hosts, (T,): the largest of each group."""
     kept: Floats
@@ -61,10 +67,20 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         curve = cls(victim, math.inf, rates, kept, count)
         return replace(curve, horizon=horizon(delta, float(curve.blanket @ count) * LONGEST))
 
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        if epsilon >= self.local_epsilon:
+            return Bounded(0.0, 0.0)
+        local = shown_by_noise(self.local_epsilon, epsilon)
+        lost = math.exp(-self.horizon) * local.value * (1 + 64 * UNIT)
+        value = float(self.sums(epsilon).positive_parts(STEP)[0]) + lost
+        return rounded_up(value) if value < local.value else local
+
     @property
     def tolerance(self) -> float:
         """See `Curve.tolerance`: with many budgets every evaluation takes a tenth of a second or more."""
-        return 1e-3 if self.count.size > MAX_TIERS else super().tolerance
+        return 1e-3 if self.count.size > MAX_TIERS else 1e-4
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit, as if all hosts were at one of the victim's values, at epsilon = 0."""
@@ -86,8 +102,9 @@ class ExchangeLaplaceProfile(ExchangeProfile):
             Statement.of(ProofStep.CLOCKS, horizon=self.horizon),
         )
 
-    def _alone(self, epsilon: float) -> Bounded:
-        return shown_by_noise(self.local_epsilon, epsilon)
+    def to_compose(self, delta: float, ceiling: float) -> Curve:
+        """See `Curve.to_compose`: chords."""
+        return ChordProfile(self, delta, ceiling)
 
     def sums(self, epsilon: float) -> NoiseSums:
         """Returns the sums of the laws of T3, thinned by the clocks (T4)."""

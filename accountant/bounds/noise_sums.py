@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange import EXPONENT, HostSums
+from croupier.accountant.bounds.exchange import EXPONENT, edges_of, integral
 from croupier.accountant.bounds.laplace_laws import AT_ONCE, Family
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.clock_stages import stages
@@ -25,6 +25,9 @@ that may not ring among few hosts."""
 LARGEST, SMALLEST, MOST_TERMS = 8.0, 100.0, 1e8
 """The largest |theta alpha X|, theta^2 Var(Y) and theta times the terms of E[Y]. Beyond them the series ends too early,
 the remaining mass is too small to matter, or rounding would show."""
+TILTS = ((0.7, 9, 6), (0.2, 9, 1), (0.04, 7, 1))
+"""The stages of the search for theta: the distance from the best theta so far, in ln theta; the number of places; and
+the largest number of moves. A theta 10 % from the best one costs less than 0.1 % of epsilon."""
 INEXACT = 1e-12
 """A bound on the rounding of every value of X, and of its mean over a cell, relative to the largest |X|."""
 
@@ -78,9 +81,20 @@ def _left_of_host(weights: Floats, blanket: Floats, end: float) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseSums(HostSums):
-    """See `HostSums`: sums of laws with known moments."""
+class NoiseSums:
+    """N sums Y over the same T tiers of hosts, for the worst data, and the S stages of their clocks.
 
+    The laws of the summands have known moments.
+    """
+
+    count: Floats
+    """Hosts of every tier, (T,)."""
+    weights: Floats
+    """alpha, (N, T), which adds up to 1 over the hosts."""
+    log_mass: Floats
+    """ln of the chance of every stage, (N, S): see `stages`."""
+    mean: Floats
+    """E[Y], (N,)."""
     terms: Floats
     """The sum of the sizes of the terms of E[Y], (N,); the error of E[Y] is 16 ulp of it."""
     left: Floats
@@ -88,23 +102,63 @@ class NoiseSums(HostSums):
     families: tuple[Family, ...]
     """The laws of every tier: N J of them, row by row."""
 
+    def positive_parts(self, step: float) -> Floats:
+        """Returns upper bounds on E[Y]_+, averaged over the stages: the theorem's integral, section 1, (3).
+
+        step: the cells are as good as cells whose width is this many standard deviations of the integrand; the bound
+        exceeds the integral by a fraction of about 0.4 step. (N,), infinite if there is no proof.
+        """
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            theta = self.tilt()
+            spread = theta * self.deviation
+            hosts = np.maximum(1 / self.weights.max(1) / 4, 1.0)
+            edges = edges_of(step, float(hosts.max())) / spread[:, None]
+            stage = self.logarithms(theta, edges) + self.log_mass[..., None]
+            top = stage.max(1)
+            exponent = top + np.log(np.exp(stage - top[:, None]).sum(1))
+            exponent += EXPONENT * (1 + np.abs(top) + float(np.abs(self.log_mass).max()))
+            return integral(theta, spread, hosts, edges, exponent)
+
+    def tilt(self) -> Floats:
+        """Returns about the best theta of each row, where the integrand is least at r = 0; any theta is sound."""
+        deviation = self.deviation
+        drift = -self.mean / deviation
+        most = self.largest_theta
+        theta: Floats = np.minimum(
+            (drift + np.hypot(drift, math.sqrt(8))) / (2 * deviation), most
+        )  # best for Gaussian Y
+        for reach, places, moves in TILTS:
+            rows = np.arange(theta.size)
+            for _ in range(moves):
+                thetas = np.minimum(theta[rows, None] * np.exp(np.linspace(-reach, reach, places)), most[rows, None])
+                height = self.at_rest(rows, thetas) - 2 * np.log(thetas)
+                best = np.argmin(np.where(np.isfinite(height), height, math.inf), axis=1)
+                theta[rows] = thetas[np.arange(rows.size), best]
+                rows = rows[(best == 0) | (best == places - 1)]  # skewed laws have their best theta further off
+                if rows.size == 0:
+                    break
+        return theta
+
     @cached_property
     def deviation(self) -> Floats:
-        """See `HostSums`."""
+        """The approximate standard deviation of every sum, (N,), which decides where to evaluate."""
         second = np.stack([f.largest_second(self.mean.size) for f in self.families], axis=1)
         deviation: Floats = np.sqrt((self.count * self.weights**2 * second).sum(1))
         return deviation
 
     @property
     def largest_theta(self) -> Floats:
-        """See `HostSums`."""
+        """The largest theta at which the factors can be evaluated, (N,)."""
         scale = np.stack([family.scale.reshape(self.mean.size, -1).max(1) for family in self.families], axis=1)
         known = LARGEST / (self.weights * scale).max(1), math.sqrt(SMALLEST) / self.deviation, MOST_TERMS / self.terms
         least: Floats = np.min(known, axis=0)
         return least
 
     def at_rest(self, rows: Ints, theta: Floats) -> Floats:
-        """See `HostSums`: with the first and the last law of every tier, in the worse of two stages."""
+        """Returns about ln of the product at theta, (R, M), for these rows, (R,), to decide where to evaluate.
+
+        With the first and the last law of every tier, in the worse of two stages.
+        """
         sums = self._coarse._rows(np.repeat(rows, theta.shape[1]))
         total = sums.log_mass - sums.log_mass[:, :1]
         for tier, family in enumerate(sums.families):
@@ -114,7 +168,10 @@ class NoiseSums(HostSums):
         return most
 
     def logarithms(self, theta: Floats, edges: Floats) -> Floats:
-        """See `HostSums`."""
+        """Returns upper bounds on ln of the product of |phi(theta (1 + ir))| over every cell of r: (N, S, L).
+
+        theta: (N,). edges: (N, L+1), increasing from 0. The bound of the first cell holds for every r >= 0.
+        """
         total = np.zeros((theta.size, self.log_mass.shape[1], edges.shape[1] - 1))
         squares = edges**2
         for tier, family in enumerate(self.families):

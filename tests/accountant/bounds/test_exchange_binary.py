@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from flint import arb
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from croupier.accountant import Budgets, HemisphereMechanism, certify
 from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim
+from croupier.accountant.exchange_bits import Grid, Hosts, exchange
+from croupier.accountant.kernel import above
 from croupier.accountant.lower_bound import lower_bound
-from croupier.accountant.numerics.clock_stages import stages
 from croupier.accountant.numerics.inversion import smallest_epsilon
+from croupier.accountant.search import stage_ends
 from croupier.protocol.codes import ProofStep
 from tests.support.drawn import drawn
 from tests.support.oracles.exchange import (
@@ -87,23 +90,24 @@ def test_the_likelihood_ratio_is_the_sum_of_the_theorem(values: tuple[int, ...])
     assert truth <= sum(max(Fraction(0), a - gain * b) for a, b, _ in outcomes)
 
 
-def test_hosts_are_left_no_more_noise_than_their_clocks_leave() -> None:
-    hosts = curve_of([(1e-9, 50), (0.5, 40), (2.0, 30), (6.0, 20), (40.0, 3)], 2.0).hosts
-    for share in (1e-6, 0.1, 0.5, 1.0):
-        end = share * hosts.most_time
-        left = hosts.after(end)
-        rung = -np.expm1(-end * left.keep * left.flip / left.variance)
-        assert (left.flip <= (hosts.flip - rung / 2) / (1 - rung)).all()
-        assert (left.flip >= hosts.flip * 0.69).all()
-        assert left.keep + left.flip == pytest.approx(1, abs=1e-15)
-        assert left.local_epsilon == pytest.approx(np.log(left.keep / left.flip), rel=1e-12, abs=1e-15)
+def test_a_group_of_hosts_is_a_mixture_of_its_ends_and_of_what_its_clocks_leave_it() -> None:
+    budgets = [(arb(0.5), 30), (arb(1.0), 20), (arb(2.0), 10)]
+    hosts = Hosts.of(budgets)
+    flips = [(1 / (1 + v.exp()), n) for v, n in budgets]
+    for group, rung in ((hosts, arb(0)), (hosts.after(arb(0.125)), arb(0.125))):
+        mean = sum(((1 - rung) * part * q + rung * part / 2 for part, q in group.flips), arb(0))
+        assert (mean - sum((n * q for q, n in flips), arb(0)) / 60).contains(0)
+        assert group.count == 60
+    assert all(0 < part < 1 for part, _ in hosts.flips)
+    assert len(Hosts.of([(arb(1.0), 4)]).flips) == 1
 
 
-def test_the_chances_of_the_stages_add_up() -> None:
-    ends, log_mass = stages(3.0, 12)
-    assert ends[-1] == 3
-    assert (np.diff(ends) > 0).all()
-    assert np.exp(log_mass).cumsum() == pytest.approx(-np.expm1(-ends), rel=1e-14)
+def test_the_last_stage_ends_at_the_horizon() -> None:
+    for horizon, growth in ((0.01, 1e-9), (3.0, 0.2), (35.0, 1e-4), (90.0, 1.0)):
+        ends = stage_ends(horizon, growth, 8)
+        assert ends[-1] == horizon
+        assert len(ends) <= 8
+        assert all(earlier < later for earlier, later in itertools.pairwise((0.0, *ends)))
 
 
 @pytest.mark.parametrize(
@@ -117,27 +121,19 @@ def test_the_chances_of_the_stages_add_up() -> None:
 )
 def test_the_integral_is_over_estimated_by_about_a_per_cent(tiers: Tiers, victim: float, epsilon: float) -> None:
     curve = curve_of(tiers, victim, delta=1e-4)
-    sums = curve.sums(epsilon)
-    bound = float(sums.positive_parts(0.01)[0])
-    theta, hosts = float(sums.tilt()[0]), float(1 / sums.weights.max() / 4)
-    counts = curve.hosts.count.astype(int).tolist()
-    smoothings = [c * float(sums.deviation[0]) ** 2 / hosts for c in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
-    ends, log_mass = stages(curve.horizon)
-    left = [curve.hosts.after(end).local_epsilon.tolist() for end in ends.tolist()]
+    grid = curve.floats.grid(epsilon)
+    left = [(e, n - (e == victim)) for e, n in tiers]
 
     def excess(agreeing: list[int]) -> float:
-        data = [
-            (float(np.exp(log)), [(e, m, n - m) for e, n, m in zip(budgets, counts, agreeing, strict=True)])
-            for log, budgets in zip(log_mass, left, strict=True)
-        ]
-        return expected_excess(data, victim, epsilon, theta, smoothings)
+        data = [(e, m, n - m) for (e, n), m in zip(left, agreeing, strict=True)]
+        return expected_excess(data, grid.ends, victim, epsilon, grid.theta, grid.sigma)
 
     corners = [
-        excess([n if agree else 0 for n, agree in zip(counts, agrees, strict=True)])
-        for agrees in itertools.product((False, True), repeat=len(counts))
+        excess([n if agree else 0 for (_, n), agree in zip(left, agrees, strict=True)])
+        for agrees in itertools.product((False, True), repeat=len(left))
     ]
-    middle = excess([n // 2 for n in counts])
-    assert bound >= max(*corners, middle) * (1 - 1e-9)
+    bound = curve.delta(epsilon).value
+    assert bound >= max(*corners, excess([n // 2 for _, n in left])) * (1 - 1e-9)
     # The larger factor is taken at every u: at small n and large delta not quite that of a single corner.
     assert bound <= max(corners) * (1.02 if epsilon > 0 else 1.08)
 
@@ -167,8 +163,38 @@ def test_no_data_set_of_a_few_users_is_worse(
         return
     truth = worst_bits(budgets, victim, epsilon, dishonest)
     assert curve.delta(epsilon).value >= truth
-    # The integral itself, without the local budget to the rescue.
-    assert float(curve.sums(epsilon).positive_parts(0.02)[0]) + math.exp(-curve.horizon) >= truth
+
+
+@given(
+    budgets=st.lists(st.sampled_from([0.1, 0.5, 1.0, 2.0]), min_size=2, max_size=6),
+    epsilon=st.sampled_from([0.0, 0.1, 0.4]),
+    place=st.tuples(*[st.floats(-1.0, 1.0)] * 5),
+    grouped=st.booleans(),
+)
+@drawn(60)
+def test_every_grid_bounds_all_data_sets(
+    budgets: list[float], epsilon: float, place: tuple[float, ...], grouped: bool
+) -> None:
+    assume(epsilon < budgets[0])
+    theta, sigma, step, far, end = np.exp(place) * (4, 0.2, 0.05, 9, 0.05)
+    hosts = [(arb(v), 1) for v in sorted(budgets[1:])]
+    groups = [Hosts.of(hosts)] if grouped else [Hosts.of([one]) for one in hosts]
+    grid = Grid(float(theta), float(sigma), float(step), 12, float(far), (float(end) / 3, float(end)))
+    bound = above(exchange(groups, arb(budgets[0]), arb(epsilon), grid))
+    assert bound >= worst_bits(budgets, 0, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.08, 0.12])
+def test_one_group_of_many_budgets_loses_little(epsilon: float) -> None:
+    tiers = [(0.8 + i / 50, 60) for i in range(21)]
+    left = [(v, n - (v == 1.0)) for v, n in tiers]
+    curve, one = curve_of(tiers, 1.0), Hosts.of([(arb(v), n) for v, n in left])
+    grouped, apart = replace(curve, groups=(one,)).delta(epsilon).value, curve.delta(epsilon).value
+    assert len(curve.groups) == 21
+    for agreeing in (0.0, 0.5, 1.0):
+        ones = [int(agreeing * n) for _, n in left]
+        assert divergence_of_split(left, ones, 1.0, epsilon) <= min(grouped, apart)
+    assert grouped <= 1.15 * apart
 
 
 @pytest.mark.parametrize("epsilon_local", [0.3, 1.0, 2.0, 3.0])

@@ -147,34 +147,33 @@ def _chance(keep: Fraction, value: int, report: int) -> Fraction:
 
 
 def expected_excess(
-    stages: Sequence[tuple[float, Sequence[tuple[float, int, int]]]],
+    tiers: Sequence[tuple[float, int, int]],
+    ends: Sequence[float],
     victim: float,
     epsilon: float,
     theta: float,
-    smoothings: Sequence[float],
+    sigma: float,
 ) -> float:
-    """The theorem's integral for one data set of bits, by 4,000 trapezoids: no cells.
+    """The theorem's bound for one data set of bits, by 4,000 trapezoids.
 
-    stages: the chance of each, and tiers of the residual hosts: (budget, hosts that agree with the victim's first
-    value, hosts that do not). Weights are proportional to p q. The least over the smoothings, which are variances.
+    tiers: (budget, hosts that agree with the victim's first value, hosts that do not). Weights are proportional to p q.
+    ends: of the stages of the clocks. sigma: the deviation of the Gaussian that is added.
     """
     p_v, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
     ahead, behind = p_v - gain * (1 - p_v), (1 - p_v) - gain * p_v
-    u = np.linspace(0.0, 1.0, 4_001)
-    products, reach = [], 0.0
-    for chance, tiers in stages:
-        keeps = [1 / (1 + np.exp(-budget)) for budget, _, _ in tiers]
-        total = sum(p * (1 - p) * (m + k) for p, (_, m, k) in zip(keeps, tiers, strict=True))
-        reach = reach or 30 * np.sqrt(total + 1) / ((gain - 1 + ahead) / np.sqrt(total))
-        z = theta + 1j * reach * u
-        product = chance * np.ones(u.size)
-        for p, (_, agree, oppose) in zip(keeps, tiers, strict=True):
-            w = z * p * (1 - p) / total
-            for up, size in ((p, agree), (1 - p, oppose)):
-                phi = up * np.exp(w * ahead / up) + (1 - up) * np.exp(w * behind / (1 - up))
-                product = product * np.abs(phi) ** size
-        products.append(product)
-    line = reach * u
-    log_product = np.log(np.sum(products, axis=0)) - np.log(theta**2 + line * line)
-    smoothed = [np.exp(log_product + (theta**2 - line * line) * s / 2) for s in smoothings]
-    return float(min(np.trapezoid(values, line) for values in smoothed)) / np.pi
+    flips = [1 / (1 + np.exp(budget)) for budget, _, _ in tiers]
+    total = sum(q * (1 - q) * (m + k) for q, (_, m, k) in zip(flips, tiers, strict=True))
+    line = np.linspace(0.0, 30 * (total + 1) / (gain - 1 + ahead), 4_001)
+    z, product, start = theta + 1j * line, np.zeros(line.size), 0.0
+    for end in ends:
+        stage = np.ones(line.size)
+        for q, (_, agree, oppose) in zip(flips, tiers, strict=True):
+            w = q * (1 - q) / total
+            left = (q - (1 - np.exp(-w * end)) / 2) / np.exp(-w * end)
+            for up, size in ((1 - left, agree), (left, oppose)):
+                phi = up * np.exp(z * w * ahead / up) + (1 - up) * np.exp(z * w * behind / (1 - up))
+                stage *= np.abs(phi) ** size
+        product += (np.exp(-start) - np.exp(-end)) * stage
+        start = end
+    values = product * np.exp((theta**2 - line * line) * sigma**2 / 2) / (theta**2 + line * line)
+    return float(np.trapezoid(values, line) / np.pi + np.exp(-start) * ahead)
