@@ -148,16 +148,19 @@ def _one_honest_hop(
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
     attained = _local(victim, per_round, at, randomizer.spends_local_delta)
-    curve: Curve = fakes.curve(group.victim.local_epsilon)
+    fresh = fakes.curve(group.victim.local_epsilon)
+    curve: Curve = fresh
     if waves:
-        variation = fakes.variation(group.victim.local_epsilon)
-        curve = WavesProfile(fakes.law, variation, waves, per_round or max(_LEAST_ASKED, waves * fakes.law.delta))
+        curve = WavesProfile(
+            fakes.law, fresh.total_variation, waves, per_round or max(_LEAST_ASKED, waves * fakes.law.delta)
+        )
     better = _better(curve, attained, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
         attained = replace(attained, steps=(Statement.of(ProofStep.NO_LESS, bound=curve.kind.value),))
     else:
         attained = replace(better, steps=(*better.steps, _found_step(curve.kind, better, delta, started)))
-    return _over_rounds(group, victim, attained, curve, delta, epsilon, rounds)
+    composable = curve.to_compose(per_round or _target(attained.delta), group.victim.local_epsilon)
+    return _over_rounds(group, victim, attained, composable, delta, epsilon, rounds)
 
 
 def _shuffled(

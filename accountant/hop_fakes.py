@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
+from flint import ctx
+
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.guarantees import LowerBound
+from croupier.accountant.hop_kernel import precision_for
+from croupier.accountant.hop_noise_choice import HopGuarantee
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.protocol.codes import ProofStep
 from croupier.protocol.fake_law import MIN_EPSILON, FakeLaw
 from croupier.protocol.hop_noise import HopNoise, RoundFakes
 from croupier.protocol.statements import Statement
 
-AnyHopNoise = HopNoise | tuple[float, float] | None
-"""Hop noise, or its epsilon and delta; None for a round without it."""
-LEAST_VARIATION = 1e-300
-"""Smaller total variations, of local budgets below 1e-299, are replaced by this one."""
+AnyHopNoise = HopNoise | HopGuarantee | tuple[float, float] | None
+"""Hop noise, or its epsilon and delta, or what it should guarantee; None for a round without it."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +86,20 @@ class HopFakes:
 
     def curve(self, local_epsilon: float) -> HopNoiseProfile:
         """Returns the guarantee of one honest hop's fakes for a client with a local budget up to this one."""
-        return HopNoiseProfile(self.law, self.variation(local_epsilon))
+        precision = precision_for(local_epsilon)
+        with ctx.workprec(precision):
+            return HopNoiseProfile(self.law, self.randomizer.report_pairs(local_epsilon), precision)
 
     def attack(self, local_epsilon: float, delta: float | None, epsilon: float | None) -> LowerBound | None:
         """Returns an attack on a client with this local budget; None where none is known on its randomizer."""
         from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 
-        reports = self.randomizer.alike_reports(local_epsilon)
-        return None if reports is None else attack_on_hop_noise(self.law, reports, delta=delta, epsilon=epsilon)
-
-    def variation(self, local_epsilon: float) -> float:
-        """Returns an upper bound on the total variation between the reports of any two values; in (0, 1]."""
-        return max(self.randomizer.total_variation(local_epsilon), LEAST_VARIATION)
+        pairs = self.randomizer.report_pairs(local_epsilon)
+        if not pairs:
+            return None
+        reports = [tuple((n, float(first), float(second)) for n, first, second in pair) for pair in pairs]
+        attacks = [attack_on_hop_noise(self.law, pair, delta=delta, epsilon=epsilon) for pair in reports]
+        return max(attacks, key=lambda attack: (attack.epsilon, attack.delta))
 
 
 Fakes = HopFakes | NoFakes

@@ -2,13 +2,13 @@
 
 Every number here is a ball of python-flint, an interval that contains the exact value, so that no line has to say
 anything about rounding. Where the integral is evaluated comes from `search` as floats: any choice is sound, and a poor
-one only makes the bound larger. The theorem is in docs/numerics.md.
+one only makes the bound larger. The theorem is in docs/numerics.md; `hop_kernel` is the same for hop noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,8 @@ MOST_POINTS = 20_000
 
 Weights = Sequence[tuple[arb, int]]
 """Weights of the blanket in the others' reports, and the numbers of people with them."""
+Classes = Sequence[tuple[int, arb, arb]]
+"""Report values in classes: how many, and the probability of each under two values of the victim."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,9 @@ def blanket(losses: Losses, weights: Weights, line: Line) -> arb:
 
     Proof: H <= E_K[E[S_(K+1)]_+/(K+1)], S a sum of independent L, K the number of the others' blanket reports (Balle et
     al. 2019, personal weights). A Gaussian is added to each L (Jensen); then E[S 1{S > 0}]/(K+1) = E[L_1 1{S > 0}] by
-    exchangeability, which is inverted along Re z = theta. The error of the trapezoidal rule with the step h is at most
-    the integral of the absolute value along both edges of a strip of half width a by e^(2 pi a/h) - 1 (Trefethen and
-    Weideman 2014, Theorem 5.1).
+    exchangeability, which is inverted along Re z = theta.
     """
-    theta, s2, h, strip = arb(line.theta), arb(line.sigma) ** 2, arb(line.step), arb(line.strip)
+    theta, s2 = arb(line.theta), arb(line.sigma) ** 2
 
     def bounds(x: arb) -> tuple[arb, arb, arb]:
         """Returns phi, |phi'(z)/z| and the product for Re z = x, at most, all but phi without e^(-u^2 sigma^2/2)."""
@@ -142,32 +142,59 @@ def blanket(losses: Losses, weights: Weights, line: Line) -> arb:
     phi0, slope0, product0 = bounds(theta)
     if not line.end <= MOST_POINTS * line.step:  # also where one of them is not a number
         return phi0 * product0 / (theta * arb(1).exp())  # [S]_+ <= e^(theta S)/(e theta)
-    points = math.ceil(line.end / line.step)
     # ln(1 - g + g x) is concave: |product| <= product0 e^(-pull (phi0 - |phi|))
     pull = sum((n * g / (1 - g + g * phi0) for g, n in weights), arb(0))
     steepest = (theta * theta * s2 / 2).exp() * losses.real(theta)[1]
+
+    def most(fallen: arb, centre: arb | None, radius: arb) -> arb:
+        phi = phi0
+        if centre is not None:  # |E e^(zL)| changes by at most E |L| e^(theta L) per unit of u
+            phi = abs(transforms(centre)[0]) * (centre * centre * s2 / 2).exp() + radius * steepest
+        return slope0 * fallen * product0 * (-pull * (phi0 - phi * fallen)).exp()
+
+    def side(x: arb) -> arb:
+        _, slope, product = bounds(x)
+        return slope * product
+
+    return trapezoidal(line, integrand, most, side)
+
+
+def trapezoidal(
+    line: Line,
+    integrand: Callable[[arb], arb],
+    most: Callable[[arb, arb | None, arb], arb],
+    side: Callable[[arb], arb],
+) -> arb:
+    """Returns an upper bound on 1/(2 pi) times an integral along a line, of a function that is analytic in the strip.
+
+    The error of the trapezoidal rule with the step h is at most the integral of the absolute value along both edges of
+    a strip of half width a by e^(2 pi a/h) - 1 (Trefethen and Weideman 2014, Theorem 5.1).
+
+    Args:
+        line: theta, sigma, h, a, and the end of the points.
+        integrand: its real part at u, which is even.
+        most: its absolute value, at most, where the Gaussian has fallen to at most the first argument, for u within the
+            third of the second; for any u if that is None.
+        side: its absolute value on Re z = x, at most, by e^(-u^2 sigma^2/2).
+    """
+    theta, s2, h, strip = arb(line.theta), arb(line.sigma) ** 2, arb(line.step), arb(line.strip)
     total = integrand(arb(0))
-    negligible, j, block = NEGLIGIBLE * abs(total), 1, 1
+    negligible, j, block, points = NEGLIGIBLE * abs(total), 1, 1, math.ceil(line.end / line.step)
     while j <= points:
         block = min(block, points - j + 1)
         radius = h * (block - 1) / 2
         centre = h * j + radius
-        # |E e^(zL)| changes by at most E |L| e^(theta L) per unit of u, and the Gaussian's factor is largest at h j.
-        fallen = (-((h * j) ** 2) * s2 / 2).exp()
-        phi = (abs(transforms(centre)[0]) * (centre * centre * s2 / 2).exp() + radius * steepest) * fallen
-        most = block * slope0 * fallen * product0 * (-pull * (phi0 - phi)).exp()
-        if most < negligible:
-            total, j, block = total + 2 * most, j + block, 2 * block
+        height = block * most((-((h * j) ** 2) * s2 / 2).exp(), centre, radius)  # the Gaussian is largest at h j
+        if height < negligible:
+            total, j, block = total + 2 * height, j + block, 2 * block
         elif block > 1:
             block //= 2
         else:
             total, j = total + 2 * integrand(centre), j + 1
     end = h * points
-    fallen = (-end * end * s2 / 2).exp()
-    beyond = slope0 * fallen * product0 * (-pull * phi0 * (1 - fallen)).exp() / (s2 * end)
-    sides = sum((slope * product for _, slope, product in map(bounds, (theta - strip, theta + strip))), arb(0))
-    sides *= (2 * arb.pi() / s2).sqrt() / ((2 * arb.pi() * strip / h).exp() - 1)
-    return (h * total + 2 * beyond + sides) / (2 * arb.pi())
+    beyond = most((-end * end * s2 / 2).exp(), None, arb(0)) / (s2 * end)
+    sides = (side(theta - strip) + side(theta + strip)) * (2 * arb.pi() / s2).sqrt()
+    return (h * total + 2 * beyond + sides / ((2 * arb.pi() * strip / h).exp() - 1)) / (2 * arb.pi())
 
 
 def small_blanket(losses: Atoms, weights: Weights) -> arb:
@@ -239,7 +266,7 @@ class FiniteLaw:
         """The probability of a value that is not likely."""
         return 1 / (self.inside * v.exp() + self.points - self.inside)
 
-    def classes(self, v: arb) -> list[tuple[int, arb, arb]]:
+    def classes(self, v: arb) -> Classes:
         """Returns the number of points of each class, with their probabilities under two values of the victim."""
         return [one for one in self._classes(v) if one[0]]
 
@@ -276,10 +303,6 @@ class FiniteLaw:
     def gamma(self, v: arb) -> arb:
         """Returns the weight of the blanket in every report of the budget v."""
         return self.points * self._low(v)
-
-    def variation(self, v: arb) -> arb:
-        """Returns the total variation between the reports of two values."""
-        return (self.inside - self.common) * (v.exp() - 1) * self._low(v)
 
     def losses(self, v: arb, epsilon: arb) -> Atoms:
         """Returns the law of L = (p0 - E p1)/omega under omega."""

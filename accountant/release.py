@@ -10,6 +10,7 @@ import numpy as np
 
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.hop_fakes import NO_FAKES, AnyHopNoise, Fakes, HopFakes
+from croupier.accountant.hop_noise_choice import HopGuarantee, least_fakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.ranges import (
@@ -48,9 +49,10 @@ class Conditions(TypedDict, total=False):
         adaptive_order: the clients answer one after the other in a secret uniform order, and a client's question may
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
             False by default.
-        hop_noise: the epsilon and delta of the fake reports that every hop adds in every round; None, the default: hops
-            add none. Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states
-            the guarantee of one honest hop beside its own number.
+        hop_noise: the epsilon and delta of the law of the fake reports that every hop adds in every round; or a
+            `HopGuarantee`, for which the law with the fewest is found; None, the default: hops add none. Every tier
+            then has the least of three bounds (docs/hop-noise.md), and the certificate states the guarantee of one
+            honest hop beside its own number.
         hops: the number of hops, >= 1; 2 by default. Without hop noise it changes nothing.
     """
 
@@ -114,7 +116,7 @@ class SettledConditions:
         check_count(self.hops, "hops", 1)
         if noise is None:
             return NO_FAKES
-        if not isinstance(noise, HopNoise):
+        if not isinstance(noise, HopNoise | HopGuarantee):
             if not (isinstance(noise, tuple) and len(noise) == 2 and all(map(is_number, noise))):
                 raise outside("hop_noise", noise, "a pair (epsilon, delta), such as (0.1, 1e-6)")
             noise = HopNoise(*noise)
@@ -131,6 +133,8 @@ class SettledConditions:
             raise ValueError(
                 "adaptive_order is true with hop_noise; it must be false: hops cannot add fakes to answers in turns"
             )
+        if isinstance(noise, HopGuarantee):
+            noise = least_fakes(randomizer, noise)
         return HopFakes(noise, self.hops, randomizer)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,8 @@ its square."""
 MANY_POINTS, FEW_POINTS, FEW = 5000, 1000, 100.0
 """With more points the Gaussian is made wider. The second is for few reports or many losses, where every point takes
 time."""
+RAISED_OF_FAKES, FEW_POINTS_OF_FAKES = (0.02, 0.05), 2400
+"""For hop noise the Gaussian has the first deviation in units of 1/theta where that takes at most this many points."""
 ROUNDING = 16.0
 """The error of an integral is about this many powers of e below its value."""
 MANY_LOSSES, CHUNK = 64, 20
@@ -38,8 +41,34 @@ LEAST_STAGES, MORE_STAGES, MOST_STAGES, GROWTHS = 5, 15.0, 14, (1e-9, 1.0)
 """Stages of the clocks: more where the bound grows faster with time, at rates between the last two."""
 
 
+class Heights(ABC):
+    """The largest values of an integrand on lines, by which one line is chosen."""
+
+    @abstractmethod
+    def height(self, theta: Floats, sigma: float) -> Floats:
+        """Returns the logarithm of about the largest value on the lines Re z = theta."""
+
+    def lowest(self, theta: np.float64) -> np.float64:
+        """Returns about where the integrand is lowest, near a place."""
+        for places in PLACES:
+            tried = theta * places
+            theta = np.float64(tried[int(np.argmin(np.nan_to_num(self.height(tried, 0.0), nan=np.inf)))])
+        return theta
+
+    def spaced(self, theta: np.float64, sigma: float, longer: float, end: float, value: float) -> Line:
+        """Returns the line at theta, with the widest step whose error is ROUNDING below the value.
+
+        longer: the logarithm of how much longer the Gaussian makes the line. value: a logarithm.
+        """
+        strips = theta * STRIPS
+        sides = np.logaddexp(self.height(theta - strips, sigma), self.height(theta + strips, sigma))
+        steps = 2 * math.pi * strips / np.maximum(sides - value + longer + ROUNDING, ROUNDING)
+        best = int(np.argmax(np.nan_to_num(steps)))
+        return Line(*map(float, (theta, sigma, steps[best], strips[best], end)))
+
+
 @dataclass(frozen=True, eq=False)
-class Floated:
+class Floated(Heights):
     """The laws of the kernel in floats.
 
     chance, loss: of a loss, (L,). gamma, count: weights of the others and their numbers, (T,).
@@ -54,10 +83,7 @@ class Floated:
         """Returns where the kernel should evaluate its integral."""
         chance, loss = self.chance, self.loss
         with np.errstate(all="ignore"):  # numbers beyond the range of floats make a line that the kernel refuses
-            theta = np.float64(3 / np.sqrt(chance @ (loss * loss) * self._reports))
-            for places in PLACES:
-                tried = theta * places
-                theta = np.float64(tried[int(np.argmin(np.nan_to_num(self._height(tried, 0.0), nan=np.inf)))])
+            theta = self.lowest(np.float64(3 / np.sqrt(chance @ (loss * loss) * self._reports)))
             tilted = chance * np.exp(theta * (loss - loss.max()))  # losses that hardly count there may be far larger
             deviation = np.float64(np.sqrt(tilted @ (loss * loss) / tilted.sum()))
             most = RAISED / (theta * math.sqrt(self._reports))
@@ -74,20 +100,16 @@ class Floated:
     def _along(self, theta: np.float64, sigma: np.float64, deviation: np.float64) -> Line:
         """Returns the line at theta. deviation: of a loss, tilted by theta."""
         wider = np.log(deviation / sigma)  # how many powers of e longer the Gaussian makes the line
-        value = self._height(np.array([theta]), sigma)[0] - math.log(self._reports)
-        strips = theta * STRIPS
-        sides = np.logaddexp(self._height(theta - strips, sigma), self._height(theta + strips, sigma))
-        steps = 2 * math.pi * strips / np.maximum(sides - value + wider + ROUNDING, ROUNDING)
-        best = int(np.argmax(np.nan_to_num(steps)))
+        value = self.height(np.array([theta]), sigma)[0] - math.log(self._reports)
         reach = 2 * (wider + ROUNDING + 4)
         fallen = 1 - reach / self._reports
         end = np.sqrt(reach) / sigma  # where every report's Gaussian has fallen so far
         if fallen > 0:  # where all of them together have
             end = min(end, np.sqrt(-2 * math.log(fallen)) / sigma)
-        return Line(*map(float, (theta, sigma, steps[best], strips[best], end)))
+        return self.spaced(theta, sigma, wider, end, value)
 
-    def _height(self, theta: Floats, sigma: np.float64 | float) -> Floats:
-        """Returns the logarithm of about the largest value of the integrand on lines."""
+    def height(self, theta: Floats, sigma: float) -> Floats:
+        """See `Heights`."""
         gaussian = theta * theta * (sigma * sigma / 2)
         grown = np.expm1(np.multiply.outer(theta, self.loss) + gaussian[:, None]) @ self.chance
         total: Floats = np.log1p(grown) + np.log1p(np.multiply.outer(grown, self.gamma)) @ self.count - np.log(theta)
@@ -97,7 +119,7 @@ class Floated:
         """Returns about the kernel's bound."""
         if not line.end <= MOST_POINTS * line.step:
             with np.errstate(all="ignore"):
-                return float(np.exp(self._height(np.array([line.theta]), line.sigma)[0] - 1))
+                return float(np.exp(self.height(np.array([line.theta]), line.sigma)[0] - 1))
         points = math.ceil(line.end / line.step) + 1
         chunk = points if self.loss.size <= MANY_LOSSES else CHUNK
         total, first = 0.0, 0.0
@@ -113,6 +135,54 @@ class Floated:
                 if float(np.abs(terms).max()) < 1e-9 * first:
                     break
         return line.step * (2 * total - first) / (2 * math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class FloatedFakes(Heights):
+    """The sum of d_r rho_r of `hop_kernel` in floats, as independent classes of report values.
+
+    chance, loss: of d rho, (G, 3) of every class. count: of its values, (G,).
+    """
+
+    chance: Floats
+    loss: Floats
+    count: Floats
+
+    def line(self) -> Line:
+        """Returns where the kernel should evaluate its integral."""
+        with np.errstate(all="ignore"):
+            mean = (self.chance * self.loss).sum(axis=1, keepdims=True)
+            variance = (self.chance * (self.loss - mean) ** 2).sum(axis=1) @ self.count
+            theta = self.lowest(np.float64(1 / np.sqrt(variance)))
+            tilted = self.chance * np.exp(theta * (self.loss - self.loss.max(axis=1, keepdims=True)))
+            tilted /= tilted.sum(axis=1, keepdims=True)
+            mean = (tilted * self.loss).sum(axis=1, keepdims=True)
+            deviation = np.sqrt((tilted * (self.loss - mean) ** 2).sum(axis=1) @ self.count)
+            value = self.height(np.array([theta]), 0.0)[0] - math.log1p(theta * deviation)
+            for part in RAISED_OF_FAKES:
+                sigma = min(part / theta, MOST_SMOOTHING * deviation)
+                longer = max(0.0, float(np.log(deviation / sigma)))
+                line = self.spaced(theta, sigma, longer, math.sqrt(2 * (longer + ROUNDING + 4)) / sigma, value)
+                if line.end <= FEW_POINTS_OF_FAKES * line.step:
+                    break
+        return line
+
+    def height(self, theta: Floats, sigma: float) -> Floats:
+        """See `Heights`."""
+        powers = np.exp(np.multiply.outer(theta, self.loss))
+        logs = np.log((powers * self.chance).sum(axis=2)) @ self.count
+        total: Floats = logs + theta * theta * (sigma * sigma / 2) - 2 * np.log(theta)
+        return total
+
+    def bound(self, line: Line) -> float:
+        """Returns about the kernel's bound, without what a recognised report shows."""
+        with np.errstate(all="ignore"):
+            if not line.end <= MOST_POINTS * line.step:
+                return float(np.exp(self.height(np.array([line.theta]), line.sigma)[0] - 1) * line.theta)
+            z = line.theta + 1j * line.step * np.arange(math.ceil(line.end / line.step) + 1)
+            logs = np.log((np.exp(np.multiply.outer(z, self.loss)) * self.chance).sum(axis=2)) @ self.count
+            terms = (np.exp(logs + z * z * (line.sigma**2 / 2)) / (z * z)).real
+        return float(line.step * (2 * terms.sum() - terms[0]) / (2 * math.pi))
 
 
 @dataclass(frozen=True, eq=False)

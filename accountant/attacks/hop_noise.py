@@ -39,7 +39,7 @@ def attack_on_hop_noise(
 
     Args:
         law: of the honest hop's fakes.
-        reports: of two answers of the victim, grouped by `Randomizer.alike_reports`.
+        reports: of two answers of the victim, grouped by equal probabilities.
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
 

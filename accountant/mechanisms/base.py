@@ -7,13 +7,15 @@ mechanisms for accounting, and name the attacks on them; sampling from them is t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from croupier.accountant.attacks.event_tests import AlikeReports, Attacks, Population, Target
+from croupier.accountant.attacks.event_tests import Attacks, Population, Target
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.kernel import Classes
 from croupier.accountant.numerics.binomial import Floats
 from croupier.protocol.codes import Assumption, ProofStep
 from croupier.protocol.mechanisms import MECHANISMS
@@ -91,16 +93,12 @@ class Randomizer(ABC):
         values = self.num_report_values or 2
         return 1.0 if values == 2 else 1 - 1 / values
 
-    def total_variation(self, local_epsilon: float) -> float:
-        """The largest total variation between the reports of two values, for budgets up to this one, rounded up."""
-        return 1.0
+    def report_pairs(self, local_epsilon: float) -> Sequence[Classes]:
+        """Returns the report values in classes of equal probabilities, for every pair of values that may be the worst.
 
-    def alike_reports(self, local_epsilon: float) -> AlikeReports | None:
-        """The report values in groups of equal probabilities, for two answers that are hardest to hide.
-
-        None without finitely many report values.
+        For hop noise, and for budgets up to this one; empty without finitely many report values.
         """
-        return None
+        return ()
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The mass of the least density over all values, rounded down; None where it is not known or there is none."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from flint import arb
 
-from croupier.accountant.attacks.event_tests import AlikeReports
 from croupier.accountant.bounds.blanket import FiniteBlanket, finite_weights
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
 from croupier.accountant.bounds.exchange_finite import likely_sets_exchange
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.kernel import FiniteLaw, Weights, above
+from croupier.accountant.kernel import Classes, FiniteLaw, Weights
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.protocol.codes import ProofStep
 from croupier.protocol.statements import Statement
@@ -43,16 +43,9 @@ class FiniteRandomizer(Randomizer):
         """Where the law is that of a bit."""
         return self.law.is_bit
 
-    def total_variation(self, local_epsilon: float) -> float:
-        """The law's."""
-        return min(1.0, above(self.law.variation(arb(local_epsilon))))
-
-    def alike_reports(self, local_epsilon: float) -> AlikeReports | None:
-        """The classes of the law; None for points of a sphere."""
-        if self.num_report_values is None:
-            return None
-        classes = self.law.classes(arb(local_epsilon))
-        return tuple((number, float(first), float(second)) for number, first, second in classes)
+    def report_pairs(self, local_epsilon: float) -> Sequence[Classes]:
+        """The classes of the law, because all pairs show as much; none for points of a sphere."""
+        return () if self.num_report_values is None else (self.law.classes(arb(local_epsilon)),)
 
     def least_mass(self, local_epsilon: float) -> float:
         """The blanket's weight, because the blanket is the normalised least density."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -13,12 +13,15 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from flint import arb
 
-from croupier.accountant.attacks.event_tests import AlikeReports
 from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
 from croupier.accountant.bounds.exchange_finite import table_exchange
+from croupier.accountant.bounds.hop_noise import REPORT_ITSELF
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.budgets import Tier
+from croupier.accountant.hop_kernel import coupled
+from croupier.accountant.kernel import Classes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.finite import LEAST_BLANKET
 from croupier.accountant.numerics.binomial import UNIT, Floats
@@ -28,6 +31,8 @@ from croupier.protocol.statements import Statement
 
 TABLE_ROUNDING = 16 * UNIT
 """What rounding may add to the budget of a table, times 1 + epsilon; a table with more is refused."""
+MOST_PAIRS = 200
+"""Pairs of inputs, times classes of outputs, of which each is evaluated for hop noise."""
 TABLE_SUM = 5e-14
 """How far the masses of a row may be from adding up to 1: half of what the bounds add for rounding."""
 
@@ -129,19 +134,23 @@ class TableMechanism(Randomizer):
         """The number of outputs."""
         return int(min(np.shape(table) for table in self.tables.values())[1])
 
-    def total_variation(self, local_epsilon: float) -> float:
-        """The largest of all tables up to this budget; 1 where there is none."""
-        variations = [_most_variation(table) for epsilon, table in self.tables.items() if epsilon <= local_epsilon]
-        return max(variations, default=1.0)
+    def report_pairs(self, local_epsilon: float) -> Sequence[Classes]:
+        """Every pair of inputs in both orders, or what shows more where they are many; a report itself without a table.
 
-    def alike_reports(self, local_epsilon: float) -> AlikeReports | None:
-        """The outputs of the two inputs with the largest total variation; None without a table."""
+        Outputs of equal columns are one class.
+        """
         if local_epsilon not in self.tables:
-            return None
-        table = self.tables[local_epsilon] / self.tables[local_epsilon].sum(axis=1, keepdims=True)
-        first, second = max(itertools.combinations(table, 2), key=lambda rows: float(np.abs(rows[0] - rows[1]).sum()))
-        columns = Counter(zip(first.tolist(), second.tolist(), strict=True))
-        return tuple((number, one, other) for (one, other), number in columns.items())
+            return (REPORT_ITSELF,)
+        rows = [[arb(mass) / sum(map(arb, row)) for mass in row] for row in self.tables[local_epsilon].tolist()]
+        columns = Counter(zip(*self.tables[local_epsilon].tolist(), strict=True))
+        firsts = [self.tables[local_epsilon].T.tolist().index([*column]) for column in columns]
+        pairs = [
+            tuple((number, one[at], other[at]) for at, number in zip(firsts, columns.values(), strict=True))
+            for one, other in itertools.permutations(rows, 2)
+        ]
+        if len(pairs) * len(columns) <= MOST_PAIRS:
+            return pairs
+        return (max((coupled(pair) for pair in pairs), key=lambda classes: float(classes[0][1].upper())),)
 
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""
@@ -169,12 +178,6 @@ class TableMechanism(Randomizer):
             if first != second
         )
         return Cells(width, log_floor, pairs, shape=lambda omega: omega, pool=lambda values: values)
-
-
-def _most_variation(table: Floats) -> float:
-    """Returns the largest total variation of two rows, rounded up; rows divided by their sums."""
-    apart = max(float(np.abs(row - table).sum(axis=1).max()) for row in table)
-    return min(1.0, apart / 2 + 2 * TABLE_SUM + len(table[0]) * UNIT)
 
 
 def _log_ratio(table: Floats) -> float:

@@ -260,7 +260,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     accuracy.check()
-    conditions = noise.conditions(setting, delta)
+    conditions = noise.guarantee(noise.conditions(setting, delta))
     named = accuracy.options(randomizer).named()
     family = BinaryRandomizedResponse() if isinstance(named, str) else named  # all candidates are pure
     if accuracy.error is not None:
@@ -297,6 +297,12 @@ def plan(
     document = plan_json(planned)
     certified = planned.certificate
     chosen = accountant.randomizer_from_name(certified.randomizer) if isinstance(named, str) else named
-    better = [line] if (line := halving_line(planned.budgets, chosen, fakes_of(certified, chosen))) else []
+    fakes = fakes_of(certified, chosen)
+    better = [line] if (line := halving_line(planned.budgets, chosen, fakes)) else []
+    if fakes:
+        better.append(
+            f"hops: about {fakes.law.mean_total:,} fake reports each, of the law that 'croupier survey open' takes as "
+            f"--hop-noise {fakes.noise.epsilon!r} --hop-noise-delta {fakes.noise.delta!r}"
+        )
     notes = note_lines(document["certificate"]["notes"])
     show(as_json, document, str(planned), certificate_table(document["certificate"]), *better, *notes)

@@ -97,7 +97,8 @@ class HopNoiseOption:
         Parameter(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees in each round, 0.001 to "
             f"20 ({', '.join(KINDS_WITH_FAKES)}; clients refuse local epsilons above 8 unless their own limit "
-            "allows it); none: no fakes."
+            "allows it); none: no fakes. A plan finds the fewest fakes for it; other commands take the law of fakes "
+            "that guarantees it whatever the local noise is, and certificates state what the local noise adds."
         ),
     ] = None
 
@@ -114,7 +115,7 @@ class HopNoiseOptions(HopNoiseOption):
 
     hop_noise_delta: Annotated[
         float | None,
-        Parameter(help="The delta of the fakes of a round; default: a round's share of --delta, which is the most."),
+        Parameter(help="The delta of the fakes of a round; default: a round's share of --delta."),
     ] = None
 
 
@@ -138,6 +139,14 @@ class HopsOptions(HopNoiseOptions):
             "hop_noise": HopNoise.chosen(self.hop_noise, self.hop_noise_delta, share),
             "hops": self.hops,
         }
+
+    def guarantee(self, conditions: Conditions) -> Conditions:
+        """Returns conditions with the fewest fakes whose guarantee is their hop noise."""
+        from croupier.accountant.hop_noise_choice import HopGuarantee
+
+        noise = conditions["hop_noise"]
+        wanted = HopGuarantee(noise.epsilon, noise.delta) if isinstance(noise, HopNoise) else None
+        return {**conditions, "hop_noise": wanted}
 
 
 def randomizer_of(

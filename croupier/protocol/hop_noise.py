@@ -22,7 +22,10 @@ MAX_MEAN_FAKES = 1_000_000
 
 @dataclass(frozen=True)
 class HopNoise(StatedNoise):
-    """The central guarantee that the fakes of one honest hop give to every client."""
+    """The law of the fakes of every hop, by a guarantee that those of one honest hop give to every client.
+
+    It is that of reports which are the value. With local noise certificates prove a smaller epsilon, at any delta.
+    """
 
     name: ClassVar[str] = "hop noise"
 
@@ -85,8 +88,6 @@ class RoundFakes:
                 f"hop_noise is set for {mechanism.kind}; it must be for {', '.join(KINDS_WITH_FAKES)}: hops can add "
                 "fake reports only where a report has one of finitely many values"
             )
-        if noise.delta > survey.delta:
-            raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {survey.delta:g}")
         law = noise.law(num_values)
         if law.mean_total > MAX_MEAN_FAKES:
             raise ValueError(

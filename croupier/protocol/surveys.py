@@ -233,7 +233,7 @@ class QuestionTerms:
     @property
     def shown_of_one(self) -> tuple[float, float]:
         """The (epsilon, delta) of any one client, whatever its budget, if one hop is honest and nobody else is."""
-        if self.fakes is None:
+        if self.fakes is None or self.fakes.noise.epsilon >= self.budget_grid[-1]:
             return self.budget_grid[-1], self.local_delta
         return self.fakes.noise.epsilon, self.fakes.noise.delta
 

@@ -275,7 +275,7 @@ class _Planner:
             if self._file.permanent:
                 releases.append(ComposedRelease(question.certificate.one_honest_hop))
             else:
-                curve = fakes.curve(question.local_epsilon)
+                curve = fakes.curve(question.local_epsilon).to_compose(self._delta, question.local_epsilon)
                 releases.append(
                     ComposedRelease(question.certificate.one_honest_hop, curve, question.local_epsilon, waves)
                 )

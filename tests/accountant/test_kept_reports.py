@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from croupier import Assumption, Certificate, certify, compose, explain
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.accountant.rounds.account import Account
 from croupier.accountant.rounds.found import BudgetsFound
@@ -69,7 +70,8 @@ def test_the_bound_of_all_waves_is_above_their_exact_divergence(
     k: int, noise: HopNoise, waves: int, local_epsilon: float
 ) -> None:
     p, q = joint_laws(k, noise, waves, local_epsilon)
-    variation = randomizer_from_name("rr" if k == 2 else f"krr(k={k})").total_variation(local_epsilon)
+    fakes = HopFakes(noise, 2, randomizer_from_name("rr" if k == 2 else f"krr(k={k})"))
+    variation = fakes.curve(local_epsilon).total_variation
     curve = WavesProfile(noise.law(k), variation, waves, 1e-3)
     for epsilon in (0.0, 0.1, 0.3, 0.6, 1.0, 2.0):
         exact = float(np.maximum(p - math.exp(epsilon) * q, 0).sum())

@@ -174,7 +174,7 @@ BAD: dict[str, Change] = {
     "hop noise without an epsilon": hop_noise(0.0, 1e-6),
     "hop noise with too large an epsilon": hop_noise(21.0, 1e-6),
     "hop noise without a delta": hop_noise(1.0, 0.0),
-    "hop noise with a larger delta than the round": hop_noise(1.0, 1e-5),
+    "hop noise with too large a delta": hop_noise(1.0, 2e-3),
 }
 BAD_WAVES: dict[str, Change] = {
     "a wave after the last": stated("wave", 9),

@@ -101,7 +101,7 @@ function checkTerms(message: SurveyMessage): void {
   const policies = [ShortBatchPolicy.HOLD, ShortBatchPolicy.DISPOSE];
   check(policies.includes(message.shortBatchPolicy), "what happens with too few people is not said");
   check(within(message.delta, 0, 0.1) && within(message.epsilonMax, 0, 20), "epsilon_max or delta is out of range");
-  checkNoise("hop noise", message.hopNoise, Math.min(1e-3, message.delta));
+  checkNoise("hop noise", message.hopNoise, 1e-3);
   checkNoise("budgets' privacy", message.budgetPrivacy, 1e-3);
   check([0, KEY_BYTES].includes(collector.length), "the key of the results is not a key");
   if (!schedule) return;

@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from croupier import TableMechanism, certify, randomizer_from_name
 from croupier.accountant.attacks import hop_noise
 from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
+from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.numerics.inversion import Inverse
+from croupier.accountant.privacy_curve import Bounded
 from croupier.protocol.fake_law import FakeLaw
 from tests.support.oracles.from_definitions import Table, one_option, response
 from tests.support.oracles.hop_noise import fakes_array, truncated_laplace
@@ -64,23 +69,25 @@ def exact(channel: Table, scale: float, radius: int, epsilon: float) -> float:
 
 @pytest.mark.parametrize("local", [1.5, 4.0])
 @pytest.mark.parametrize("case", CASES)
-def test_the_attack_is_the_divergence_of_all_counts(case: str, local: float) -> None:
+def test_bound_and_attack_are_the_divergence_of_all_counts(case: str, local: float) -> None:
     randomizer, channel = CASES[case]
     k = len(channel(local)[0])
     radius = 1 if k > 4 else 2
     for scale in (0.4, 2.0):
         edge = truncated_laplace(scale, radius)[radius]
         law = FakeLaw(k, scale, radius, edge, edge if k == 2 else 2 * edge - edge**2)
-        reports = randomizer.alike_reports(local)
-        assert reports is not None
-        assert sum(number for number, _, _ in reports) == k
+        pairs = randomizer.report_pairs(local)
+        assert all(sum(number for number, _, _ in reports) == k for reports in pairs)
+        bound = HopNoiseProfile(law, pairs)
+        floats = [tuple((n, float(p), float(q)) for n, p, q in reports) for reports in pairs]
         for epsilon in (0.0, 0.3, 1.2):
             truth = exact(channel(local), scale, radius, epsilon)
-            attack = attack_on_hop_noise(law, reports, epsilon=epsilon)
-            assert truth - 1e-8 <= attack.delta <= truth + 1e-15
+            assert bound.delta(epsilon).value == pytest.approx(truth, rel=1e-12, abs=1e-15)
+            attack = max(attack_on_hop_noise(law, reports, epsilon=epsilon).delta for reports in floats)
+            assert truth - 1e-8 <= attack <= truth + 1e-15
             if truth:
-                back = attack_on_hop_noise(law, reports, delta=truth)
-                assert epsilon - 1e-6 <= back.epsilon <= epsilon * (1 + 1e-9) + 1e-15
+                back = max(attack_on_hop_noise(law, reports, delta=truth).epsilon for reports in floats)
+                assert epsilon - 1e-6 <= back <= epsilon * (1 + 1e-9) + 1e-15
 
 
 def test_groups_in_less_detail_prove_less_and_nearly_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +119,27 @@ def test_the_attack_is_that_on_the_mechanism(
     assert certificate.lower_bound.epsilon <= certificate.epsilon
 
 
+@given(
+    kind=st.sampled_from(["rr", "onebit", "krr(k=3)", "krr(k=20)", "levels(k=6)", "choices(k=3)", "choices(k=8)"]),
+    local=st.floats(0.1, 8.0),
+    epsilon=st.floats(0.02, 12.0),
+    delta=st.sampled_from([1e-9, 1e-6, 1e-4]),
+    target=st.sampled_from([1e-8, 1e-6, 1e-3]),
+)
+@settings(max_examples=40)
+def test_the_certificate_is_the_attack(kind: str, local: float, epsilon: float, delta: float, target: float) -> None:
+    certificate = certify({local: 3}, kind, delta=target, hop_noise=(epsilon, delta))
+    assert certificate.one_honest_hop is not None
+    if certificate.lower_bound is not None:
+        assert certificate.lower_bound.epsilon <= certificate.one_honest_hop.epsilon
+        assert certificate.lower_bound.epsilon == pytest.approx(certificate.one_honest_hop.epsilon, rel=1e-6, abs=1e-6)
+
+
 def test_a_certificate_that_its_own_attack_contradicts_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is raised is not bad input: a service answers INTERNAL."""
     monkeypatch.setattr(
-        "croupier.accountant.mechanisms.choices.MultipleChoice.alike_reports",
-        lambda self, local_epsilon: ((1, 0.9, 0.01), (1, 0.01, 0.9)),
+        "croupier.accountant.bounds.hop_noise.HopNoiseProfile.smallest_epsilon",
+        lambda self, delta, ceiling, floor: Inverse(0.5, Bounded(delta, 0.0), 1),
     )
     keys: dict[str, Any] = {"delta": 1e-3, "hop_noise": (1.0, 1e-3)}
     with pytest.raises(RuntimeError, match="defect of croupier"):
