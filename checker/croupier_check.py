@@ -48,6 +48,8 @@ MOST_TIERS = 100
 """Tiers that a certificate may have; croupier joins budgets where there are more than about 65."""
 MOST_CELLS = 20_000
 """Cells that the tail of an integral may have; the last ones are charged as they are."""
+MOST_SUMS = 600_000
+"""Sums of the values of a hop's fakes that `added_sums` may add up."""
 MOST_COUNTS = 400_000
 """Combinations of counts that `small_blanket` may add up."""
 
@@ -510,23 +512,118 @@ def cells(most: Callable[[float, float], arb], start: float, end: float, allowed
 # ----------------------------------------------------------------------------------- 5. theorem: the hop's fakes
 
 
-def fakes(mechanism: Mechanism, v: arb, epsilon: arb, hop_epsilon: float, hop_delta: float) -> arb:
+def fakes(mechanism: Mechanism, v: arb, epsilon: arb, delta: float, hop_epsilon: float, hop_delta: float) -> arb:
     """Returns what one honest hop guarantees by its fake reports, whatever everybody else does (docs/hop-noise.md).
 
-    A hop adds c + Z fakes of every value, Z discrete Laplace with q = e^-a on |Z| <= c. The counts have the loss a (two
-    values) or 2a with probability p, and an infinite one with probability delta0; randomizers whose reports have the
-    total variation t have delta(ln(1 + t(e^x - 1))) <= t (delta0 + p max(0, 1 - e^(x - loss))).
+    A hop adds c + Z fakes of every value, Z discrete Laplace with q = e^-a on |Z| <= c. A report of the value r
+    multiplies the probability of a count of fakes by rho_r, independent over r: 0, q or 1/q with the probabilities
+    edge, below and above; or it is recognised, with the probability edge. So with d_r = R(r|x) - E R(r|x')
+
+        H = edge sum_r [d_r]_+ + E[S]_+,  S = sum_r d_r rho_r.
+
+    Two values have counts with the sum 2c + 1, and E[S]_+ is below ([d_0 + q d_1]_+ + [q d_0 + d_1]_+). Few sums are
+    added up; else E[S]_+ <= E[S + sigma G]_+ = 1/(2 pi) integral e^(z^2 sigma^2/2) E e^(zS)/z^2 du for z = theta + iu.
+    With t the total variation, (t, 1 - t - E, 0, ...) majorizes d, and shows at least as much: the least counts.
     """
-    assert mechanism.values is not None
-    a, _, unhidden, p = law_of(mechanism.values, hop_epsilon, hop_delta)
-    loss = a if mechanism.values == 2 else 2 * a
+    values = mechanism.values
+    assert values is not None
+    a, c = law_of(values, hop_epsilon, hop_delta)
+    q, gain, spread = (-a).exp(), epsilon.exp(), values // mechanism.points  # the bits of each of several options
+    middle = (1 - q) / (1 + q - 2 * q ** (c + 1))  # Pr[Z = 0]
+    edge, below, above = middle * q**c, (1 + middle) / 2 - middle * q**c, (1 - middle) / 2
+    d = [(n * spread, (p0 - gain * p1) / spread) for n, p0, p1 in mechanism.classes(v)]
+    shown = edge * sum((n * positive(x) for n, x in d), arb(0))
+    if values == 2:
+        (_, one), (_, two) = d
+        return shown + below * (positive(one + q * two) + positive(q * one + two))
     t = mechanism.variation(v)
-    x = (1 + (epsilon.exp() - 1) / t).log()
-    return t * (unhidden + p * positive(1 - (x - loss).exp()))
+    coupled = [(1, t), (1, 1 - t - gain)]
+    bound = edge * t + added_sums(coupled, (edge, below, above), q, math.inf)
+    if bound <= delta:
+        return bound
+    exact = added_sums(d, (edge, below, above), q, MOST_SUMS)
+    laws = [(n, [(edge, arb(0)), (below, x * q), (above, x / q)]) for n, x in d]
+
+    def transform(z: Any) -> Any:
+        total = z * 0 + 1
+        for n, atoms in laws:
+            total *= sum((w * (z * x).exp() for w, x in atoms), z * 0) ** n
+        return total
+
+    if exact.is_finite():
+        return (shown + exact).min(bound)
+
+    floats = [(n, [(float(w), float(x)) for w, x in atoms]) for n, atoms in laws]
+
+    def height(theta: float) -> float:
+        try:
+            logs = (n * math.log(sum(w * math.exp(theta * x) for w, x in atoms)) for n, atoms in floats)
+            return sum(logs) - 2 * math.log(theta)
+        except OverflowError:
+            return math.inf
+
+    deviation = math.sqrt(sum(n * w * x * x for n, atoms in floats for w, x in atoms))
+    theta = reduce(lambda near, _: lowest(height, near), range(4), 3 / deviation)
+    sigma = 0.015 / theta
+    s2, far = arb(sigma) ** 2, 22 - math.log(delta) - math.log(sigma)
+    strips = [theta * part / 20 for part in range(1, 20)]
+    step, strip = max((6.28 * s / max(1.0, max(height(theta - s), height(theta + s)) + far), s) for s in strips)
+    points = math.ceil(math.sqrt(2 * max(1.0, height(theta) + far)) / sigma / step)
+    spend(3 * len(laws) * points)
+
+    def side(x: arb) -> arb:
+        return (x * x * s2 / 2).exp() * transform(x) / (x * x)
+
+    def integrand(u: arb) -> arb:
+        z = acb(theta, u)
+        return ((z * z * s2 / 2).exp() * transform(z) / (z * z)).real
+
+    total = integrand(arb(0)) + 2 * sum((integrand(arb(step) * j) for j in range(1, points + 1)), arb(0))
+    end = arb(step) * points
+    tail = side(arb(theta)) * (-end * end * s2 / 2).exp() / (s2 * end)
+    sides = (side(arb(theta) - strip) + side(arb(theta) + strip)) * (2 * arb.pi() / s2).sqrt()
+    sides /= (2 * arb.pi() * strip / step).exp() - 1  # of the trapezoidal rule (Trefethen and Weideman 2014, 5.1)
+    return (shown + (step * total + 2 * tail + sides) / (2 * arb.pi())).min(bound)
 
 
-def law_of(values: int, hop_epsilon: float, hop_delta: float) -> tuple[arb, int, arb, arb]:
-    """Returns a, the least radius c with delta0 <= delta, delta0, and p; see `fakes`."""
+def added_sums(d: Sequence[tuple[int, arb]], cases: tuple[arb, arb, arb], q: arb, most: float) -> arb:
+    """Returns E[S]_+ of `fakes` from all sums; unlikely ones are charged with the largest. Infinity for too many."""
+    edge, _, above = cases
+    windows = []
+    for n, _ in d:
+        zeros = min(n, int(14 + n * float(edge) + 14 * math.sqrt(n * float(edge))))
+        mean, width = n * float(above), 14 * math.sqrt(n * float(above)) + 14
+        windows.append((range(zeros + 1), range(max(0, int(mean - width)), min(n, int(mean + width)) + 1)))
+    size = math.prod(len(zeros) * len(high) for zeros, high in windows)
+    if size > most:
+        return arb("inf")
+    spend(size)
+    laws, left = [], arb(0)
+    logs = [case.log() for case in cases]
+    for (n, x), (zeros, high) in zip(d, windows, strict=True):
+        law = []
+        for i, j in itertools.product(zeros, high):
+            if (k := n - i - j) >= 0:
+                ways = sum((arb(m + 1).lgamma() for m in (i, j, k)), arb(0))
+                chance = (arb(n + 1).lgamma() - ways + i * logs[0] + j * logs[2] + k * logs[1]).exp()
+                law.append((chance, x * (k * q + j / q)))
+        left += 1 - sum((chance for chance, _ in law), arb(0))
+        laws.append(law)
+    total = left.upper() * sum((n * positive(x) for n, x in d), arb(0)) / q
+    laws.sort(key=len)
+    *others, largest_law = laws
+    falling = all(value <= 0 for _, value in largest_law)
+    for atoms in itertools.product(*others):
+        chance, start = arb(1), arb(0)
+        for w, x in atoms:
+            chance, start = chance * w, start + x
+        if not (falling and start <= 0):
+            total += chance * sum((w * positive(start + x) for w, x in largest_law), arb(0))
+    return total
+
+
+def law_of(values: int, hop_epsilon: float, hop_delta: float) -> tuple[arb, int]:
+    """Returns a, and the least radius c for which at most delta is recognised in one of the counts that change."""
     two = values == 2
     a = 1 / arb(scale_of(hop_epsilon if two else hop_epsilon / 2))
     q = (-a).exp()
@@ -543,8 +640,7 @@ def law_of(values: int, hop_epsilon: float, hop_delta: float) -> tuple[arb, int,
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if unhidden(middle) <= hop_delta else (middle, high)
-    p = (1 + edge(high) / q**high) / 2 - edge(high)
-    return a, high, unhidden(high), p if two else p * p
+    return a, high
 
 
 def scale_of(a: float) -> float:
@@ -736,7 +832,7 @@ class Release:
         yield "the local budget", lambda: alone(mechanism, v, e)
         if self.hop is not None and self.rests_on_hop:
             hop_epsilon, hop_delta, _ = self.hop
-            yield "the fake reports of one honest hop", lambda: fakes(mechanism, v, e, hop_epsilon, hop_delta)
+            yield "the fake reports of one honest hop", lambda: fakes(mechanism, v, e, delta, hop_epsilon, hop_delta)
         if self.is_shuffled and e < v and delta > 1e-100 and (others := self.others(victim)):
             if mechanism.is_bit and sum(mechanism.gamma(arb(b)) * n for b, n in others) > 20:
                 yield "the exchange of reports", lambda: exchange(v, others, e, delta)

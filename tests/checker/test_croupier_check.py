@@ -34,6 +34,8 @@ CERTIFIED = [
     pytest.param([(2.0, 5000), (3.0, 200)], "choices(k=4)", {}, marks=pytest.mark.slow),
     ([(1.0, 3000)], "hemisphere(d=20)", {}),
     ([(1.0, 3000)], "levels(k=9)", {"hop_noise": (0.1, 1e-6)}),
+    ([(4.0, 30)], "choices(k=10)", {"hop_noise": (0.1, 1e-6)}),
+    ([(4.0, 30)], "pgr(k=1000, q=5)", {"hop_noise": (0.1, 1e-6)}),
     ([(1.0, 8000), (2.0, 3000)], "rr", {"hop_noise": (1.0, 1e-6), "hops": 3}),
     ([(0.5, 10), (1.0, 3)], "krr(k=3)", {}),
     pytest.param(
