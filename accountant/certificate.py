@@ -17,6 +17,7 @@ from croupier.accountant.guarantees import Comparison, Grade, Guarantee, LowerBo
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
+from croupier.accountant.witness import Witness
 from croupier.protocol.certificates import (
     READABLE,
     assumptions_of,
@@ -278,6 +279,7 @@ class Certificate(Drawable):
                     epsilon=tier.epsilon,
                     delta=tier.delta,
                     up_to=tier.grouped,
+                    witness=None if tier.witness is None else tier.witness.to_message(),
                 )
                 for tier in self.tiers
             ],
@@ -330,7 +332,13 @@ class Certificate(Drawable):
             numerical_slack=message.numerical_slack,
             tiers=tuple(
                 TierCertificate(
-                    tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, tier.delta, grouped=tier.up_to
+                    tier.local_epsilon,
+                    tier.local_delta,
+                    tier.count,
+                    tier.epsilon,
+                    tier.delta,
+                    grouped=tier.up_to,
+                    witness=Witness.from_message(tier.witness) if tier.HasField("witness") else None,
                 )
                 for tier in message.tiers
             ),

@@ -23,6 +23,7 @@ from croupier.accountant.numerics.inversion import smallest_epsilon
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.victims import Group
 from croupier.accountant.waves import WavesProfile
+from croupier.accountant.witness import Witness
 from croupier.protocol.codes import NOT_AMPLIFIED, Method, ProofStep
 from croupier.protocol.statements import Statement
 
@@ -65,6 +66,7 @@ class _RoundGuarantee:
     slack: float
     method: Proof
     steps: tuple[Statement[ProofStep], ...]
+    witness: Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +306,7 @@ def _over_rounds(
         epsilon=attained.epsilon,
         delta=attained.delta,
         grouped=group.several,
+        witness=attained.witness,
         privacy_profile=composable,
         steps=attained.steps,
     )
@@ -312,13 +315,13 @@ def _over_rounds(
 
 def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _RoundGuarantee:
     """Returns the guarantee of the local budget in one round."""
-    local = victim.local_delta if spends else 0.0
+    local, alone = victim.local_delta if spends else 0.0, Witness(Method.LOCAL_BUDGET)
     if delta is not None:
         # Without amplification a victim has its local budget, whose delta may be larger than the target.
-        return _RoundGuarantee(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
+        return _RoundGuarantee(victim.local_epsilon, max(delta, local), 0.0, LOCAL, (), alone)
     if epsilon < victim.local_epsilon:  # the hockey-stick divergence of the local budget
         local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
-    return _RoundGuarantee(epsilon, min(1.0, local), 0.0, LOCAL, ())
+    return _RoundGuarantee(epsilon, min(1.0, local), 0.0, LOCAL, (), alone)
 
 
 def _better(
@@ -333,7 +336,7 @@ def _better(
         if bound.value >= attained.delta:
             return None
         steps = (*attained.steps, *curve.explain())
-        return _RoundGuarantee(epsilon, bound.value, bound.slack, curve.method, steps)
+        return _RoundGuarantee(epsilon, bound.value, bound.slack, curve.method, steps, curve.witness(epsilon))
     inverse = curve.smallest_epsilon(delta, attained.epsilon, floor=floor)
     if inverse.reached is None or inverse.epsilon >= attained.epsilon:
         return None
@@ -341,7 +344,8 @@ def _better(
     line = Statement.of(
         ProofStep.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations
     )
-    return _RoundGuarantee(inverse.epsilon, delta, slack, curve.method, (*attained.steps, *curve.explain(), line))
+    steps, witness = (*attained.steps, *curve.explain(), line), curve.witness(inverse.epsilon)
+    return _RoundGuarantee(inverse.epsilon, delta, slack, curve.method, steps, witness)
 
 
 def _target(delta: float) -> float:
@@ -400,19 +404,22 @@ def _composed(
     if not LEAST_DELTA <= target < 1:
         return replace(basic, steps=(*basic.steps, Statement.of(ProofStep.DELTAS_ONLY_ADDED, least=LEAST_DELTA)))
     together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
+    witness = Witness(together.method[-1].code)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
         while target > LEAST_DELTA and bound.value < target / 10:  # far below the delta of the truncation
             target = max(LEAST_DELTA, bound.value / 2)
             together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
-        return _RoundGuarantee(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
+        steps = together.explain()
+        return _RoundGuarantee(epsilon or 0.0, bound.value, bound.slack, together.method, steps, witness)
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
     reached = inverse.reached.value
     line = Statement.of(ProofStep.REACHED_OVER_ROUNDS, epsilon=inverse.epsilon, delta=reached, rounds=rounds)
-    return _RoundGuarantee(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
+    steps = (*together.explain(), line)
+    return _RoundGuarantee(inverse.epsilon, delta, inverse.reached.slack, together.method, steps, witness)
 
 
 def _pure_delta(local_epsilon: float, epsilon: float) -> float:

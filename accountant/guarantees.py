@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from croupier.accountant.privacy_curve import PrivacyProfile, Proof
 from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_text, outside
+from croupier.accountant.witness import Witness
 from croupier.protocol.codes import Assumption, Code, Method, Note, ProofStep
 from croupier.protocol.documents import fields_of
 from croupier.protocol.names import JsonObject
@@ -91,6 +92,7 @@ class TierCertificate:
         count: how many users have it; 0 only where the counts are noised (`Certificate.counted_by`).
         epsilon, delta: certified for each of them.
         grouped: the tier includes users of several smaller budgets, certified together.
+        witness: of the proof, or of one round's part of it where the rounds are added up; None: a document has none.
         privacy_profile: the curve of one round behind the number. None if there is no curve, or only one for a span of
             budgets, which bounds nothing but the number.
         steps: the derivation of the number, and its times; they take no part in comparisons.
@@ -102,6 +104,7 @@ class TierCertificate:
     epsilon: float
     delta: float
     grouped: bool = field(default=False, kw_only=True)
+    witness: Witness | None = field(default=None, kw_only=True)
     privacy_profile: PrivacyProfile | None = field(default=None, repr=False, compare=False, kw_only=True)
     steps: tuple[Statement[ProofStep], ...] = field(default=(), repr=False, compare=False, kw_only=True)
 

@@ -9,7 +9,7 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import ClassVar
 
@@ -20,13 +20,14 @@ from croupier.accountant import kernel
 from croupier.accountant.bounds.least import MANY_POINTS, ChordProfile
 from croupier.accountant.bounds.profile import Curve, Others
 from croupier.accountant.bounds.proved import ProvedCurve
-from croupier.accountant.kernel import BITS, Atoms, FiniteLaw, Lattice, Losses, Weights, above
+from croupier.accountant.kernel import BITS, Atoms, FiniteLaw, Lattice, Line, Losses, Weights, above
 from croupier.accountant.numerics.binomial import Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.search import Floated
+from croupier.accountant.witness import Witness
 from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
@@ -107,7 +108,10 @@ class BlanketCurve(ProvedCurve):
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         check_epsilon(epsilon)
-        worst = self._worst(epsilon, lambda pair, floated: kernel.blanket(pair.exact(), self.weights, floated.line()))
+        return self._proved(epsilon, lambda floated: floated.line())
+
+    def _proved(self, epsilon: float, line: Callable[[Floated], Line]) -> Bounded:
+        worst = self._worst(epsilon, lambda pair, floated: kernel.blanket(pair.exact(), self.weights, line(floated)))
         value = min(1.0, above(worst))
         return Bounded(value, min(value, above(2 * worst.rad())))
 
@@ -161,6 +165,30 @@ class FiniteBlanket(BlanketCurve):
         exact = self.law.losses(arb(self.local_epsilon), arb(epsilon))
         chance, loss = np.array([[float(w), float(x.upper())] for w, x in exact.atoms]).T
         return (PairLosses(lambda: exact, chance, loss, 0.0),)
+
+    def witness(self, epsilon: float) -> Witness:
+        """See `Curve.witness`: where the integral is evaluated, unless all counts are added up."""
+        lines: list[Line] = []
+
+        def kept(_: PairLosses, floated: Floated) -> arb:
+            lines.append(floated.line())
+            return arb(0)
+
+        self._worst(epsilon, kept)
+        places = {name: [value] for line in lines for name, value in asdict(line).items()}
+        return Witness.of(self.proved_by, places)
+
+    def repeat(self, epsilon: float, witness: Witness) -> Bounded:
+        """See `Curve.repeat`. Raises ValueError for numbers for which the kernel proves nothing."""
+        numbers = {field.name: witness[field.name] for field in fields(Line)}
+        if epsilon >= self.local_epsilon or not any(numbers.values()):
+            return self.delta(epsilon)
+        if not all(len(several) == 1 and several[0] > 0 for several in numbers.values()):
+            raise ValueError(f"numbers are {witness.numbers!r:.200}; {', '.join(numbers)} must each be one number > 0")
+        line = Line(**{name: number for name, (number,) in numbers.items()})
+        if line.strip >= line.theta:
+            raise ValueError(f"strip of the witness is {line.strip}; it must be below theta, {line.theta}")
+        return self._proved(epsilon, lambda _: line)
 
     @property
     def closed_divergence(self) -> float:

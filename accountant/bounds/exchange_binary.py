@@ -28,6 +28,7 @@ from croupier.accountant.numerics.groups import group_starts
 from croupier.accountant.privacy_curve import Bounded
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.search import FloatedHosts
+from croupier.accountant.witness import Witness
 from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
@@ -83,6 +84,11 @@ class ExchangeBinaryProfile(Curve):
             Statement.of(ProofStep.HOST_VARIANCE, variance=self.floats.variance),
             Statement.of(ProofStep.CLOCKS, horizon=self.horizon),
         )
+
+    def witness(self, epsilon: float) -> Witness:
+        """See `Curve.witness`: where the integral is evaluated, and the ends of the stages of the clocks."""
+        grid = self.floats.grid(epsilon)
+        return Witness.of(self.proved_by, {"theta": [grid.theta], "sigma": [grid.sigma], "stages": list(grid.ends)})
 
     def to_compose(self, delta: float, ceiling: float) -> Curve:
         """See `Curve.to_compose`: many chords."""

@@ -16,6 +16,7 @@ from croupier.accountant.numerics.binomial import Floats, Ints
 from croupier.accountant.numerics.inversion import Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Bounded, Proof
 from croupier.accountant.ranges import check_delta, check_epsilon
+from croupier.accountant.witness import Witness
 from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
@@ -126,6 +127,14 @@ class Curve(ABC):
     @abstractmethod
     def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
+
+    def witness(self, epsilon: float) -> Witness:
+        """Returns the numbers for which `delta` proves its bound, or the name of the theorem alone."""
+        return Witness(self.method[0].code)
+
+    def repeat(self, epsilon: float, witness: Witness) -> Bounded:
+        """Returns the bound that these numbers prove, without a search. Raises ValueError as `delta`."""
+        return self.delta(epsilon)
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
         """See the function `smallest_epsilon`. A slow curve need not look below `floor`."""

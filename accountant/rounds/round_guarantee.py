@@ -184,6 +184,7 @@ def _unknown_budgets_into(
         assumptions = certificate.assumptions
         others, largest = list(entries), replace(extra, count=message.unknown_budgets)
         message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
+        message.unknown_budget_witness.CopyFrom(certificate.to_message().tiers[-1].witness)
         if largest.epsilon > message.epsilon:
             del message.method[:]
             message.method.extend(messages_of(certificate.method))
@@ -250,5 +251,6 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
             count=tier.count - victims,
             epsilon=group.epsilon,
             delta=group.delta,
+            witness=None if group.witness is None else group.witness.to_message(),
         )
     message.MergeFrom(stated)

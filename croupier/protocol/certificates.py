@@ -35,6 +35,7 @@ OF_A_ROUND = (
     "budget_drops",
     "unknown_budgets",
     "unknown_budget_epsilon",
+    "unknown_budget_witness",
     "refusals",
     "fake_tickets",
 )

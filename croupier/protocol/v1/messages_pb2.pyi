@@ -2367,6 +2367,60 @@ class ComparedBound(_message.Message):
 Global___ComparedBound: _TypeAlias = ComparedBound  # noqa: Y015
 
 @_typing.final
+class NamedNumbers(_message.Message):
+    """Numbers of a witness."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        numbers: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "numbers", b"numbers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedNumbers: _TypeAlias = NamedNumbers  # noqa: Y015
+
+@_typing.final
+class Witness(_message.Message):
+    """The theorem that proves a tier's epsilon and delta, and the numbers for which it proves them, so that a reader can
+    prove them again without a search (docs/certificates.md). A witness guarantees nothing: any numbers prove the claim,
+    or do not.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THEOREM_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    theorem: _builtins.str
+    """The code of a method."""
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumbers]: ...
+    def __init__(
+        self,
+        *,
+        theorem: _builtins.str = ...,
+        numbers: _abc.Iterable[Global___NamedNumbers] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers", "theorem", b"theorem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Witness: _TypeAlias = Witness  # noqa: Y015
+
+@_typing.final
 class Tier(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2376,6 +2430,7 @@ class Tier(_message.Message):
     EPSILON_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     UP_TO_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
     local_epsilon: _builtins.float
     local_delta: _builtins.float
     count: _builtins.int
@@ -2386,6 +2441,10 @@ class Tier(_message.Message):
     """Central delta of a user of this tier."""
     up_to: _builtins.bool
     """Users of smaller budgets are counted in this tier, too."""
+    @_builtins.property
+    def witness(self) -> Global___Witness:
+        """Of the proof of epsilon and delta, or of one round's part of them where the rounds are added up."""
+
     def __init__(
         self,
         *,
@@ -2395,10 +2454,11 @@ class Tier(_message.Message):
         epsilon: _builtins.float = ...,
         delta: _builtins.float = ...,
         up_to: _builtins.bool = ...,
+        witness: Global___Witness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "delta", b"delta", "epsilon", b"epsilon", "local_delta", b"local_delta", "local_epsilon", b"local_epsilon", "up_to", b"up_to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "delta", b"delta", "epsilon", b"epsilon", "local_delta", b"local_delta", "local_epsilon", b"local_epsilon", "up_to", b"up_to", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2484,6 +2544,7 @@ class Certificate(_message.Message):
     FAKE_TICKETS_FIELD_NUMBER: _builtins.int
     BUDGET_PRIVACY_FIELD_NUMBER: _builtins.int
     MOST_UNCOUNTED_FIELD_NUMBER: _builtins.int
+    UNKNOWN_BUDGET_WITNESS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     """M."""
@@ -2598,6 +2659,10 @@ class Certificate(_message.Message):
         then, whether a client used it or not; clients that are not counted add nothing to the blanket.
         """
 
+    @_builtins.property
+    def unknown_budget_witness(self) -> Global___Witness:
+        """Of the proof of unknown_budget_epsilon; absent where that is the epsilon of the largest budget's tier."""
+
     def __init__(
         self,
         *,
@@ -2641,10 +2706,11 @@ class Certificate(_message.Message):
         fake_tickets: _abc.Iterable[_builtins.int] | None = ...,
         budget_privacy: Global___BudgetPrivacy | None = ...,
         most_uncounted: _builtins.int = ...,
+        unknown_budget_witness: Global___Witness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "budget_privacy", b"budget_privacy", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "budget_privacy", b"budget_privacy", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budget_witness", b"unknown_budget_witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "budget_privacy", b"budget_privacy", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "most_uncounted", b"most_uncounted", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "budget_privacy", b"budget_privacy", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "method", b"method", "most_uncounted", b"most_uncounted", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budget_witness", b"unknown_budget_witness", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015
