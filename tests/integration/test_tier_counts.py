@@ -85,7 +85,7 @@ async def test_an_accountant_that_crashes_publishes_counts_of_the_first_draw(
     assert [tier.count for tier in certificate.tiers] == expected
     assert (certificate.num_users, certificate.most_uncounted) == (120, 54)
     assert Assumption.BUDGETS_NOISED in codes(certificate.assumptions)
-    assert len(croupier_check.check(json.loads(json.dumps(certificate_json(certificate))))) == 4  # 3 tiers, alone
+    assert "3 tier(s)" in croupier_check.check(json.loads(json.dumps(certificate_json(certificate))))[0]
     assert kept is None
     assert told == BudgetsTold(1.0, 1e-6, 1, 0)
     assert Note.TIERS_SCALED not in codes(publication.notes)
