@@ -362,6 +362,29 @@ def _found_step(
     return Statement.of(ProofStep.FOUND_EPSILON, bound=bound.value, epsilon=attained.epsilon, seconds=seconds)
 
 
+def repeated(group: Group, randomizer: Randomizer, fakes: Fakes, tier: TierCertificate, rounds: int) -> float | None:
+    """Returns the delta over all rounds that a tier's witness proves at the tier's epsilon, without a search.
+
+    None if the tier has no witness, or one of composed rounds. Raises ValueError as `Curve.repeat`.
+    """
+    if tier.witness is None:
+        return None
+    victim, theorem, at = group.victim, tier.witness.theorem, _share(tier.epsilon, rounds)
+    curve: Curve | None = None
+    if theorem is Method.LOCAL_BUDGET:
+        shown = replace(victim, local_epsilon=randomizer.effective_epsilon(victim.local_epsilon))
+        return min(1.0, times(_local(shown, None, at, randomizer.spends_local_delta).delta, rounds))
+    if theorem is Method.HOP_NOISE and fakes:
+        curve = fakes.curve(victim.local_epsilon)
+    elif theorem is Method.WORST_CASE:
+        curve = randomizer.worst_case(victim, group.others)
+    elif theorem in {Method.BLANKET_CLOSED_FORM, Method.BLANKET_DENSITY}:
+        curve = randomizer.profile(victim, group.others, _target(_share(tier.delta, rounds)))
+    elif theorem is Method.EXCHANGE:
+        curve = randomizer.exchange_profile(victim, group.others, _target(_share(tier.delta, rounds)))
+    return None if curve is None else min(1.0, times(curve.repeat(at, tier.witness).value, rounds))
+
+
 def _basic(attained: _RoundGuarantee, rounds: int) -> _RoundGuarantee:
     """Applies basic composition: the epsilons and the deltas add up."""
     if rounds == 1:

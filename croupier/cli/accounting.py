@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,7 +18,8 @@ from croupier.accountant.certified_profile import certified_line
 from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.accountant.recertification import fakes_of
-from croupier.cli.console import STANDARD_INPUT, Argument, Json, note, progress_bar, show
+from croupier.accountant.repetition import repeat
+from croupier.cli.console import NOT_CERTIFIED, STANDARD_INPUT, Argument, Json, fail, note, progress_bar, show
 from croupier.cli.mechanism_options import (
     HopsOptions,
     ObserverOptions,
@@ -36,7 +37,7 @@ from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import joined
-from croupier.show.blocks import Block, Heading
+from croupier.show.blocks import Block, Heading, Table
 from croupier.show.certificate_tables import assumptions_line, certificate_table, comparison_notes, steps_table
 from croupier.show.documents import plan_json
 from croupier.show.explanation import explain as explained
@@ -158,6 +159,7 @@ def explain(
     ],
     /,
     *,
+    check: Annotated[bool, Parameter(help="Only prove its numbers again, for the witness of every tier.")] = False,
     as_json: Json = False,
 ) -> None:
     typed = certificate == STANDARD_INPUT
@@ -169,6 +171,9 @@ def explain(
     except ValueError as error:
         raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
     asked = document.get("questions") if isinstance(document, dict) else None
+    if check:
+        _show_proofs(asked if isinstance(asked, list) else [document], as_json)
+        return
     if isinstance(asked, list) and asked and all(isinstance(question, dict) for question in asked):  # of a demo
         several = [(sanitize_for_display(str(question.get("name", ""))), explained(question)) for question in asked]
         documents = [{"name": name, **explanation.to_json()} for name, explanation in several]
@@ -179,6 +184,24 @@ def explain(
         return
     said = explained(document)
     show(as_json, said.to_json(), *said.sections, _NOT_VERIFIED)
+
+
+def _show_proofs(documents: list[Any], as_json: bool) -> None:
+    """Shows the delta that each tier's witness proves; exit code 5 if one is above the certificate's."""
+    table = Table("local ε", "ε", "δ", "proved δ", title="The proofs of all tiers, repeated with their witnesses")
+    rows: list[JsonObject] = []
+    for document in documents:
+        result = document.get("result", document) if isinstance(document, dict) else document
+        certificate = result.get("certificate", result) if isinstance(result, dict) else result
+        for tier, delta in repeat(Certificate.from_json(certificate)):
+            shown = "not repeated: its witness names no theorem of one round" if delta is None else f"{delta:.9g}"
+            table.row(round_up(tier.local_epsilon), round_up(tier.epsilon), f"{tier.delta:.9g}", shown)
+            rows.append(
+                {"local_epsilon": tier.local_epsilon, "epsilon": tier.epsilon, "delta": tier.delta, "proved": delta}
+            )
+    show(as_json, {"tiers": rows}, table)
+    if any(row["proved"] is not None and row["proved"] > row["delta"] for row in rows):
+        raise fail(NOT_CERTIFIED, "a witness proves less than the certificate says")
 
 
 def curve(
