@@ -35,6 +35,7 @@ MOST_WORK = 10_000_000  # steps of the proof of a tier, about 10 microseconds ea
 MOST_TIERS = 100  # tiers of a certificate, and stages of a witness; croupier joins more than 32 budgets
 PIECES = 32  # of an integral in which the kinds of hosts take turns; each is charged for both
 MOST_VALUES = 20_000  # values of an integrand, or cells of its tail; the rest is enclosed as it is
+MOST_SUMS = 300_000  # sums of the values of fakes that are added up; more of them are an integral
 
 
 class NotProved(Exception):
@@ -254,11 +255,11 @@ def stages_of(v: arb, others: Others, epsilon: arb, theta: arb, ends: list[float
     """Yields the chance of each stage; for each tier of hosts their number, and the factors of both kinds."""
     gain, head = epsilon.exp(), (v.exp() - epsilon.exp()) / (1 + v.exp())
     hosts = [(count, 1 / (1 + arb(budget).exp())) for budget, count in others]
-    whole = sum((count * q * (1 - q) for count, q in hosts), arb(0))
+    variance = sum((count * q * (1 - q) for count, q in hosts), arb(0))
     for before, until in itertools.pairwise([arb(0), *map(arb, ends)]):
         tiers: list[tuple[Any, ...]] = []
         for count, q in hosts:
-            alpha = q * (1 - q) / whole
+            alpha = q * (1 - q) / variance
             rung = 1 - (-alpha * until).exp()
             left, kinds = (q - rung / 2) / (1 - rung), []
             for r in (1 - left, left):
@@ -330,12 +331,12 @@ def cells(most: Callable[[float, float], arb], start: float, end: float, allowed
     return done
 
 
-def fakes(mechanism: Mechanism, v: arb, epsilon: arb, delta: float, hop: tuple[float, float], witness: Witness) -> arb:
+def fakes(mechanism: Mechanism, v: arb, epsilon: arb, delta: float, hop: tuple[float, float]) -> arb:
     """Theorem 5 (hop-noise): Returns what the fakes of one honest hop guarantee, whatever everybody else does.
 
     See docs/hop-noise.md. A hop adds c + Z fakes of every value, Z discrete Laplace with q = e^-a on |Z| <= c. A report
     of the value r multiplies the probability of a count of fakes by rho_r, independent over r: 0, q or 1/q with the
-    probabilities edge, below and above; or it is recognised, with the probability edge. So with d_r = R(r|x) - E R(r|x')
+    probabilities edge, below and above; or it is recognised, with the probability edge: d_r = R(r|x) - E R(r|x') and
 
         H = edge sum_r [d_r]_+ + E[S]_+,  S = sum_r d_r rho_r.
 
@@ -347,7 +348,7 @@ def fakes(mechanism: Mechanism, v: arb, epsilon: arb, delta: float, hop: tuple[f
     a, c = law_of(values, *hop)
     q, gain, spread = (-a).exp(), epsilon.exp(), values // mechanism.points  # the bits of each of several options
     middle = (1 - q) / (1 + q - 2 * q ** (c + 1))  # Pr[Z = 0]
-    cases = edge, below, _ = middle * q**c, (1 + middle) / 2 - middle * q**c, (1 - middle) / 2
+    cases = edge, below, above = middle * q**c, (1 + middle) / 2 - middle * q**c, (1 - middle) / 2
     d = [(n * spread, (p0 - gain * p1) / spread) for n, p0, p1 in mechanism.classes(v)]
     shown = edge * sum((n * positive(x) for n, x in d), arb(0))
     if values == 2:
@@ -357,25 +358,39 @@ def fakes(mechanism: Mechanism, v: arb, epsilon: arb, delta: float, hop: tuple[f
     bound = edge * t + added_sums([(1, t), (1, 1 - t - gain)], cases, q)
     if bound <= delta:
         return bound
-    if "theta" not in witness:
-        return (shown + added_sums(d, cases, q)).min(bound)
-    theta, sigma = place_of(witness, "theta", "sigma")
+    exact = added_sums(d, cases, q)
+    if exact.is_finite():
+        return (shown + exact).min(bound)
+    laws = [(n, [(edge, arb(0)), (below, x * q), (above, x / q)]) for n, x in d]
+    floats = [(n, [(float(w), float(x)) for w, x in atoms]) for n, atoms in laws]
 
-    def integrand(u: Any, analytic: bool = True) -> Any:
-        z, product = theta + acb(0, 1) * u, acb(1)
-        for n, x in d:
-            product *= (
-                sum((case * (z * x * rho).exp() for case, rho in zip(cases, (0, q, 1 / q), strict=True)), acb(0)) ** n
-            )
-        return (z * z * sigma**2 / 2).exp() * product / (z * z)
+    def height(theta: float) -> float:
+        logs = (n * math.log(sum(w * math.exp(min(theta * x, 600)) for w, x in atoms)) for n, atoms in floats)
+        return sum(logs) - 2 * math.log(theta)
 
-    end = float((2 * (40 - arb(delta).log())).sqrt() / sigma)
-    tail = integrand(acb(0)).real * (-(arb(end) ** 2) * sigma**2 / 2).exp() / (sigma**2 * end)
-    return (shown + (integral(integrand, 0.0, end, delta) + tail) / arb.pi()).min(bound)
+    theta = 3 / math.sqrt(sum(n * w * x * x for n, atoms in floats for w, x in atoms))
+    for reach in (2.0, 0.5, 0.1, 0.02):
+        theta = min((theta * math.exp(reach * k / 9) for k in range(-9, 10)), key=height)
+    sigma, far = 0.015 / theta, 22 - math.log(delta) + math.log(theta / 0.015)
+    sides = {s: max(height(theta - s), height(theta + s)) for s in (theta * part / 20 for part in range(1, 20))}
+    step, strip = max((6.28 * s / max(1.0, most + far), s) for s, most in sides.items())
+    points = math.ceil(math.sqrt(2 * max(1.0, height(theta) + far)) / sigma / step)
+    affordable(3 * len(laws) * points)
+
+    def value(z: Any) -> Any:
+        factors = [sum((w * (z * x).exp() for w, x in atoms), z * 0) ** n for n, atoms in laws]
+        return (z * z * arb(sigma) ** 2 / 2).exp() * math.prod(factors, start=z * 0 + 1) / (z * z)
+
+    total = sum((value(acb(theta, arb(step) * j)).real * (2 if j else 1) for j in range(points + 1)), arb(0))
+    s2, end = arb(sigma) ** 2, arb(step) * points
+    tail = value(arb(theta)) * (-end * end * s2 / 2).exp() / (s2 * end)
+    edges = (value(arb(theta) - strip) + value(arb(theta) + strip)) * (2 * arb.pi() / s2).sqrt()
+    edges /= (2 * arb.pi() * strip / step).exp() - 1  # of the trapezoidal rule (Trefethen and Weideman 2014, 5.1)
+    return (shown + (step * total + 2 * tail + edges) / (2 * arb.pi())).min(bound)
 
 
 def added_sums(d: Sequence[tuple[int, arb]], cases: tuple[arb, arb, arb], q: arb) -> arb:
-    """Returns E[S]_+ of `fakes` from all sums; those that are unlikely are charged with the largest one."""
+    """Returns E[S]_+ of `fakes` from all sums, unlikely ones charged with the largest; infinity if there are many."""
     edge, _, above = map(float, cases)
     logs, laws, left = [case.log() for case in cases], [], arb(0)
     for n, x in d:
@@ -389,12 +404,13 @@ def added_sums(d: Sequence[tuple[int, arb]], cases: tuple[arb, arb, arb], q: arb
                 law.append(((ways + i * logs[0] + j * logs[2] + k * logs[1]).exp(), x * (k * q + j / q)))
         left += 1 - sum((chance for chance, _ in law), arb(0))
         laws.append(law)
-    affordable(math.prod(map(len, laws)))
+    if math.prod(map(len, laws)) > MOST_SUMS:
+        return arb("inf")
     *others, largest = sorted(laws, key=len)
-    total = positive(left) * sum((n * positive(x) for n, x in d), arb(0)) / q
+    falling, total = all(x <= 0 for _, x in largest), left.upper() * sum((n * positive(x) for n, x in d), arb(0)) / q
     for atoms in itertools.product(*others):
         start = sum((x for _, x in atoms), arb(0))
-        if start > 0 or not all(x <= 0 for _, x in largest[:1]):
+        if not (falling and start <= 0):
             total += math.prod((w for w, _ in atoms), start=arb(1)) * sum(
                 (w * positive(start + x) for w, x in largest), arb(0)
             )
@@ -519,7 +535,7 @@ class Release:
         if epsilon >= victim or theorem == "local-budget" or delta == 0:
             return alone(mechanism, v, e)
         if theorem == "hop-noise" and self.fakes is not None:
-            return fakes(mechanism, v, e, delta, self.fakes, witness).min(alone(mechanism, v, e))
+            return fakes(mechanism, v, e, delta, self.fakes).min(alone(mechanism, v, e))
         seen = [one for one in self.tiers if one[0] == victim or self.linkage == "separate"]
         others = honest_others(seen, victim, self.dishonest + self.hidden)
         if theorem == "blanket-closed-form":

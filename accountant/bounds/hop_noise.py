@@ -35,6 +35,8 @@ FEW_SUMS = 100.0
 """A curve of at most these sums is composed as it is, and else by chords."""
 EXACT = 1e-12
 """The relative width at which the search for the epsilon of an exact curve stops."""
+SPARE = 3e-4
+"""Where sums are many, this part of delta is left for proofs by an integral, which has a Gaussian more."""
 UNHIDDEN = 1.01 / BEYOND
 """Chords end where the curve is 1 % above what is lost with certainty."""
 LEAST_VARIATION = 1e-300
@@ -127,9 +129,9 @@ class HopNoiseProfile(ProvedCurve):
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
         """See `Curve.smallest_epsilon`."""
-        if self._sums <= MOST_SUMS:
+        if self._sums <= FEW_SUMS:
             return smallest_epsilon(self, delta, ceiling, EXACT)
-        return super().smallest_epsilon(delta, ceiling, floor=floor)
+        return super().smallest_epsilon(delta * (1 - SPARE), ceiling, floor=floor)
 
     def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""
