@@ -36,7 +36,7 @@ FEW_SUMS = 100.0
 EXACT = 1e-12
 """The relative width at which the search for the epsilon of an exact curve stops."""
 SPARE = 3e-4
-"""Where sums are many, this part of delta is left for proofs by an integral, which has a Gaussian more."""
+"""Where sums are many, this part of delta is not used: a proof by an integral has a Gaussian more."""
 UNHIDDEN = 1.01 / BEYOND
 """Chords end where the curve is 1 % above what is lost with certainty."""
 LEAST_VARIATION = 1e-300
