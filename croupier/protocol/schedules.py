@@ -166,6 +166,13 @@ class Schedule:
         values["calendar"] |= {"first": self.calendar.first.strftime(_LOCAL_TIME), "every": every}
         return pb.Schedule(**values | {"results": f"RESULTS_{self.results.upper()}"})
 
+    @classmethod
+    def from_now(cls, every: Period, waves: int, total_epsilon: float, total_delta: float) -> Self:
+        """Returns the schedule of waves that begin now; each stays open for 30 days, unless it is closed before."""
+        begins = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None)
+        calendar = Calendar(begins, every, "UTC", 30 * 86_400)
+        return cls(1, None, "", calendar, 1, waves, total_epsilon, total_delta, False, "public")
+
     @property
     def follows_results(self) -> bool:
         """Whether each wave opens once the wave before has its result, and not by the calendar."""

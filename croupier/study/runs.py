@@ -9,8 +9,8 @@ recorded as missed, with the reason; it is neither made up for nor omitted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,20 +20,19 @@ from croupier.client.round_checks import fetch_signed_result
 from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import alone, replace_secret
 from croupier.operator.opened_surveys import (
-    close_rounds,
+    kept_rounds,
     open_rounds,
     result_file,
     rule_goes_on,
     survey_folder,
     version_of_wave,
-    withdraw_rounds,
 )
 from croupier.operator.operator import Operator
 from croupier.operator.survey_plans import LimitReachedError, check_affordable
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, CroupierError, Refusal, refusal_of
-from croupier.protocol.manifest import state_name
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.publications import read_publication
 from croupier.protocol.schedules import Wave
@@ -55,6 +54,10 @@ _LONGEST_SLEEP_S = 5.0
 _LONGEST_PAUSE_S = 60.0
 """Seconds between two tries at most while a service is out of reach."""
 _OVER = ("DISPOSED",)
+_SHORT = {pb.ROUND_STATE_OPEN: "held", pb.ROUND_STATE_DISPOSED: "disposed of"}
+"""The states after a close that too few people have answered, in words."""
+State = Callable[[Operator, Survey, Wave], Awaitable[pb.RuleState]]
+Answer = Callable[[Sequence[RoundTerms]], Awaitable[None]]
 
 
 class StudyStoppedError(RuntimeError):
@@ -78,6 +81,10 @@ class StudyRun:
         transport: to the services.
         clock: wall-clock time.
         tell: called with a sentence for every event.
+        operator: whose connections are used; None: new ones for every action, in a process that lives for weeks, and
+            needs the keys that services have by then.
+        state: of a training, returns where a wave asks for the gradient. A training keeps its own limit: a wave is
+            opened also where the smallest number of answers would exceed one.
     """
 
     def __init__(
@@ -88,6 +95,8 @@ class StudyRun:
         transport: Transport = TLS,
         clock: Clock | None = None,
         tell: Callable[[str], None] = lambda _: None,
+        operator: Operator | None = None,
+        state: State | None = None,
     ) -> None:
         self._directory = directory
         self._study_id = study_id
@@ -95,6 +104,8 @@ class StudyRun:
         self._transport = transport
         self._clock = clock or SystemClock()
         self._tell = tell
+        self._connected = operator
+        self._state = state
 
     async def run(self, on_step: Callable[[], None] = lambda: None) -> None:
         """Runs the study to the end of its last wave.
@@ -132,22 +143,62 @@ class StudyRun:
         for number in range(1, scheduled(self._versions[-1]).last_wave + 1):
             record = records.get(number)
             if record is not None and record.has_ended:
-                continue
-            version = version_of_wave(self._versions, number)
-            schedule = scheduled(version)
-            if schedule.follows_results and number > 1:
-                if not rule_goes_on(self._directory, version, number - 1):
-                    return None
-                opens = None if record is None or record.step == "stopped" else record.opens_unix_s
-                wave = schedule.wave(number, int(self._clock.now()) if opens is None else opens)
-            else:
-                wave = schedule.wave(number)
-            due = await self._advance(_Due(wave, version, record))
+                continue  # its result need not be read
+            schedule = scheduled(version := version_of_wave(self._versions, number))
+            if schedule.follows_results and number > 1 and not rule_goes_on(self._directory, version, number - 1):
+                return None
+            due = await self._advance(self._due(number))
             if due is not None:
                 next_due.append(due)
             if due is not None and (schedule.follows_results or (record is None and due > self._clock.now())):
                 break  # later waves open later
         return min(next_due, default=None)
+
+    async def play(self, number: int, answer: Answer, attend: Answer | None = None, patience_s: float = 300.0) -> None:
+        """Takes a wave to its end at once: opens it, has people answer, closes it, and waits for its results.
+
+        The same call again, in a process that was killed in between too, continues.
+
+        Args:
+            number: of the wave.
+            answer: has people answer the rounds; called again where a process was killed before the close.
+            attend: has people answer rounds that ask one after the other, between the close and the results.
+            patience_s: the time to wait for results.
+
+        Raises:
+            Refusal: SHORT_BATCH, too few people have answered; the round is held, or disposed of.
+            Refusal, grpc.aio.AioRpcError: there is no result in time, or see `step`.
+            StudyStoppedError, ValueError: see `run`.
+        """
+        if await self._advance(self._due(number)) is None:
+            return
+        due = self._due(number)
+        rounds = kept_rounds(self._directory, due.survey, number)
+        short = ""
+        if due.record is None or due.record.step != "closed":
+            await answer(rounds)
+            short = await self._close_before_deadline(due, rounds)
+        if attend and not short:
+            await attend(rounds)
+        await self._publish(due, patience_s)
+        if short:
+            raise Refusal(Code.SHORT_BATCH, short)
+
+    @asynccontextmanager
+    async def _operator(self) -> AsyncIterator[Operator]:
+        if self._connected is not None:
+            yield self._connected
+            return
+        async with Operator(self._directory, self._transport) as operator:
+            yield operator
+
+    def _due(self, number: int) -> _Due:
+        record, survey = self._journal.records().get(number), version_of_wave(self._versions, number)
+        schedule, opens = scheduled(survey), None
+        if schedule.follows_results and number > 1:
+            opens = None if record is None or record.step == "stopped" else record.opens_unix_s
+            opens = int(self._clock.now()) if opens is None else opens
+        return _Due(schedule.wave(number, opens), survey, record)
 
     @property
     def _versions(self) -> list[Survey]:
@@ -156,6 +207,8 @@ class StudyRun:
 
     async def _advance(self, due: _Due) -> float | None:
         """Takes a wave as far as possible now; returns when it continues, None once it has ended."""
+        if due.record is not None and due.record.has_ended:
+            return None
         step = None if due.record is None else due.record.step
         now = self._clock.now()
         if step in (None, "stopped", "open"):
@@ -169,7 +222,7 @@ class StudyRun:
             else:
                 self._write("opened", due, late_s=None)
             step = "opened"
-        if step == "opened" and self._clock.now() < due.wave.closes_unix_s:
+        if step in ("opened", "close") and self._clock.now() < due.wave.closes_unix_s:
             return float(due.wave.closes_unix_s)
         if step in ("opened", "close"):
             await self._close(due)
@@ -193,10 +246,12 @@ class StudyRun:
                     opens_unix_s=due.wave.opens_unix_s,
                 )
         try:
-            async with Operator(self._directory, self._transport) as operator:
+            async with self._operator() as operator:
                 _check_place(survey, operator.deployment)
-                await check_affordable(operator, self._directory, survey, due.wave.number)
-                await open_rounds(operator, self._directory, survey, due.wave, self._tell)
+                state = await self._state(operator, survey, due.wave) if self._state else None
+                if state is None:
+                    await check_affordable(operator, self._directory, survey, due.wave.number)
+                await open_rounds(operator, self._directory, survey, due.wave, self._tell, state)
         except LimitReachedError as error:
             self._write("stopped", due, why=str(error))
             raise StudyStoppedError(
@@ -208,7 +263,7 @@ class StudyRun:
 
     async def _is_open_everywhere(self, due: _Due) -> bool:
         """Whether the opening of a wave had been completed, although the journal does not say so."""
-        async with Operator(self._directory, self._transport) as operator:
+        async with self._operator() as operator:
             states = [await _state(operator, round_id) for round_id in due.survey.round_ids(due.wave.number)]
         return "UNKNOWN" not in states and "PREPARED" not in states
 
@@ -216,7 +271,9 @@ class StudyRun:
         """Records that a wave was not open in its time, and withdraws its rounds that are open nevertheless."""
         record, why = due.record, "the study's process did not run while the wave should have been open"
         if record is not None and record.was_begun:
-            await withdraw_rounds(self._directory, due.survey.round_ids(due.wave.number), self._transport)
+            async with self._operator() as operator:
+                for round_id in due.survey.round_ids(due.wave.number):
+                    await operator.withdraw(round_id)
             why = "its opening was not completed before its close; no answer is read"
         if record is not None and (stopped := record.last("stopped")) is not None:
             why = f"a limit did not bear it: {stopped.about['why']}"
@@ -227,15 +284,38 @@ class StudyRun:
         """Ends admission to the rounds of a wave, which hop 1 does at the deadline by itself, too."""
         if due.record is None or due.record.step != "close":
             self._write("close", due)
-        with suppress(Refusal):  # a round that has ended already cannot be closed
-            await close_rounds(self._directory, due.survey.round_ids(due.wave.number), self._transport)
+        async with self._operator() as operator:
+            with suppress(Refusal):  # a round that has ended already cannot be closed
+                for round_id in due.survey.round_ids(due.wave.number):
+                    await operator.close_round(round_id, hold_at_risk=True)
         self._write("closed", due)
 
-    async def _publish(self, due: _Due) -> float | None:
+    async def _close_before_deadline(self, due: _Due, rounds: Sequence[RoundTerms]) -> str:
+        """Ends admission to the rounds of a wave; returns which of them too few people have answered.
+
+        Raises:
+            Refusal: SHORT_BATCH if hop 1 keeps one of these open.
+        """
+        if due.record is None or due.record.step != "close":
+            self._write("close", due)
+        async with self._operator() as operator:
+            replies = [await operator.close_round(terms.round_id) for terms in rounds]
+        short = "; ".join(
+            f"round {terms.round_id!r} is {_SHORT[reply.state]}: {reply.num_clients} users have answered, and at least "
+            f"{terms.shared.min_batch_size} must"
+            for terms, reply in zip(rounds, replies, strict=True)
+            if reply.state in _SHORT
+        )
+        if any(reply.state == pb.ROUND_STATE_OPEN for reply in replies):
+            raise Refusal(Code.SHORT_BATCH, short)
+        self._write("closed", due)
+        return short
+
+    async def _publish(self, due: _Due, patience_s: float = 0.0) -> float | None:
         """Stores the results of a wave, and records them all at once; returns when to look again."""
-        async with Operator(self._directory, self._transport) as operator:
+        async with self._operator() as operator:
             places = range(len(due.survey.questions))
-            outcomes = [await self._outcome(operator, due, place) for place in places]
+            outcomes = [await self._outcome(operator, due, place, patience_s) for place in places]
         waiting = [outcome for outcome in outcomes if outcome["outcome"] == "waiting"]
         if waiting and self._clock.now() < due.wave.closes_unix_s + PATIENCE_S:
             return self._clock.now() + _LOOK_AGAIN_S
@@ -246,7 +326,7 @@ class StudyRun:
         self._tell(f"wave {due.wave.number} is over: {granted} of {len(outcomes)} questions have a result")
         return None
 
-    async def _outcome(self, operator: Operator, due: _Due, place: int) -> JsonObject:
+    async def _outcome(self, operator: Operator, due: _Due, place: int, patience_s: float) -> JsonObject:
         """Returns the outcome of a round, and stores its result: granted, refused, too few people, or waiting."""
         round_id = due.survey.round_id(place, due.wave.number)
         kept = result_file(self._directory, due.survey, place, due.wave.number)
@@ -257,8 +337,10 @@ class StudyRun:
                 except Refusal as refusal:
                     if refusal.code not in (Code.NOT_READY, Code.WRONG_STATE, Code.UNKNOWN_ROUND):
                         raise
-                    state = await _state(operator, round_id)
-                    return {"round_id": round_id, "outcome": "too few" if state in _OVER else "waiting"}
+                    over = await _state(operator, round_id) in _OVER
+                    if over or not patience_s:
+                        return {"round_id": round_id, "outcome": "too few" if over else "waiting"}
+                    document = await fetch_signed_result(channel, round_id, patience_s)
             read_publication(document, operator.deployment, round_id)
             replace_secret(kept, document.SerializeToString().hex())
         signed = pb.Signed.FromString(bytes.fromhex(kept.read_text()))

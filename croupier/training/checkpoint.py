@@ -1,8 +1,8 @@
 """How far a training has come, durably, and bound to what is trained and where.
 
-Of a simulation it is written after every epoch. Through a deployment it is written before every step and after it, so
-that a run that was killed goes on: with the same clients, in the round that was open, and with every certificate that
-has been paid for. What a step does is left to `deployed`.
+Of a simulation it is written after every epoch. Through a deployment it is written after every step, so that a run
+that was killed goes on: with the same clients, and with every certificate that has been paid for. The wave that was
+under way is in the survey's journal (`study.journal`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from croupier.protocol.deployment import Deployment
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
@@ -36,29 +36,17 @@ class Progress:
         descent: the parameters, and what the next step needs.
         keys: of the clients, 32 bytes each.
         survey_id: of the survey that the training is; empty before the first round.
-        wave: the newest wave of the survey that was begun, from 1; 0 before it.
-        opens_unix_s: when that wave opens: services sign no manifest with another time.
-        round_id: that wave's round while it is under way, and its clients may have answered; NO_ROUND in between.
+        wave: the newest wave of the survey whose result was learnt, or that has none; 0 before it.
         answered: by round, in the order of the steps, the budgets that its certificate was granted for.
         history: the epochs that are complete.
-        disposed: how many rounds were deleted unread after clients had answered.
     """
 
     descent: Descent
     keys: list[bytes]
     survey_id: str = ""
     wave: int = 0
-    opens_unix_s: int = 0
-    round_id: RoundId = NO_ROUND
     answered: dict[RoundId, Batch] = field(default_factory=dict)
     history: list[EpochRecord] = field(default_factory=list)
-    disposed: int = 0
-
-    def unreleased(self, steps_per_epoch: int) -> int:
-        """Returns how many answers that were never opened a client may have made, beside one in each of `epochs`."""
-        waiting = bool(self.round_id) and self.round_id not in self.answered
-        begun = -(-(len(self.answered) + waiting) // steps_per_epoch)
-        return self.disposed + begun - len(self.epochs(steps_per_epoch))
 
     def epochs(self, steps_per_epoch: int) -> list[tuple[Batch, ...]]:
         """Returns the batches by epoch; the last epoch may be incomplete."""
@@ -107,14 +95,11 @@ class Checkpoint:
             [raw[at : at + _KEY_BYTES] for at in range(0, len(raw), _KEY_BYTES)],
             stored["survey_id"],
             stored["wave"],
-            stored["opens_unix_s"],
-            RoundId(stored["round_id"]),
             {
                 RoundId(round_id): Batch(tuple((local, count) for local, count in tiers), *more)
                 for round_id, tiers, *more in stored["answered"]
             },
             [EpochRecord(*record) for record in stored["history"]],
-            stored["disposed"],
         )
 
     def save(self, progress: Progress) -> None:
@@ -124,13 +109,10 @@ class Checkpoint:
             "identities": self._identities,
             "survey_id": progress.survey_id,
             "wave": progress.wave,
-            "opens_unix_s": progress.opens_unix_s,
-            "round_id": progress.round_id,
             "answered": [
                 (name, batch.tiers, batch.dishonest, batch.unknown) for name, batch in progress.answered.items()
             ],
             "history": _rows(progress.history),
-            "disposed": progress.disposed,
         }
         keys = torch.frombuffer(bytearray(b"".join(progress.keys)), dtype=torch.uint8)
         _write(self._file, about, {"descent": progress.descent.state(), "keys": keys})

@@ -3,8 +3,8 @@
 The survey's rule decides at which parameters a wave asks (`protocol.rules.Descent`). All clients of the fleet answer
 every round, with the same keys; the analyzer publishes the mean vector, after the certificate. Or the rounds are
 sequential (`SequentialRun`): then a round is an epoch, in which the analyzer takes a step after every client, and
-publishes where that has led. What has been reached is written down before every round, together with its wave, so that
-a run that was killed goes on: a client with a report for that round never makes a second one.
+publishes where that has led. The runner of surveys (`study.runs`) opens, closes and publishes each wave, and its
+journal lets a run that was killed go on; the checkpoint has the model that the results so far have led to.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,12 @@ import torch
 
 from croupier.analyzer.descent import led_to
 from croupier.client.gradients import FlatModel
-from croupier.client.outbox import Outbox
-from croupier.client.round_checks import fetch_signed_result, fetch_terms
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.local.users import FleetReport, run_fleet
+from croupier.deploy.local.fleet import Fleet
 from croupier.net.transport import TLS, Transport
-from croupier.operator.keys import replace_secret
-from croupier.operator.opened_surveys import keep_survey, kept_versions, latest_result, open_rounds, result_file
+from croupier.operator.opened_surveys import keep_survey, kept_versions, latest_result, signed_result_of
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, survey_of
 from croupier.protocol.certificates import refusals_of
@@ -43,15 +40,18 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.vector_task import SequentialOrder, VectorTask
-from croupier.protocol.names import NO_ROUND, PrivateKey, PublicKey, RoundId
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.publications import read_publication
 from croupier.protocol.questions import Question
 from croupier.protocol.rules import Descent as DescentRule
-from croupier.protocol.schedules import MOST_WAVES, Calendar, Schedule
+from croupier.protocol.schedules import MOST_WAVES, Schedule, Wave
 from croupier.protocol.statements import joined, read_messages
-from croupier.protocol.surveys import WAVE_NAME, Survey, scheduled
+from croupier.protocol.surveys import WAVE_NAME, Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
+from croupier.study.journal import StudyJournal, read_journal, wave_records
+from croupier.study.runs import StudyRun
+from croupier.study.versions import journal_file
 from croupier.training.checkpoint import Checkpoint, Progress
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
@@ -59,9 +59,6 @@ from croupier.training.descent import Descent, TorchDescent, evaluate
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 
-_WAIT_S = 300.0
-_OPEN_FOR_S = 30 * 86_400
-"""Seconds for which a round takes answers unless the run closes it, which it does once its clients have answered."""
 _MOST_DELTA = 0.1
 """The largest total delta of a survey."""
 
@@ -185,41 +182,64 @@ class DeployedRun:
             Refusal: SHORT_BATCH if too few users answered a step; BAD_BATCH if a round has no gradient.
             ValueError: the survey of the training has no further wave.
         """
-        self.out.mkdir(parents=True, exist_ok=True)
-        checkpoint, descent, enrolled = self._checkpoint(), progress.descent, set[bytes]()
-        outbox = Outbox(self.out / "outbox.db")
-        try:
-            async with Operator(self.directory, self.transport) as operator:
-
-                async def enrol(client_keys: Sequence[PublicKey]) -> None:
-                    # Once in every run: the deployment may not know them any more, and to register again is harmless.
-                    unknown = set(client_keys) - enrolled
-                    if unknown:
-                        await operator.enrol(sorted(unknown))
-                        enrolled.update(unknown)
-
+        checkpoint = self._checkpoint()
+        if not progress.survey_id:
+            name = re.sub(r"[^A-Za-z0-9_-]", "", self.name)[:24]
+            progress.survey_id = re.sub(WAVE_NAME, "-", f"train-{name}-{secrets.token_hex(4)}")
+            self.out.mkdir(parents=True, exist_ok=True)
+            checkpoint.save(progress)
+        async with Operator(self.directory, self.transport) as operator, self._fleet(operator) as fleet:
+            survey = self._survey(operator, progress)
+            with StudyJournal.running(journal_file(self.directory, survey.survey_id)) as journal:
+                state = partial(self._state, progress)
+                run = StudyRun(self.directory, survey.survey_id, journal, operator=operator, state=state)
                 while (taken := self.rounds_taken(progress)) < count:
-                    terms = await self._open(operator, progress, checkpoint)
-                    fleet = await self._submit(operator, terms, progress, outbox, enrol)
-                    await self._close(operator, terms, progress, checkpoint, fleet)
-                    await self._attend(operator, terms, progress, outbox)
-                    publication, certificate = await self._result(operator, terms)
+                    number, round_id = progress.wave + 1, survey.round_id(0, progress.wave + 1)
+                    if number > MOST_WAVES:
+                        raise ValueError(
+                            f"training {survey.survey_id!r} has had {MOST_WAVES:,} rounds, the most of a survey; "
+                            "choose another --out, and begin with the model that was reached"
+                        )
+                    await self._play(run, number, fleet, progress)
+                    document = signed_result_of(self.directory, survey, 0, number)
+                    if document is None:  # disposed of: the same step in another round
+                        progress.wave = number
+                        continue
+                    publication, certificate = read_publication(document, operator.deployment, round_id)
                     if certificate.granted or certificate.num_answers:
                         # Released, so paid for, whatever comes of it.
-                        progress.answered[terms.round_id] = Batch.of(certificate)
+                        progress.answered[round_id] = Batch.of(certificate)
                         checkpoint.save(progress)
                     if not certificate.granted:
                         raise NotGrantedError(joined(refusals_of(certificate)))
                     if not publication.vector:
                         raise Refusal(Code.BAD_BATCH, joined(read_messages(Note, publication.notes)))
-                    self._learn(descent, publication)
-                    progress.round_id = NO_ROUND
+                    self._learn(progress.descent, publication)
+                    progress.wave = number
                     if (taken + 1) % self.steps_per_epoch == 0:
                         progress.history.append(self.record(progress))
                     checkpoint.save(progress)
-                    yield StepReport(taken + 1, terms.round_id, certificate, progress)
-        finally:
-            outbox.close()
+                    yield StepReport(taken + 1, round_id, certificate, progress)
+
+    def unreleased(self, progress: Progress) -> int:
+        """Returns how many answers that were never opened a client may have made, beside one in each epoch.
+
+        They are in rounds that were disposed of, and in one that is under way.
+        """
+        survey = next(iter(kept_versions(self.directory, progress.survey_id).values()), None)
+        if survey is None:
+            return 0
+        records = wave_records(read_journal(journal_file(self.directory, survey.survey_id)))
+        asked = [number for number, record in records.items() if record.was_begun and record.step != "missed"]
+        unopened = [number for number in asked if survey.round_id(0, number) not in progress.answered]
+        under_way = [
+            number
+            for number in unopened
+            if not records[number].has_ended or signed_result_of(self.directory, survey, 0, number)
+        ]
+        answered, size = len(progress.answered), self.steps_per_epoch
+        begun = -(-(answered + len(under_way)) // size)
+        return len(unopened) - len(under_way) + begun - len(progress.epochs(size))
 
     def record(self, progress: Progress) -> EpochRecord:
         """Returns how good the model is after the newest round, which may be in the middle of an epoch."""
@@ -245,19 +265,8 @@ class DeployedRun:
         )
         most = max(asked.epsilon_max, asked.budget_grid[-1], *asked.epsilon_max_of.values())
         deltas = asked.delta + asked.question.mechanism.budget_delta
-        begins = datetime.fromtimestamp(time.time(), UTC).replace(second=0, microsecond=0, tzinfo=None)
-        schedule = Schedule(
-            version=1,
-            previous_hash=None,
-            change="",
-            calendar=Calendar(begins, "result", "UTC", _OPEN_FOR_S),
-            first_wave=1,
-            last_wave=MOST_WAVES,
-            total_epsilon=MOST_WAVES * most,
-            total_delta=min(_MOST_DELTA, MOST_WAVES * deltas),
-            permanent=False,
-            results="public",
-        )
+        limit = MOST_WAVES * most, min(_MOST_DELTA, MOST_WAVES * deltas)
+        schedule = Schedule.from_now("result", MOST_WAVES, *limit)
         survey = survey_of([replace(asked, rule=rule)], progress.survey_id, operator.deployment, schedule=schedule)
         keep_survey(self.directory, survey)
         return survey
@@ -286,48 +295,61 @@ class DeployedRun:
         rows = self.model.per_example(parameters, mine.features, mine.targets).cpu().double().numpy()
         return rows[0] if self.silos is None else rows
 
-    async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
-        """Plays what clients do between the end of admission and the result: nothing, here."""
+    @asynccontextmanager
+    async def _fleet(self, operator: Operator) -> AsyncIterator[Fleet]:
+        enrolled = set[bytes]()
 
-    def _learn(self, descent: Descent, publication: pb.Publication) -> None:
-        descent.step(_vector(publication), publication.vector_standard_error)
+        async def enrol(client_keys: Sequence[PublicKey]) -> None:
+            # Once in every run: the deployment may not know them any more, and to register again is harmless.
+            unknown = set(client_keys) - enrolled
+            if unknown:
+                await operator.enrol(sorted(unknown))
+                enrolled.update(unknown)
 
-    async def _open(self, operator: Operator, progress: Progress, checkpoint: Checkpoint) -> RoundTerms:
-        """Returns the next round: a new one, or the one that a killed run has begun before.
+        async with operator.client(self.out) as client:
+            yield Fleet(client, self.pool, enrol)
+
+    async def _play(self, run: StudyRun, number: int, fleet: Fleet, progress: Progress) -> None:
+        """Plays a wave, or what a killed run has left of it.
 
         Raises:
-            ValueError: the survey has no further wave, or its last round asks for something else than the checkpoint.
+            Refusal: SHORT_BATCH with the replies of hop 1.
+            ValueError: the wave asks for something else than the checkpoint.
         """
-        if not progress.survey_id:
-            name = re.sub(r"[^A-Za-z0-9_-]", "", self.name)[:24]
-            progress.survey_id = re.sub(WAVE_NAME, "-", f"train-{name}-{secrets.token_hex(4)}")
-            checkpoint.save(progress)
-        survey = self._survey(operator, progress)
-        if not progress.round_id:
-            if progress.wave == MOST_WAVES:
-                raise ValueError(
-                    f"training {survey.survey_id!r} has had {MOST_WAVES:,} rounds, the most of a survey; choose "
-                    "another --out, and begin with the model that was reached"
-                )
-            progress.wave, progress.opens_unix_s = progress.wave + 1, int(time.time())
-            progress.round_id = survey.round_id(0, progress.wave)
-            checkpoint.save(progress)
-        try:
-            async with operator.client_channel() as channel:
-                terms = await fetch_terms(channel, operator.deployment, progress.round_id)
-        except Refusal as refusal:
-            if refusal.code not in (Code.UNKNOWN_ROUND, Code.NOT_READY):
-                raise
-            (terms,) = await self._open_wave(operator, survey, progress)
-        if terms.question != self._question(_bytes_of(progress.descent.parameters)):
-            raise ValueError(
-                f"round {terms.round_id!r} does not ask for what the checkpoint says; choose another --out"
-            )
-        return terms
+        replies: Counter[str] = Counter()
 
-    async def _open_wave(self, operator: Operator, survey: Survey, progress: Progress) -> list[RoundTerms]:
-        """Opens a wave at the parameters to which the latest result has led."""
-        before = latest_result(self.directory, survey, 0, progress.wave)
+        async def answer(rounds: Sequence[RoundTerms]) -> None:
+            (terms,) = rounds
+            if terms.question != self._question(_bytes_of(progress.descent.parameters)):
+                raise ValueError(
+                    f"round {terms.round_id!r} does not ask for what the checkpoint says; choose another --out"
+                )
+            chosen = self.batch(self.rounds_taken(progress))
+            values = self._values(progress.descent, chosen)
+            users = {
+                str(index): Participant(value, float(self.max_local_epsilons[index]), progress.keys[index])
+                for index, value in zip(chosen.tolist(), values, strict=True)
+            }
+            report = await fleet.answer(terms, users, self._submitted)
+            replies.update(report.codes)
+
+        try:
+            await run.play(number, answer, partial(self._attend, fleet, progress))
+        except Refusal as refusal:
+            if refusal.code is not Code.SHORT_BATCH:
+                raise
+            said = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in replies.items())
+            raise Refusal(refusal.code, f"{refusal.hint}; hop 1 said {said or 'nothing new'}") from refusal
+
+    def _submitted(self, more: int) -> None:
+        self.answered(more)
+
+    async def _attend(self, fleet: Fleet, progress: Progress, rounds: Sequence[RoundTerms]) -> None:
+        """Plays what clients do between the end of admission and the result: nothing, here."""
+
+    async def _state(self, progress: Progress, operator: Operator, survey: Survey, wave: Wave) -> pb.RuleState:
+        """Returns where a wave asks for the gradient: at the parameters to which the latest result has led."""
+        before = latest_result(self.directory, survey, 0, wave.number)
         state, latest = pb.RuleState(parameters=_bytes_of(progress.descent.parameters)), 0
         if before is not None:
             publication = pb.Publication.FromString(before.payload)
@@ -336,71 +358,13 @@ class DeployedRun:
             if publication.rule_state.next_sha256:
                 state = led_to(earlier, publication.vector)
             state.steps = publication.rule_state.steps
-        for skipped in range(latest + 1, progress.wave):
+        for skipped in range(latest + 1, wave.number):
             # Services sign the next wave once each of them has disposed of those without a result.
             await operator.withdraw(survey.round_id(0, skipped))
-        wave = scheduled(survey).wave(progress.wave, progress.opens_unix_s)
-        return await open_rounds(operator, self.directory, survey, wave, state=state)
+        return state
 
-    async def _result(self, operator: Operator, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
-        """Returns the result of a round, which is kept: the next wave follows from it."""
-        async with operator.client_channel(operator.deployment.analyzer.name) as channel:
-            document = await fetch_signed_result(channel, terms.round_id, _WAIT_S)
-        result = read_publication(document, operator.deployment, terms.round_id)
-        if terms.wave is not None:
-            file = result_file(self.directory, terms.survey, terms.place, terms.wave.number)
-            replace_secret(file, document.SerializeToString().hex())
-        return result
-
-    async def _submit(
-        self,
-        operator: Operator,
-        terms: RoundTerms,
-        progress: Progress,
-        outbox: Outbox,
-        enrol: Callable[[Sequence[PublicKey]], Any],
-    ) -> FleetReport:
-        chosen = self.batch(self.rounds_taken(progress))
-        values = self._values(progress.descent, chosen)
-        users = {
-            str(index): Participant(value, float(self.max_local_epsilons[index]), progress.keys[index])
-            for index, value in zip(chosen.tolist(), values, strict=True)
-        }
-        async with (
-            operator.client_channel() as channel,
-            operator.client_channel(operator.deployment.accountant.name) as accountant,
-        ):
-            return await run_fleet(
-                channel,
-                accountant,
-                terms,
-                users,
-                outbox=outbox,
-                pool=self.pool,
-                enrol=enrol,
-                progress=self._submitted,
-            )
-
-    def _submitted(self, more: int) -> None:
-        self.answered(more)
-
-    async def _close(
-        self, operator: Operator, terms: RoundTerms, progress: Progress, checkpoint: Checkpoint, fleet: FleetReport
-    ) -> None:
-        """Ends admission, and refuses to wait for the result of a round that too few clients have answered."""
-        closed = await operator.close_round(terms.round_id)
-        if closed.state not in (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_DISPOSED):
-            return
-        held = closed.state == pb.ROUND_STATE_OPEN
-        if not held:  # the step starts again, in another round
-            progress.round_id, progress.disposed = NO_ROUND, progress.disposed + 1
-            checkpoint.save(progress)
-        answers = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in fleet.codes.items())
-        raise Refusal(
-            Code.SHORT_BATCH,
-            f"round {terms.round_id!r} is {'held' if held else 'disposed of'}: {closed.num_clients} users have "
-            f"answered, and at least {terms.shared.min_batch_size} must; hop 1 said {answers or 'nothing new'}",
-        )
+    def _learn(self, descent: Descent, publication: pb.Publication) -> None:
+        descent.step(_vector(publication), publication.vector_standard_error)
 
 
 @dataclass
@@ -431,16 +395,16 @@ class SequentialRun(DeployedRun):
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
         return [None] * len(chosen)  # asked for one after the other
 
-    async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
+    async def _attend(self, fleet: Fleet, progress: Progress, rounds: Sequence[RoundTerms]) -> None:
         attendees = {
             str(index): Attendee(PrivateKey(progress.keys[index]), partial(self._gradient, index))
             for index in range(self.num_clients)
         }
         self._value(0, progress.descent.parameters)  # the first gradient takes longer: not within a client's period
-        async with operator.client_channel() as channel:
-            await answer_sequentially(
-                channel, terms, operator.deployment, attendees, outbox=outbox, progress=self.answered
-            )
+        client, (terms,) = fleet.client, rounds
+        await answer_sequentially(
+            client.shuffler, terms, client.deployment, attendees, outbox=client.outbox, progress=self.answered
+        )
 
     def _submitted(self, more: int) -> None:
         """Nothing: they answer later."""

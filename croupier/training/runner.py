@@ -373,7 +373,7 @@ class _Training:
         reached = run.resume()
 
         def spent(epoch: int | None = None) -> Spending:
-            return cost.after(reached.epochs(steps)[:epoch], reached.unreleased(steps))
+            return cost.after(reached.epochs(steps)[:epoch], run.unreleased(reached))
 
         for record in reached.history:
             self._add(record, spent(record.epoch))

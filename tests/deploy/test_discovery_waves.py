@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from croupier.protocol.publications import read_publication
 from croupier.protocol.rules import Prefixes
 from croupier.study.discovery import discovered
 from croupier.study.plans import plan_study
-from croupier.study.versions import change_study, journal_file, start_study
+from croupier.study.versions import change_study, start_study
 from croupier.study.wave_results import study_state, study_view
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.studies import KilledError, Played, dying, study_file
+from tests.support.studies import Played, killed_at_drawn_moments, study_file
 
 DRINKS = ["tea"] * 12 + ["cup"] * 8
 LISTED: dict[str, Any] = {"name": "drink", "question": "What do you drink?", "alphabet": "tecupa", "longest": 2}
@@ -92,20 +91,9 @@ async def test_a_discovery_goes_on_wherever_its_process_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fifty times at drawn moments: no wave is asked twice, none differs from its rule, and no answer is lost."""
-    source = random.SystemRandom()
     async with table(tmp_path, 1) as at:
         played = begun(at)
-        die_after, killed = dying(monkeypatch, journal_file(played.directory, "wellbeing")), 0
-        while killed < 50:
-            die_after(source.randrange(12))
-            try:
-                await played.play()
-            except KilledError:
-                killed += 1
-                continue
-            break
-        die_after(None)
-        await played.play()
+        killed = await killed_at_drawn_moments(monkeypatch, played.play, times=50, moments=12)
         assert killed > 3
         found = discovered(study_state(played.directory, "wellbeing"))
         assert found is not None

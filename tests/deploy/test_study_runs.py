@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 import urllib.error
@@ -37,7 +36,7 @@ from tests.support.command_line import croupier
 from tests.support.console import served
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
-from tests.support.studies import KilledError, Played, dying, open_wave, study_file
+from tests.support.studies import Played, killed_at_drawn_moments, open_wave, study_file
 
 FIRST = {"first": "2023-11-15T08:00:00", "every": "day", "on": None, "timezone": "UTC", "open_for": "10 hours"}
 """The clock of a test begins on 14 November 2023 at 22:13:20."""
@@ -163,19 +162,9 @@ async def test_a_killed_process_opens_no_wave_twice_and_misses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four times at drawn moments; `test_study_killed` kills real processes fifty times."""
-    source = random.SystemRandom()
     async with table(tmp_path, 1) as at:
         played = begun(at)
-        die_after = dying(monkeypatch, journal_file(played.directory, "wellbeing"))
-        for _ in range(4):
-            die_after(source.randrange(40))
-            try:
-                await played.play()
-            except KilledError:
-                continue
-            break
-        die_after(None)
-        await played.play()
+        await killed_at_drawn_moments(monkeypatch, played.play, times=4, moments=40)
         check_waves(played, 3)
 
 

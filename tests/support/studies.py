@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,50 +146,96 @@ class KilledError(BaseException):
     """Ends a process where it is, as far as that can be had in memory."""
 
 
-def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | None], None]:
-    """Returns what has the process die at a moment from now on: before, within or after a line, or around a call."""
-    left: list[int | None] = [None]
-    inside: list[bool] = [False]  # the operator enrols people in this process, too
+async def killed_at_drawn_moments(
+    monkeypatch: pytest.MonkeyPatch, play: Callable[[], Awaitable[object]], times: int, moments: int, **where: Any
+) -> int:
+    """Has a process die and start again as often as this, and live at last; returns how often it died.
 
-    def moment() -> bool:
-        if left[0] is None or not inside[0]:
-            return False
-        left[0] -= 1
-        return left[0] < 0
+    Args:
+        monkeypatch: changes the process.
+        play: the process.
+        times: how often it dies at most; it is not killed again once it has come to its end.
+        moments: it dies after fewer than this many moments, which are drawn.
+        where: see `Dying`.
+    """
+    source, killed = random.SystemRandom(), 0
+    with monkeypatch.context() as patch:
+        dying = Dying(patch, **where)
+        while killed < times:
+            dying.left = source.randrange(moments)
+            try:
+                await play()
+            except KilledError:
+                killed += 1
+                continue
+            except BaseExceptionGroup as group:
+                assert group.split(KilledError)[1] is None  # noqa: PT017 (nothing else may have gone wrong)
+                killed += 1
+                continue
+            break
+    await play()
+    return killed
 
-    honest_write, honest_call, honest_step = StudyJournal.write, retrying, StudyRun.step
 
-    async def step(self: StudyRun) -> float | None:
-        inside[0] = True
-        try:
-            return await honest_step(self)
-        finally:
-            inside[0] = False
+class Dying:
+    """A process that dies at a moment: before, within or after a line of the journal, or around a call to a service.
 
-    def write(self: StudyJournal, at: float, step: Any, wave: int, **about: object) -> None:
-        if moment():
-            raise KilledError
-        if moment():
-            with journal.open("ab") as file:
-                file.write(b'{"at": 1.0, "st')
-            raise KilledError
-        honest_write(self, at, step, wave, **about)
-        if moment():
-            raise KilledError
+    Attributes:
+        left: the moments that it lives for.
+    """
 
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        if moment():
-            raise KilledError
-        answer = await honest_call(*args, **kwargs)
-        if moment():
-            raise KilledError
-        return answer
+    def __init__(self, patch: pytest.MonkeyPatch, *, everywhere: bool = False, around: Any = ()) -> None:
+        """Changes the process.
 
-    monkeypatch.setattr(StudyRun, "step", step)
-    monkeypatch.setattr(StudyJournal, "write", write)
-    monkeypatch.setattr("croupier.operator.operator.retrying", call)
+        Args:
+            patch: ends with the process.
+            everywhere: whether it may die while no step is taken, too: else people answer in the same process.
+            around: further methods around which it dies, (class, name) each.
+        """
+        self.left, self._inside = 0, everywhere
+        honest_write, honest_step = StudyJournal.write, StudyRun.step
+        for owner, name in around:
+            patch.setattr(owner, name, self._around(getattr(owner, name)))
 
-    def die_after(moments: int | None) -> None:
-        left[0] = moments
+        def write(journal: Any, *line: Any, **about: Any) -> None:
+            self.moment()
+            try:
+                self.moment()
+            except KilledError:
+                with journal._file.open("ab") as file:
+                    file.write(b'{"at": 1.0, "st')
+                raise
+            honest_write(journal, *line, **about)
+            self.moment()
 
-    return die_after
+        async def step(run: StudyRun) -> float | None:
+            self._inside = True
+            try:
+                return await honest_step(run)
+            finally:
+                self._inside = everywhere
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.moment()
+            answer = await retrying(*args, **kwargs)
+            self.moment()
+            return answer
+
+        patch.setattr(StudyRun, "step", step)
+        patch.setattr(StudyJournal, "write", write)
+        patch.setattr("croupier.operator.operator.retrying", call)
+
+    def _around(self, honest: Callable[..., object]) -> Callable[..., object]:
+        def method(*args: Any) -> object:
+            self.moment()
+            result = honest(*args)
+            self.moment()
+            return result
+
+        return method
+
+    def moment(self) -> None:
+        if self._inside:
+            self.left -= 1
+            if self.left < 0:
+                raise KilledError

@@ -59,9 +59,19 @@ def only_ten_answer(run: DeployedRun) -> Iterator[None]:
         yield
 
 
-async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def closing_fails() -> Iterator[None]:
+    """The process is killed after all clients have answered."""
+
+    async def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Operator, "close_round", killed)
+        yield
+
+
+async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(tmp_path: Path) -> None:
     async with trained(tmp_path) as (run, inside):
         answered: list[int] = []
         run.answered = answered.append
@@ -70,13 +80,8 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert sum(answered) == run.num_clients
         assert float(progress.descent.parameters.abs().sum()) > 0
 
-        async def killed(*_: object) -> None:
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Operator, "close_round", killed)
-            with pytest.raises(KeyboardInterrupt):
-                await take(run, 2)
+        with closing_fails(), pytest.raises(KeyboardInterrupt):
+            await take(run, 2)
         first = inside.running["shuffler-1"].service
 
         def admitted(tx: Transaction) -> tuple[RoundId, dict[PublicKey, Digest]]:
@@ -108,7 +113,7 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
             assert 0 < progress.descent.steps < 10
             assert len(progress.answered) == len(progress.history) == progress.descent.steps
             # The refused answers were never opened, and yet an observer that colludes with all others may have them.
-            assert progress.unreleased(1) == 1
+            assert run.unreleased(progress) == 1
 
 
 @pytest.mark.parametrize("by_operator", [False, True])
@@ -146,9 +151,11 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
         assert [len(epoch) for epoch in progress.epochs(run.steps_per_epoch)] == [3, 1]
         assert [record.steps for record in progress.history] == [3]
         # A round that was not opened belongs to the epoch that is begun: who is asked in it has not answered before.
-        progress.round_id = RoundId("in doubt")
-        assert progress.unreleased(3) == 0
-        assert progress.unreleased(4) == 1
+        with closing_fails(), pytest.raises(KeyboardInterrupt):
+            await take(run, 5)
+        assert run.unreleased(progress) == 0
+        run.batch_size = 15
+        assert run.unreleased(progress) == 1
 
 
 async def test_what_fewer_users_cost_is_composed_from_who_answered(tmp_path: Path) -> None:
@@ -174,8 +181,8 @@ async def test_a_round_that_too_few_have_answered_ends_the_run_at_once(tmp_path:
             await take(run, 1)
         assert caught.value.code is Code.SHORT_BATCH
         held = run.resume()
-        assert f"'{held.round_id}'" in str(caught.value)
-        assert held.unreleased(1) == 1
+        assert f"'{held.survey_id}-w1-1'" in str(caught.value)
+        assert run.unreleased(held) == 1
         with pytest.raises(Refusal, match=naming(60, 61)):  # no second answers
             await take(run, 1)
 
@@ -190,7 +197,7 @@ async def test_a_step_whose_round_was_disposed_of_is_taken_in_another_round(tmp_
         progress, reports = await take(run, 2)
         assert [report.certificate.num_users for report in reports] == [USERS]
         assert [report.round_id[-5:] for report in reports] == ["-w3-1"]
-        assert progress.unreleased(1) == run.resume().unreleased(1) == 1
+        assert run.unreleased(progress) == 1
 
 
 async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
@@ -198,7 +205,7 @@ async def test_a_withdrawn_round_is_no_dead_end(tmp_path: Path) -> None:
         with only_ten_answer(run), pytest.raises(Refusal, match="is held"):
             await take(run, 1)
         async with inside.operator() as operator:
-            await operator.withdraw(run.resume().round_id)
+            await operator.withdraw(RoundId(f"{run.resume().survey_id}-w1-1"))
         with only_ten_answer(run), pytest.raises(Refusal, match=Code.SHORT_BATCH.message):
             await take(run, 1)
         _, reports = await take(run, 1)

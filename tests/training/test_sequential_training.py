@@ -89,14 +89,14 @@ async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_
         outbox, before = None, dict[str, bytes]()
         while len(before) < 4:
             await asyncio.sleep(0.1)
-            if run.resume().round_id:
+            if survey_id := run.resume().survey_id:
                 outbox = outbox or Outbox(run.out / "outbox.db")
-                before = outbox.pending(RoundId(f"answers/{run.resume().round_id}"))
+                before = outbox.pending(RoundId(f"answers/{survey_id}-w1-1"))
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
         assert outbox is not None
-        round_id = run.resume().round_id
+        round_id = f"{run.resume().survey_id}-w1-1"
         _, reports = await take(run, 1)
         after = outbox.pending(RoundId(f"answers/{round_id}"))
         outbox.close()
