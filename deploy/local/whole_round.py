@@ -6,7 +6,7 @@ The demonstration, the benchmark and the experiments share it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +18,19 @@ import grpc.aio
 from croupier.client.submission import Participant
 from croupier.deploy.local.fleet import Fleet, fleet_of
 from croupier.deploy.local.users import Enrol, FleetReport, Progress
+from croupier.operator.opened_surveys import keep_survey, signed_result_of
 from croupier.operator.operator import Operator
-from croupier.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import RoundSettings, new_round_id, survey_of
 from croupier.protocol.documents import document_of
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import JsonObject
+from croupier.protocol.publications import read_publication
+from croupier.protocol.schedules import Schedule
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
+from croupier.study.journal import StudyJournal
+from croupier.study.runs import StudyRun
+from croupier.study.versions import journal_file
 
 
 class Play(Protocol):
@@ -97,11 +103,12 @@ async def players(
     """
     await pool.warm()
     async with fleet_of(operator, directory, pool, enrol) as fleet:
-        yield partial(play_round, operator, fleet)
+        yield partial(play_round, operator, directory, fleet)
 
 
 async def play_round(
     operator: Operator,
+    directory: Path,
     fleet: Fleet,
     asked: RoundSettings | RoundTerms,
     users: Mapping[str, Participant],
@@ -111,8 +118,9 @@ async def play_round(
 
     Args:
         operator: of a running deployment.
+        directory: of the same deployment.
         fleet: answers for the users.
-        asked: the terms of an open round, or the settings of one that is opened here.
+        asked: the terms of an open round, or the settings of one that is opened here, as the only wave of a survey.
         users: the values and budgets of everybody, by name.
         progress: called with the number of users whose fate is known since the last call.
 
@@ -120,24 +128,44 @@ async def play_round(
         RuntimeError: a service did not accept every answer, or the answers are too few.
         Refusal: a service refused, or the round stopped in a service.
     """
-    terms = asked if isinstance(asked, RoundTerms) else await operator.open_round(asked)
-    started = time.perf_counter()
-    report = await fleet.answer(terms, users, progress)
-    if report.accepted < report.codes.total():
-        raise RuntimeError(f"a service did not accept every answer: of {report.codes.total():,} {report.outcomes()}")
-    closed = time.perf_counter()
-    answer = await operator.close_round(terms.round_id)
-    if answer.state != pb.ROUND_STATE_CLOSED:
-        state = state_name(answer.state)
-        raise RuntimeError(
-            f"the round is {state} with {answer.num_clients:,} clients; it must have at least "
-            f"{terms.shared.min_batch_size:,}"
-        )
-    publication, certificate = await operator.result(terms.round_id, max(600.0, len(users) / 50))
+    reports: list[tuple[FleetReport, float, float]] = []
+
+    async def answer(rounds: Sequence[RoundTerms]) -> None:
+        (terms,), started = rounds, time.perf_counter()
+        report = await fleet.answer(terms, users, progress)
+        if report.accepted < report.codes.total():
+            raise RuntimeError(
+                f"a service did not accept every answer: of {report.codes.total():,} {report.outcomes()}"
+            )
+        reports.append((report, started, time.perf_counter()))
+
+    patience_s = max(600.0, len(users) / 50)
+    if isinstance(asked, RoundTerms):
+        round_id = asked.round_id
+        await answer([asked])
+        closed = await operator.close_round(round_id)
+        if closed.state != pb.ROUND_STATE_CLOSED:
+            raise RuntimeError(
+                f"the round is {state_name(closed.state)} with {closed.num_clients:,} clients; it must have at least "
+                f"{asked.shared.min_batch_size:,}"
+            )
+        publication, certificate = await operator.result(round_id, patience_s)
+    else:
+        schedule = Schedule.from_now("once", 1, asked.epsilon_max, asked.delta)
+        survey = survey_of([asked], new_round_id(asked), operator.deployment, schedule=schedule)
+        keep_survey(directory, survey)
+        with StudyJournal.running(journal_file(directory, survey.survey_id)) as journal:
+            run = StudyRun(directory, survey.survey_id, journal, operator=operator)
+            await run.play(1, answer, patience_s=patience_s)
+        round_id, document = survey.round_id(0, 1), signed_result_of(directory, survey, 0, 1)
+        if document is None:
+            raise RuntimeError(f"round {round_id!r} has no result: it was withdrawn")
+        publication, certificate = read_publication(document, operator.deployment, round_id)
     published = time.perf_counter()
+    ((report, started, answered),) = reports
     services = [
         document_of(status)
-        for status in await operator.status(terms.round_id)
+        for status in await operator.status(round_id)
         if not isinstance(status, grpc.aio.AioRpcError)
     ]
-    return RoundOutcome(publication, certificate, report, services, published - started, published - closed)
+    return RoundOutcome(publication, certificate, report, services, published - started, published - answered)

@@ -85,17 +85,10 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
     assert (moved[0], moved[-1], len(moved)) == (("hours", 1, 40), ("hours", 40, 40), 40)
 
 
-class OpensOnly:
-    """An operator that opens rounds, and has nothing else."""
-
-    async def open_round(self, _settings: Any) -> Any:
-        return make_kit().terms
-
-
 async def test_a_round_ends_where_an_answer_was_refused(tmp_path: Path) -> None:
     part = planned(tmp_path)
-    operator: Any = OpensOnly()
+    operator: Any = None
     fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 39, "SUBMISSION_CODE_OVERLOADED")
     with pytest.raises(RuntimeError, match=naming(40, "39 ACCEPTED", "1 OVERLOADED")):
-        await play_round(operator, fleet, part.settings, part.population.participants)
+        await play_round(operator, tmp_path, fleet, make_kit().terms, part.population.participants)
     assert fleet.users == [part.population.participants]
