@@ -49,7 +49,7 @@ def sgd_results(
 ) -> None:
     """Repeat every row of docs/sgd-results.md: the paper's experiment, and 60,000 users with certified ε."""
     from croupier.training.datasets import load_dataset
-    from croupier.training.sgd_results import PARTS, write_page
+    from research.sgd_results import PARTS, write_page
 
     parts = (part,) if part else tuple(PARTS)
     outcomes = write_page(page, out, load_dataset("mnist", data), note, epochs, parts)

@@ -10,7 +10,7 @@ import pytest
 
 from croupier.protocol.codes import Assumption
 from croupier.training.datasets import load_dataset
-from croupier.training.sgd_results import PARTS, write_page
+from research.sgd_results import PARTS, write_page
 from tests.support.messages import naming
 from tests.support.statements import codes
 
