@@ -143,7 +143,7 @@ class StudyRun:
         for number in range(1, scheduled(self._versions[-1]).last_wave + 1):
             record = records.get(number)
             if record is not None and record.has_ended:
-                continue  # its result need not be read
+                continue
             schedule = scheduled(version := version_of_wave(self._versions, number))
             if schedule.follows_results and number > 1 and not rule_goes_on(self._directory, version, number - 1):
                 return None

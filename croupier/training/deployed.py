@@ -15,7 +15,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, survey_of
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.gaussian_vector import GaussianVector
@@ -52,7 +53,7 @@ from croupier.runtime.workers import WorkerPool
 from croupier.study.journal import StudyJournal, read_journal, wave_records
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file
-from croupier.training.checkpoint import Checkpoint, Progress
+from croupier.training.checkpoint import Checkpoint
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
 from croupier.training.descent import Descent, TorchDescent, evaluate
@@ -82,6 +83,32 @@ class Silos:
     def records(self) -> int:
         """The number of records that every client has at least."""
         return min(len(share) for share in self.shares)
+
+
+@dataclass
+class Progress:
+    """Where a training is.
+
+    Attributes:
+        descent: the parameters, and what the next step needs.
+        keys: of the clients, 32 bytes each.
+        survey_id: of the survey that the training is; empty before the first round.
+        wave: the newest wave of the survey whose result was learnt, or that has none; 0 before it.
+        history: the epochs that are complete.
+        answered: by round, in the order of the steps, the budgets that its certificate was granted for.
+    """
+
+    descent: Descent
+    keys: list[bytes]
+    survey_id: str = ""
+    wave: int = 0
+    history: list[EpochRecord] = field(default_factory=list)
+    answered: dict[RoundId, Batch] = field(default_factory=dict)
+
+    def epochs(self, steps_per_epoch: int) -> list[tuple[Batch, ...]]:
+        """Returns the batches by epoch; the last epoch may be incomplete."""
+        batches = list(self.answered.values())
+        return [tuple(batches[at : at + steps_per_epoch]) for at in range(0, len(batches), steps_per_epoch)]
 
 
 class NotGrantedError(Exception):
@@ -161,14 +188,49 @@ class DeployedRun:
         Raises:
             ValueError: the checkpoint is of another training or deployment.
         """
-        keys: list[bytes] = [new_client_key() for _ in range(self.num_clients)]
-        fresh = Progress(self.begin(self.model, self.rule), keys)
-        return self._checkpoint().load(fresh)
+        progress = Progress(self.begin(self.model, self.rule), [new_client_key() for _ in range(self.num_clients)])
+        checkpoint = self._checkpoint()
+        saved = checkpoint.load(progress.descent, ("survey_id", "wave"), ("keys",))
+        if saved is None:
+            return progress
+        progress.history = saved.history
+        progress.survey_id, progress.wave = saved.about["survey_id"], saved.about["wave"]
+        progress.keys = [bytes(key) for key in saved.tensors["keys"].numpy()]
+        deployment, survey = read_deployment(self.directory), self._kept_survey(progress)
+        if survey is None:
+            raise ValueError(
+                f"{checkpoint.file} belongs to another deployment that is also called {deployment.name!r}; choose "
+                "another --out"
+            )
+        for number in range(1, progress.wave + 2):  # the newest result may not be learnt yet
+            self._result(progress, survey, number, deployment)
+        return progress
 
     def _checkpoint(self) -> Checkpoint:
         # What the file's tensors have to fit belongs to the setting, whatever else the caller has put there.
-        setting = dict(self.setting) | {"dimension": self.model.dimension, "users": self.num_clients}
-        return Checkpoint(self.out / "checkpoint.pt", setting, read_deployment(self.directory))
+        more = {"dimension": self.model.dimension, "users": self.num_clients}
+        deployment = read_deployment(self.directory).name
+        return Checkpoint(self.out / "checkpoint.pt", dict(self.setting) | more | {"deployment": deployment})
+
+    def _save(self, checkpoint: Checkpoint, progress: Progress) -> None:
+        about = {"survey_id": progress.survey_id, "wave": progress.wave}
+        keys = torch.frombuffer(bytearray(b"".join(progress.keys)), dtype=torch.uint8).reshape(len(progress.keys), -1)
+        checkpoint.save(progress.descent, progress.history, about, {"keys": keys})
+
+    def _kept_survey(self, progress: Progress) -> Survey | None:
+        return next(iter(kept_versions(self.directory, progress.survey_id).values()), None)
+
+    def _result(
+        self, progress: Progress, survey: Survey, number: int, deployment: Deployment
+    ) -> tuple[pb.Publication, pb.Certificate] | None:
+        """Returns the kept result of a wave, which counts as answered if it was paid for; None if it has none."""
+        document = signed_result_of(self.directory, survey, 0, number)
+        if document is None:
+            return None
+        publication, certificate = read_publication(document, deployment, survey.round_id(0, number))
+        if certificate.granted or certificate.num_answers:  # released, so paid for, whatever comes of it
+            progress.answered[survey.round_id(0, number)] = Batch.of(certificate)
+        return publication, certificate
 
     def rounds_taken(self, progress: Progress) -> int:
         """Returns how many rounds have led to where the training is."""
@@ -183,13 +245,13 @@ class DeployedRun:
             ValueError: the survey of the training has no further wave.
         """
         checkpoint = self._checkpoint()
-        if not progress.survey_id:
-            name = re.sub(r"[^A-Za-z0-9_-]", "", self.name)[:24]
-            progress.survey_id = re.sub(WAVE_NAME, "-", f"train-{name}-{secrets.token_hex(4)}")
-            self.out.mkdir(parents=True, exist_ok=True)
-            checkpoint.save(progress)
+        self.out.mkdir(parents=True, exist_ok=True)
         async with Operator(self.directory, self.transport) as operator, self._fleet(operator) as fleet:
-            survey = self._survey(operator, progress)
+            survey = self._kept_survey(progress)
+            if survey is None:
+                survey = self._new_survey(operator.deployment, progress)
+                progress.survey_id = survey.survey_id
+                self._save(checkpoint, progress)
             with StudyJournal.running(journal_file(self.directory, survey.survey_id)) as journal:
                 state = partial(self._state, progress)
                 run = StudyRun(self.directory, survey.survey_id, journal, operator=operator, state=state)
@@ -201,15 +263,11 @@ class DeployedRun:
                             "choose another --out, and begin with the model that was reached"
                         )
                     await self._play(run, number, fleet, progress)
-                    document = signed_result_of(self.directory, survey, 0, number)
-                    if document is None:  # disposed of: the same step in another round
+                    result = self._result(progress, survey, number, operator.deployment)
+                    if result is None:  # disposed of: the same step in another round
                         progress.wave = number
                         continue
-                    publication, certificate = read_publication(document, operator.deployment, round_id)
-                    if certificate.granted or certificate.num_answers:
-                        # Released, so paid for, whatever comes of it.
-                        progress.answered[round_id] = Batch.of(certificate)
-                        checkpoint.save(progress)
+                    publication, certificate = result
                     if not certificate.granted:
                         raise NotGrantedError(joined(refusals_of(certificate)))
                     if not publication.vector:
@@ -218,7 +276,7 @@ class DeployedRun:
                     progress.wave = number
                     if (taken + 1) % self.steps_per_epoch == 0:
                         progress.history.append(self.record(progress))
-                    checkpoint.save(progress)
+                    self._save(checkpoint, progress)
                     yield StepReport(taken + 1, round_id, certificate, progress)
 
     def unreleased(self, progress: Progress) -> int:
@@ -226,7 +284,7 @@ class DeployedRun:
 
         They are in rounds that were disposed of, and in one that is under way.
         """
-        survey = next(iter(kept_versions(self.directory, progress.survey_id).values()), None)
+        survey = self._kept_survey(progress)
         if survey is None:
             return 0
         records = wave_records(read_journal(journal_file(self.directory, survey.survey_id)))
@@ -247,15 +305,14 @@ class DeployedRun:
         epoch = -(-len(progress.answered) // self.steps_per_epoch)
         return EpochRecord(epoch, progress.descent.steps, *quality)
 
-    def _survey(self, operator: Operator, progress: Progress) -> Survey:
-        """Returns the survey that the training is, which is kept from its first round on.
+    def _new_survey(self, deployment: Deployment, progress: Progress) -> Survey:
+        """Returns the survey that the training is, which is kept.
 
         Its limit is the most that all its waves can cost. `epsilon_limit` is kept by `runner`: the ledger adds up the
         waves of a survey as if results had decided on their sizes, too, and would refuse most of the planned epochs.
         """
-        versions = kept_versions(self.directory, progress.survey_id)
-        if versions:
-            return next(iter(versions.values()))
+        name = re.sub(r"[^A-Za-z0-9_-]", "", self.name)[:24]
+        survey_id = re.sub(WAVE_NAME, "-", f"train-{name}-{secrets.token_hex(4)}")
         asked, by_operator = self.settings(self._question(b"")), isinstance(progress.descent, TorchDescent)
         initial, steps = hashlib.sha256(_bytes_of(self.model.initial)).digest(), self.rule
         rule = (
@@ -267,7 +324,7 @@ class DeployedRun:
         deltas = asked.delta + asked.question.mechanism.budget_delta
         limit = MOST_WAVES * most, min(_MOST_DELTA, MOST_WAVES * deltas)
         schedule = Schedule.from_now("result", MOST_WAVES, *limit)
-        survey = survey_of([replace(asked, rule=rule)], progress.survey_id, operator.deployment, schedule=schedule)
+        survey = survey_of([replace(asked, rule=rule)], survey_id, deployment, schedule=schedule)
         keep_survey(self.directory, survey)
         return survey
 

@@ -33,10 +33,10 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
 from croupier.show.text import counted
-from croupier.training.checkpoint import Progress, SimulationCheckpoint
+from croupier.training.checkpoint import Checkpoint
 from croupier.training.config import NUMBER_LEARNING_RATES, TrainingConfig, TrainingSettings
 from croupier.training.datasets import Examples
-from croupier.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
+from croupier.training.deployed import DeployedRun, NotGrantedError, Progress, SequentialRun, Silos
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent, evaluate
 from croupier.training.outcome import EpochRecord, NoiseComparison, TrainingOutcome
 from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
@@ -268,14 +268,18 @@ class _Training:
     def simulate(self) -> Descent:
         """Trains without a network, from the checkpoint where that is asked for, and returns where that has led."""
         config, at = self._config, self._start()
-        checkpoint = SimulationCheckpoint(config.out / "simulation.pt", self.outcome.setting)
-        history = checkpoint.load(at) if config.resume else []
+        checkpoint = Checkpoint(config.out / "simulation.pt", self.outcome.setting)
+        saved = checkpoint.load(at.descent, tensors=("generator",)) if config.resume else None
+        history = saved.history if saved else []
+        if saved:
+            at.generator.set_state(saved.tensors["generator"])
+            at.epochs = len(history)
         for record in history:
             self._add(record, self._planned(record.epoch))
         config.out.mkdir(parents=True, exist_ok=True)
         for epoch, descent in self._simulated(at, self._epochs, self._budgets, self._sigmas):
             history.append(EpochRecord(epoch, descent.steps, *evaluate(self._model, descent.average, self._watched)))
-            checkpoint.save(at, history)
+            checkpoint.save(at.descent, history, tensors={"generator": at.generator.get_state()})
             self._add(history[-1], self._planned(epoch))
         return at.descent
 

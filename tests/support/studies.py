@@ -226,9 +226,9 @@ class Dying:
         patch.setattr("croupier.operator.operator.retrying", call)
 
     def _around(self, honest: Callable[..., object]) -> Callable[..., object]:
-        def method(*args: Any) -> object:
+        def method(*args: Any, **kwargs: Any) -> object:
             self.moment()
-            result = honest(*args)
+            result = honest(*args, **kwargs)
             self.moment()
             return result
 

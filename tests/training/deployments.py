@@ -12,9 +12,8 @@ import torch
 
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.questions import Question
-from croupier.training.checkpoint import Progress
 from croupier.training.datasets import Dataset, load_dataset, with_features
-from croupier.training.deployed import DeployedRun, Silos, StepReport
+from croupier.training.deployed import DeployedRun, Progress, Silos, StepReport
 from croupier.training.models import load_model
 from tests.support import InProcess, Threads, in_memory
 

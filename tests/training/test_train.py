@@ -321,15 +321,6 @@ def test_a_number_is_learned_with_the_least_squared_error(tmp_path: Path, module
     assert float((misses**2).mean().sqrt()) == pytest.approx(outcome.records[-1].figure, rel=1e-5)
 
 
-@pytest.mark.slow
-def test_a_training_on_numbers_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    fixed, module = settings(tmp_path, epochs=2), torch.nn.Linear(2, 1)
-    first = train(module, numbers(50, 1), numbers(20, 2), fixed)
-    more = train(module, numbers(50, 1), numbers(20, 2), replace(fixed, epochs=3, resume=True))
-    assert more.records[:2] == first.records
-    assert len(more.records) == 3
-
-
 @pytest.mark.parametrize(
     ("outputs", "watched", "named"),
     [
