@@ -16,6 +16,7 @@ import pytest
 
 from croupier.accountant.service.service import AccountantService
 from croupier.analyzer.service import AnalyzerService
+from croupier.operator.operator import Operator
 from croupier.protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
 from croupier.protocol.errors import Code, Refusal, refusal_of
@@ -26,6 +27,7 @@ from croupier.protocol.onion import Onion, encode_budget, split_report
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, ticket_message
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.runtime.lane_sender import LaneOutput, LaneSender
 from croupier.runtime.round_engine import StateStep
@@ -54,6 +56,14 @@ async def code_of(call: Awaitable[object]) -> Code | None:
     """Returns the code with which a service refuses a call."""
     refusal = await refused(call)
     return refusal.code if refusal else None
+
+
+async def said_to_signing(
+    operator: Operator, name: str, manifest: bytes, survey: bytes, before: pb.Signed | None = None
+) -> Code | None:
+    """Returns the code with which a service refuses to sign a manifest, None if it signs."""
+    request = rpc.SignRequest(manifest=manifest, survey=survey, before=before)
+    return await code_of(stubs.RoundControlStub(operator.channel_to(name)).Sign(request))
 
 
 def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
@@ -393,3 +403,27 @@ class MarksHops(AccountantService):
     def is_fake(self, terms: RoundTerms, report: bytes) -> bool:
         ticket, sealed = split_report(report)
         return self.issuer.is_valid(ticket_message(terms.hash, pb.LANE_REPORT, hashlib.sha256(sealed).digest()), ticket)
+
+
+class HesitantAccountant(AccountantService):
+    """Takes what it is given and says nothing yet."""
+
+    hesitates = True
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.certify = step_instead(self, pb.ROUND_STATE_CLOSED, self.hesitate)
+
+    async def hesitate(self, terms: RoundTerms) -> bool:
+        return not self.hesitates and await self.certify(terms)
+
+
+class HardOfHearing(AnalyzerService):
+    """Hears of a certificate when it likes: until then the accountant holds it, and asks again."""
+
+    listens = False
+
+    async def Grant(self, request: pb.GrantRequest, context: Context) -> pb.GrantResponse:  # noqa: N802
+        if not self.listens:
+            raise Refusal(Code.NOT_READY)
+        return await super().Grant(request, context)

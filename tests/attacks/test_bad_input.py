@@ -40,8 +40,10 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
             return await really(work, *arguments)
 
         monkeypatch.setattr(pool, "run", counted)
-        bad = pb.Submission(client_key=bytes(32), envelope=bytes(2000), signature=bytes(64))
-        assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
+        size = Onion(terms).joint.sealed_size
+        for wrong in (0, size - 1, size + 1, size + 1000):
+            bad = pb.Submission(client_key=bytes(32), envelope=bytes(wrong), signature=bytes(64))
+            assert set(await deployment.submit(terms, [bad] * 300, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
         assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
         assert jobs == ["verify_and_open"]  # what has the right size is worth a check

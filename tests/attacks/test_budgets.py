@@ -61,8 +61,7 @@ async def test_a_budget_off_the_grid_counts_for_nothing(
     tmp_path: Path,
 ) -> None:
     async with arena(tmp_path, 2) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 60, max_local_epsilon=2.0))
+        terms = await deployment.filled(settings(), 60, max_local_epsilon=2.0)
         for epsilon in OFF_THE_GRID:
             await deployment.admit(terms, await deployment.craft(terms, 1, epsilon))
         for delta in (0.1, math.nan, *struct.unpack(">d", b"\xff" * 8)):
@@ -83,8 +82,7 @@ async def test_liars_below_the_floor_would_be_taken_for_a_crowd(tmp_path: Path) 
     certified = []
     for accountant in (BelievesEverybody, AccountantService):
         async with arena(tmp_path / accountant.__name__, 1, {"accountant": accountant}) as deployment:
-            terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, await deployment.seal(terms, 30, max_local_epsilon=2.0))
+            terms = await deployment.filled(settings(), 30, max_local_epsilon=2.0)
             await deployment.admit(terms, await deployment.craft(terms, 1, 0.01, count=170))
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
@@ -98,8 +96,7 @@ async def test_liars_within_the_grid_are_what_f_is_for(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
         certified = []
         for f in (0, 20):
-            terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=f))
-            await deployment.admit(terms, await deployment.seal(terms, 60, max_local_epsilon=2.0))
+            terms = await deployment.filled(dataclasses.replace(settings(), dishonest=f), 60, max_local_epsilon=2.0)
             await deployment.admit(terms, await deployment.craft(terms, 1, 0.5, count=20))
             _, certificate = await deployment.finish(terms)
             certified.append(certificate.epsilon)
@@ -126,8 +123,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
         granted[name] = []
         async with arena(tmp_path / name, 1, more=limit) as deployment:
             for number in range(3):
-                terms = await deployment.operator.open_round(settings(), RoundId(f"round-{number}"))
-                await deployment.admit(terms, await deployment.seal(terms, 150))
+                terms = await deployment.filled(settings(), 150, round_id=RoundId(f"round-{number}"))
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted
                 granted[name].append(certificate.granted)
@@ -138,7 +134,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                     await deployment.inside.restart("accountant")
             if name == "limited":
                 assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
-                keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(RoundId("round-2")))
+                keys = await deployment.look("accountant", lambda tx: tx.keys(RoundId("round-2")))
                 assert keys == {}
     assert granted["free"] == [True] * 3
     assert sum(granted["fixed"]) >= sum(granted["limited"])
@@ -151,8 +147,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
 async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> None:
     """An operator opens a round, lowers the limit, promises that one to others, and closes the first round last."""
     async with arena(tmp_path, 1, more="\n[privacy_limit]\ntotal_epsilon = 5.0\ntotal_delta = 3e-4\n") as at:
-        before = await at.operator.open_round(settings())
-        await at.admit(before, await at.seal(before, 150))
+        before = await at.filled(settings(), 150)
         file = at.inside.directory / "deployment.toml"
         file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
         sign_again(at.inside.directory)
@@ -215,11 +210,9 @@ async def test_another_body_under_the_same_name_is_refused_for_ever(tmp_path: Pa
         (first,) = submissions_of(await seal_prepared(deployment.operator, terms, [crafted(terms, 0, 0.5, key=key)]))
         second = stranger(terms, key)
         await deployment.admit(terms, [first, *await deployment.seal(terms, 25)])
-        assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
-        assert await deployment.submit(terms, [first, second]) == [
-            pb.SUBMISSION_CODE_ACCEPTED,
-            pb.SUBMISSION_CODE_ALREADY_EXISTS,
-        ]
+        others = [stranger(terms, key) for _ in range(19)]
+        codes = await deployment.submit(terms, [first, second, *others])
+        assert codes == [pb.SUBMISSION_CODE_ACCEPTED, *[pb.SUBMISSION_CODE_ALREADY_EXISTS] * 20]
         await deployment.inside.restart("shuffler-1")
         assert await deployment.submit(terms, [second]) == [pb.SUBMISSION_CODE_ALREADY_EXISTS]
         publication, certificate = await deployment.finish(terms)

@@ -246,7 +246,7 @@ async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_pat
     async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}) as at:
         chosen = replace(settings(), budget_grid=GRID, budget_privacy=1.0)
         granted = [await ruined(at, chosen, BUDGETS, half(number)) for number in range(6)]
-        ledger = await at.service("accountant").store.run("look", lambda tx: Ledger(tx.connection).budgets_told())
+        ledger = await at.look("accountant", lambda tx: Ledger(tx.connection).budgets_told())
     assert all(certificate.granted for certificate in granted)
     assert [{tier.local_epsilon: tier.count for tier in certificate.tiers}[4.0] for certificate in granted] == [0] * 6
     assert ledger == BudgetsTold(6.0, 6e-6, 6, 0)

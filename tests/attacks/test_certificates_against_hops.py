@@ -239,10 +239,7 @@ class Stage:
         return Played(certificate, released)
 
     async def _has_stopped(self, at: Arena, terms: RoundTerms) -> None:
-        rows = [
-            await at.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
-            for name in at.deployment.chain
-        ]
+        rows = [await at.look(name, lambda tx: tx.round(terms.round_id)) for name in at.deployment.chain]
         assert any(Code.SHORT_BATCH.message in row.problem for row in rows)
 
 

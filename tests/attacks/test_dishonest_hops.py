@@ -71,8 +71,7 @@ async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
 ) -> None:
     """Numbers of the last hop that are wrong are caught twice: by the batch that arrived, and by what hop 1 signed."""
     async with arena(tmp_path, 2, {at: cheat}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         await deployment.operator.close_round(terms.round_id)
         assert await deployment.problem(at, terms)
         cheater = deployment.service_as(at, cheaters.CheatingShuffler)
@@ -86,8 +85,7 @@ async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("croupier.protocol.batches.check_joint", lambda report, parameter: None)
         async with arena(tmp_path, 2, {"shuffler-1": cheaters.DropsReportsAndKeepsTheirBudgets}) as deployment:
-            terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, await deployment.seal(terms, 120))
+            terms = await deployment.filled(settings(), 120)
             publication, certificate = await deployment.finish(terms)
             assert (publication.num_reports, certificate.num_users, certificate.granted) == (20, 120, True)
             assert (certificate.num_tickets, certificate.dishonest) == (120, 100)
@@ -105,25 +103,19 @@ async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, mo
             monkeypatch.setattr("croupier.analyzer.held_reports.batch_digest", lambda hashes: cheaters.AnyBatch())
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
-            terms = await deployment.operator.open_round(settings())
-            await deployment.admit(terms, await deployment.seal(terms, 30, max_local_epsilon=2.0))
+            terms = await deployment.filled(settings(), 30, max_local_epsilon=2.0)
             if trusting:
                 publication, certificate = await deployment.finish(terms)
                 assert (certificate.granted, certificate.num_reports, len(publication.values)) == (False, 0, 0)
                 assert parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)["reports"] == 0
             else:
-                await deployment.operator.close_round(terms.round_id)
-                assert "not what hop 2 committed to" in await deployment.problem("shuffler-2", terms)
-                assert await deployment.nothing_is_published(terms)
+                assert "not what hop 2 committed to" in await deployment.stops("shuffler-2", terms)
 
 
 async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
-        await deployment.operator.close_round(terms.round_id)
-        assert "another batch" in await deployment.problem("analyzer", terms)
-        assert await deployment.nothing_is_published(terms)
+        terms = await deployment.filled(settings(), 30)
+        assert "another batch" in await deployment.stops("analyzer", terms)
 
 
 @pytest.mark.slow
@@ -155,31 +147,15 @@ async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp
 async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Path, at: str) -> None:
     """Half of the batch is thrown away and the other half is passed on twice, so that all counts agree."""
     async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
-        few = await deployment.operator.open_round(settings(), RoundId("few"))
-        await deployment.admit(few, await deployment.seal(few, 30))
+        few = await deployment.filled(settings(), 30, round_id=RoundId("few"))
         await deployment.operator.close_round(RoundId("few"))
         assert "the round needs 20" in await deployment.problem(at, few)
         assert await deployment.nothing_is_published(few)
-        many = await deployment.operator.open_round(settings(), RoundId("many"))
-        await deployment.admit(many, await deployment.seal(many, 40))
+        many = await deployment.filled(settings(), 40, round_id=RoundId("many"))
         publication, certificate = await deployment.finish(many)
         assert (publication.num_reports, certificate.num_users) == (20, 20)
         assert certificate.dishonest >= 20
         assert certificate.epsilon == many.budget_grid[-1]
-
-
-@pytest.mark.parametrize("cheat", [cheaters.ReplacesReports, cheaters.ReplacesBudgets])
-async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: Path, cheat: Cheat) -> None:
-    """No other party can: both lanes and all commitments agree. A client that verifies gets a proof signed by hop 1."""
-    async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 2.0)] * 30)
-        await deployment.admit(terms, submissions_of(sealed))
-        _, certificate = await deployment.finish(terms)
-        chain = certified_chain(certificate, terms, deployment.deployment)
-        hashes_of = {str(user): submission.inclusion_hashes for user, submission in enumerate(sealed)}
-        missing = await missing_at_hop(deployment.channel, terms, chain, 1, hashes_of)
-        assert len(missing) == (29 if cheat is cheaters.ReplacesReports else 30)
 
 
 class ShowsAnotherList(cheaters.ReplacesReports):
@@ -221,8 +197,7 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
 async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_path: Path, at: str) -> None:
     async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
-        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(dataclasses.replace(settings(), dishonest=3), 30)
         await send_canaries(deployment.inside.directory, terms.round_id, 3, deployment.inside.transport)
         await deployment.finish(terms)
         report = await check_canaries(deployment.inside.directory, terms.round_id, deployment.inside.transport)
@@ -341,8 +316,7 @@ async def test_canaries_of_a_process_that_dies_around_their_tickets_come_again(
 async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: Path) -> None:
     """The command ended as if all was well; into a round that had ended it even took their reserved keys."""
     async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=5))
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(dataclasses.replace(settings(), dishonest=5), 30)
         directory, transport = deployment.inside.directory, deployment.inside.transport
         assert await send_canaries(directory, terms.round_id, 1, transport) == 1
         late = asyncio.create_task(send_canaries(directory, terms.round_id, 4, transport, over_s=1000.0))
@@ -356,12 +330,24 @@ async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: 
         assert take_keys(directory, 1) == [key]
 
 
-@pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
-async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, at: str) -> None:
-    """Clients could see hop 1's list only, and a hop behind it was the operator's to find."""
-    async with arena(tmp_path, 2, {at: cheaters.ReplacesReports}) as deployment:
+@pytest.mark.parametrize(
+    ("cheat", "at", "replaced"),
+    [
+        (cheaters.ReplacesReports, "shuffler-1", 29),  # one report of the batch is not changed
+        (cheaters.ReplacesBudgets, "shuffler-1", 30),
+        (cheaters.ReplacesReports, "shuffler-2", 29),
+    ],
+)
+async def test_a_client_finds_the_hop_that_replaced_its_message(
+    tmp_path: Path, cheat: Cheat, at: str, replaced: int
+) -> None:
+    """No other party can: both lanes and all commitments agree. A client that verifies gets a proof signed by the hop.
+
+    Reproduction: clients could see hop 1's list only, and a hop behind it was the operator's to find.
+    """
+    async with arena(tmp_path, 2, {at: cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 30)
+        sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 2.0)] * 30)
         await deployment.admit(terms, submissions_of(sealed))
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
@@ -370,7 +356,7 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
             name: len(await missing_at_hop(deployment.channel, terms, chain, hop, hashes_of))
             for hop, name in enumerate(("shuffler-1", "shuffler-2"), start=1)
         }
-        assert lost[at] == 29  # one report of the batch is not changed
+        assert lost[at] == replaced
         assert at == "shuffler-1" or lost["shuffler-1"] == 0
         with pytest.raises(ValueError, match=naming("1..2")):
             await missing_at_hop(deployment.channel, terms, chain, 3, hashes_of)
@@ -379,8 +365,7 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
 async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path: Path) -> None:
     """Hop 1 spoils all reports but one so that only the analyzer notices, which tells the accountant beforehand."""
     async with arena(tmp_path, 2, {"shuffler-1": cheaters.SpoilsReports}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         publication, certificate = await deployment.finish(terms)
         assert (certificate.num_reports, certificate.num_tickets, certificate.granted) == (1, 30, False)
         assert [(drop.reason, drop.count) for drop in certificate.report_drops] == [("does-not-open", 29)]

@@ -41,8 +41,10 @@ BITS = replace(NOISY, question=BIT)
 HOPS = ("shuffler-1", "shuffler-2")
 
 
-class SeesEarlyRequests(AccountantService):
-    """It keeps every request of a hop for tickets of fakes."""
+class SeesRequests(AccountantService):
+    """It keeps every request of a hop for tickets of fakes, and refuses the first ones after it has read them."""
+
+    refusals = 0
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
@@ -52,25 +54,15 @@ class SeesEarlyRequests(AccountantService):
 
     async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
         self.seen.append((hop, blinded))
-        return await self.honest(terms, hop, blinded)
-
-
-class WaitsForAnExtremeDraw(AccountantService):
-    """It answers the first requests of a hop with an internal error, after it has read them."""
-
-    REFUSALS = 6
-
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
-        self.seen: list[bytes] = []
-        self.honest = self.desk.give_fakes
-        instead(self.desk, give_fakes=self.give_fakes)
-
-    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
-        self.seen.append(blinded)
-        if len(self.seen) <= self.REFUSALS:
+        if len(self.seen) <= self.refusals:
             raise Refusal(Code.INTERNAL)
         return await self.honest(terms, hop, blinded)
+
+
+class WaitsForAnExtremeDraw(SeesRequests):
+    """It answers the first requests of a hop with an internal error."""
+
+    refusals = 6
 
 
 async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
@@ -84,58 +76,14 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
 
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", draw)
     async with arena(tmp_path, 1, {"accountant": WaitsForAnExtremeDraw}) as at:
-        terms = await at.operator.open_round(NOISY)
-        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        terms = await at.filled(NOISY, PEOPLE, max_local_epsilon=2.0)
         _, certificate = await at.finish(terms)
         accountant = at.service_as("accountant", WaitsForAnExtremeDraw)
         seen = accountant.seen
     assert certificate.granted
-    assert len(seen) == WaitsForAnExtremeDraw.REFUSALS + 1
+    assert len(seen) == WaitsForAnExtremeDraw.refusals + 1
     assert len(set(seen)) == 1
     assert len(draws) == 1
-
-
-@pytest.mark.slow
-async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failures before and behind the commit of the draw, and before and behind the accountant's.
-
-    A hop that has failed knows what its store holds, and nothing else, like one that was killed.
-    """
-    async with arena(tmp_path, 1) as at:
-        terms = await at.operator.open_round(NOISY)
-        accountant, hop = at.service("accountant"), at.service("shuffler-1")
-        assert isinstance(accountant, AccountantService)
-        assert isinstance(hop, ShufflerService)
-        give, run = accountant.desk.give_fakes, hop.store.run
-        seen: list[bytes] = []
-        kept: list[str] = []
-
-        async def give_fakes(terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
-            seen.append(blinded)
-            if len(seen) % 2:
-                raise Refusal(Code.INTERNAL)
-            await give(terms, hop, blinded)
-            raise Refusal(Code.INTERNAL)
-
-        async def failing(name: str, work: Callable[[Transaction], Any]) -> Any:
-            if name != StoreStep.KEEP_FAKES or len(kept) == 2:
-                return await run(name, work)
-            kept.append(name)
-            if len(kept) == 2:
-                await run(name, work)
-            raise Refusal(Code.STORE_FAILED)
-
-        instead(accountant.desk, give_fakes=give_fakes)
-        monkeypatch.setattr(hop.store, "run", failing)
-        for _ in range(100):
-            with pytest.raises(Refusal):
-                await hop.fakes.make(terms)
-        instead(accountant.desk, give_fakes=give)
-        fakes = await hop.fakes.make(terms)
-        assert await accountant.desk.fake_tickets(terms) == [len(fakes)]
-    assert len(seen) == 98
-    assert len(set(seen)) == 1
-    assert len(fakes) * BLINDED_BYTES == len(seen[0])
 
 
 async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
@@ -143,13 +91,12 @@ async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
 ) -> None:
     """Otherwise a party that withdraws rounds until a draw is extreme would pay for one draw and have any number."""
     async with arena(tmp_path, 1, {"accountant": WaitsForAnExtremeDraw}) as at:
-        terms = await at.operator.open_round(NOISY)
-        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        terms = await at.filled(NOISY, PEOPLE, max_local_epsilon=2.0)
         await at.operator.close_round(terms.round_id)
         accountant = at.service_as("accountant", WaitsForAnExtremeDraw)
         await at.until(lambda: bool(accountant.seen))
         assert await at.operator.withdraw(terms.round_id)
-        spent = await at.service("shuffler-1").store.run("look", lambda tx: NoiseLedger(tx.connection).stated(None))
+        spent = await at.look("shuffler-1", lambda tx: NoiseLedger(tx.connection).stated(None))
     assert spent.rounds == 1
 
 
@@ -167,8 +114,8 @@ async def rounds_spent(at: Arena) -> list[int]:
 
 async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_path: Path) -> None:
     """Their number is fixed, so a request for tickets shows nothing, also of a hop that starts again."""
-    async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
-        accountant = at.service_as("accountant", SeesEarlyRequests)
+    async with arena(tmp_path, 2, {"accountant": SeesRequests}) as at:
+        accountant = at.service_as("accountant", SeesRequests)
         terms = await at.operator.open_round(BITS)
         assert terms.fakes is not None
         law = terms.fakes.law
@@ -185,8 +132,8 @@ async def test_fakes_of_two_values_are_made_before_the_close_from_one_draw(tmp_p
 
 
 async def test_a_withdrawn_round_keeps_no_early_fakes_and_costs_nothing(tmp_path: Path) -> None:
-    async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
-        accountant = at.service_as("accountant", SeesEarlyRequests)
+    async with arena(tmp_path, 2, {"accountant": SeesRequests}) as at:
+        accountant = at.service_as("accountant", SeesRequests)
         terms = await at.operator.open_round(BITS)
         await at.until(lambda: len(accountant.seen) == 2)
         assert await rounds_spent(at) == [1, 1]
@@ -219,10 +166,9 @@ async def test_a_round_withdrawn_while_its_fakes_are_sealed_keeps_none(
 
 
 async def test_a_number_of_fakes_that_is_drawn_is_not_shown_before_the_close(tmp_path: Path) -> None:
-    async with arena(tmp_path, 2, {"accountant": SeesEarlyRequests}) as at:
-        accountant = at.service_as("accountant", SeesEarlyRequests)
-        terms = await at.operator.open_round(NOISY)
-        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+    async with arena(tmp_path, 2, {"accountant": SeesRequests}) as at:
+        accountant = at.service_as("accountant", SeesRequests)
+        terms = await at.filled(NOISY, PEOPLE, max_local_epsilon=2.0)
         assert await kept_fakes(at, terms) == [None, None]
         assert accountant.seen == []
         _, certificate = await at.finish(terms)

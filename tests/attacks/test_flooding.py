@@ -79,16 +79,6 @@ async def test_copies_of_one_envelope_from_several_clients_count_once(tmp_path: 
         assert await deployment.nothing_is_published(terms)
 
 
-async def test_one_client_counts_once_however_often_it_comes(tmp_path: Path) -> None:
-    async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        key = new_client_key()
-        codes = await deployment.submit(terms, [stranger(terms, key) for _ in range(20)])
-        assert sorted(codes) == [pb.SUBMISSION_CODE_ACCEPTED] + [pb.SUBMISSION_CODE_ALREADY_EXISTS] * 19
-        answer = await deployment.operator.close_round(terms.round_id)
-        assert (answer.state, answer.num_clients) == (pb.ROUND_STATE_OPEN, 1)
-
-
 class MixesTooFew(cheaters.CheatingShuffler):
     """A first hop that closes and mixes a batch below the minimum."""
 
@@ -104,8 +94,7 @@ class MixesTooFew(cheaters.CheatingShuffler):
 
 async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": MixesTooFew}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 19))
+        terms = await deployment.filled(settings(), 19)
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-1", terms)
         cheater = deployment.service_as("shuffler-1", MixesTooFew)
@@ -115,8 +104,7 @@ async def test_the_next_hop_stops_a_batch_below_the_minimum(tmp_path: Path) -> N
 
 async def test_a_flood_of_registered_clients_ends_at_the_cap_of_the_round(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(dataclasses.replace(settings(), max_batch_size=25))
-        await deployment.admit(terms, await deployment.seal(terms, 20))
+        terms = await deployment.filled(dataclasses.replace(settings(), max_batch_size=25), 20)
         flood = {str(number): crafted(terms, 0, 1.0) for number in range(50)}
         await deployment.operator.enrol([submission.client_key for submission in flood.values()])
         async with deployment.operator.client_channel("accountant") as accountant:

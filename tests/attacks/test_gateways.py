@@ -17,13 +17,13 @@ from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Code
 from croupier.protocol.identity import Identity, Kind, canonical, sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, PrivateKey, PublicKey
-from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
+from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.tickets import TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import settings
 from tests.support.arena import Arena, arena
-from tests.support.gateways import PassOn, Tampering, reached_at
+from tests.support.gateways import PassOn, Tampering, own_tickets, reached_at
 from tests.support.messages import naming, refuses
 
 pytestmark = pytest.mark.virtual_time
@@ -66,16 +66,6 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
                 forger = Identity(signature.signer, PrivateKey(os.urandom(32)))
                 signature.CopyFrom(forger.sign(Kind.MANIFEST, answer.round.manifest.payload))
             return answer.SerializeToString()
-
-        async def own_tickets(raw: bytes, _: PassOn) -> bytes:
-            (asked,) = pb.GetTicketsRequest.FromString(raw).requests
-            blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
-            lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
-            issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
-            report, budget = (issuer.evaluate([element]) for issuer, element in zip(issuers, blinded, strict=True))
-            return pb.GetTicketsResponse(
-                codes=[pb.SUBMISSION_CODE_ACCEPTED], report_evaluations=report, parameter_evaluations=budget
-            ).SerializeToString()
 
         gateway.instead = {"GetRound": own_manifest}
         with pytest.raises(croupier.SignatureError, match=naming("'shuffler-1'", "manifest")):

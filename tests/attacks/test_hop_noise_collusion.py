@@ -18,7 +18,6 @@ import pytest
 from scipy.stats import beta
 
 from croupier import certify
-from croupier.accountant.service.service import AccountantService
 from croupier.analyzer.service import AnalyzerService
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import HOP_RELEASE, open_many
@@ -41,12 +40,19 @@ from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import seal_values, wrap_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
-from tests.attacks.cheaters import CheatingShuffler, Lanes, MarksHops, instead, none_early, own_report
+from tests.attacks.cheaters import (
+    CheatingShuffler,
+    HesitantAccountant,
+    Lanes,
+    MarksHops,
+    instead,
+    none_early,
+    own_report,
+)
 from tests.attacks.reading import held_reports, keys_of
 from tests.support import BIT, encode_report
 from tests.support.arena import WAIT_S, Arena, arena
 from tests.support.lanes import lane_in
-from tests.support.messages import refuses
 
 pytestmark = pytest.mark.virtual_time
 CLIENTS = 2
@@ -74,20 +80,12 @@ class IsolatesOne(CheatingShuffler):
         lanes[pb.LANE_REPORT][:] = [of_clients[0], *others, *self.own]
 
 
-class NeverCertifies(AccountantService):
-    """An accountant that keeps the round as it is, so that the operator can withdraw it."""
-
-    async def _certify(self, terms: RoundTerms) -> bool:
-        return False
-
-
-COLLUDING = {"shuffler-1": IsolatesOne, "accountant": NeverCertifies}
+COLLUDING = {"shuffler-1": IsolatesOne, "accountant": HesitantAccountant}
 
 
 async def ones_seen(at: Arena, value: int) -> int:
     """Returns how many ones are in a round in which the victim has this value; hop 1 has put in none."""
-    terms = await at.operator.open_round(ISOLATED)
-    await at.admit(terms, await at.seal(terms, CLIENTS, value=value, max_local_epsilon=LOCAL))
+    terms = await at.filled(ISOLATED, CLIENTS, value=value, max_local_epsilon=LOCAL)
     await at.operator.close_round(terms.round_id)
     await at.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
     await at.reached("analyzer", terms, pb.ROUND_STATE_MIXED)
@@ -155,8 +153,7 @@ async def limit_hop_2(at: Arena, limit: str) -> None:
 
 async def ask_and_withdraw(at: Arena, settings: RoundSettings) -> None:
     """The last hop mixes a round and sends its batch; then the operator withdraws the round."""
-    terms = await at.operator.open_round(settings)
-    await at.admit(terms, await at.seal(terms, CLIENTS))
+    terms = await at.filled(settings, CLIENTS)
     await at.operator.close_round(terms.round_id)
     await at.reached("shuffler-2", terms, pb.ROUND_STATE_MIXED)
     async with asyncio.timeout(WAIT_S):
@@ -183,19 +180,6 @@ async def test_a_round_that_is_withdrawn_once_it_has_left_is_not_asked_for_free(
             await limit_hop_2(deployment, LIMIT)
             for _ in range(3):
                 await ask_and_withdraw(deployment, again)
-
-
-async def test_a_hop_whose_ledger_is_full_stops_every_round(tmp_path: Path) -> None:
-    """Operator, accountant and the other hop want a third round; without the limit all of them get it."""
-    again = RoundSettings(BIT, (1.0,), min_batch_size=CLIENTS, delta=1e-3, epsilon_max=4.0, hop_noise=1.0)
-    async with arena(tmp_path, 2) as deployment:
-        await limit_hop_2(deployment, LIMIT)
-        for _ in range(2):
-            await deployment.operator.open_round(again)
-        with refuses(Code.BAD_MANIFEST, "requested 1, spent 2 in 2 rounds"):
-            await deployment.operator.open_round(again)
-        await limit_hop_2(deployment, "")
-        assert (await deployment.operator.open_round(again)).fakes is not None
 
 
 class Tickets(CheatingShuffler):
@@ -283,8 +267,7 @@ async def test_a_hops_tickets_are_no_tickets_for_budgets(
     if not is_defended:
         any_ticket_is_good(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": SpendsThemOnBudgets}) as deployment:
-        terms = await deployment.operator.open_round(NOISY)
-        await deployment.admit(terms, await deployment.seal(terms, CROWD, max_local_epsilon=2.0))
+        terms = await deployment.filled(NOISY, CROWD, max_local_epsilon=2.0)
         _, certificate = await deployment.finish(terms)
     dropped = {drop.reason: drop.count for drop in certificate.budget_drops}
     budgets = {tier.local_epsilon: tier.count for tier in certificate.tiers}
@@ -308,8 +291,7 @@ async def test_a_hops_tickets_of_one_round_are_no_tickets_in_another(
     async with arena(tmp_path, 2, {"shuffler-2": SpendsThemInAnotherRound}) as deployment:
         hop = deployment.service_as("shuffler-2", SpendsThemInAnotherRound)
         hop.first = await deployment.operator.open_round(NOISY)
-        second = await deployment.operator.open_round(NOISY)
-        await deployment.admit(second, await deployment.seal(second, CROWD, max_local_epsilon=2.0))
+        second = await deployment.filled(NOISY, CROWD, max_local_epsilon=2.0)
         if not is_defended:  # the accountant still counts the tickets that it has given for this round
             await deployment.operator.close_round(second.round_id)
             told = "more messages have a ticket than tickets were given"
@@ -323,7 +305,7 @@ async def test_a_hops_tickets_of_one_round_are_no_tickets_in_another(
     assert certificate.num_reports == CROWD - law.most
 
 
-class MarksHopsAndWaits(NeverCertifies, MarksHops):
+class MarksHopsAndWaits(HesitantAccountant, MarksHops):
     """The reports stay at the analyzer, where it looks which of them have a ticket of its own."""
 
 
@@ -336,8 +318,7 @@ async def test_a_hop_that_checks_no_key_has_its_fakes_marked(tmp_path: Path, mon
             return collect_tickets(requests, evaluated, accountant.issuer.public_key)
 
         monkeypatch.setattr("croupier.shuffler.fake_reports.collect_tickets", trusting)
-        terms = await deployment.operator.open_round(ISOLATED)
-        await deployment.admit(terms, await deployment.seal(terms, CLIENTS, max_local_epsilon=LOCAL))
+        terms = await deployment.filled(ISOLATED, CLIENTS, max_local_epsilon=LOCAL)
         await deployment.operator.close_round(terms.round_id)
         analyzer = deployment.service_as("analyzer", AnalyzerService)
         await deployment.reached("analyzer", terms, pb.ROUND_STATE_MIXED)

@@ -43,7 +43,7 @@ Keys = Mapping[tuple[str, KeyPurpose], bytes]
 async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
     private_keys = {}
     for name in deployment.deployment.chain:
-        pairs = await deployment.service(name).store.run("look", lambda tx: tx.keys(terms.round_id))
+        pairs = await deployment.look(name, lambda tx: tx.keys(terms.round_id))
         private_keys.update({(name, purpose): pair.private for purpose, pair in pairs.items()})
     return private_keys
 
@@ -185,7 +185,7 @@ async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_pat
         await deployment.admit(terms, submissions_of(sealed))
         publication, certificate = await deployment.finish(terms)
         assert isinstance(analyzer, CuriousAnalyzer)
-        left = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(terms.round_id))
+        left = await deployment.look("accountant", lambda tx: tx.keys(terms.round_id))
     assert (certificate.granted, certificate.num_reports, len(publication.values), left) == (False, 1, 0, {})
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER).label
     opened = open_many(terms.shared.hpke_suite, PrivateKey(keys["analyzer", KeyPurpose.ENVELOPE]), label, analyzer.seen)

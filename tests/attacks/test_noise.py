@@ -92,8 +92,7 @@ async def test_a_running_deployment_draws_from_the_operating_system(
     monkeypatch.setattr("croupier.shuffler.mixing.uniform_permutation", watched_permutation)
     async with arena(tmp_path, 2) as deployment:
         question = RoundSettings(QUESTIONS[0], (0.5, 1.0), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
-        terms = await deployment.operator.open_round(question)
-        await deployment.admit(terms, await deployment.seal(terms, 20))
+        terms = await deployment.filled(question, 20)
         await deployment.finish(terms)
     assert used == [SystemRandom] * (20 + 2 * 2)  # every report; both lanes at both hops
 

@@ -24,15 +24,14 @@ from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.identity import Identity, Kind, canonical
 from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
 from croupier.protocol.mechanisms.krr import KaryResponse
-from croupier.protocol.names import Lane, PrivateKey
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.questions import Question
-from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
 from tests.support import settings
 from tests.support.forged import forged_rounds, shows
-from tests.support.gateways import PassOn, tickets_for_all
+from tests.support.gateways import PassOn, own_tickets, tickets_for_all
 from tests.support.messages import naming
 from tests.support.participants import Place, is_for_everybody, place
 from tests.support.surveys import opened_survey
@@ -126,18 +125,6 @@ async def test_the_page_refuses_terms_that_are_not_the_signed_ones(
 @pytest.mark.slow
 async def test_the_page_refuses_tickets_by_which_it_would_be_recognised(here: Place, terms: RoundTerms) -> None:
     """They are made with keys for this one person; what was sealed is sent later, with honest tickets."""
-
-    async def own_tickets(raw: bytes, pass_on: PassOn) -> bytes:
-        (asked,) = pb.GetTicketsRequest.FromString(raw).requests
-        if not asked.envelope:  # whether the link admits
-            return await pass_on(raw)
-        blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
-        lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
-        issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
-        report, budget = (issuer.evaluate([element]) for issuer, element in zip(issuers, blinded, strict=True))
-        return pb.GetTicketsResponse(
-            codes=[pb.SUBMISSION_CODE_ACCEPTED], report_evaluations=report, parameter_evaluations=budget
-        ).SerializeToString()
 
     async with here.person() as context:
         page = await context.new_page()

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from croupier.client.round_checks import accept_manifest, fetch_terms
 from croupier.client.submission import Participant
 from croupier.protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
-from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
+from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
 from tests.support import RoundKit, altered, settings
@@ -83,8 +81,7 @@ async def test_an_honest_hop_stops_a_client_that_verified_nothing(
     if not bound:
         monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         hop = deployment.service_as("shuffler-1", TagsAVictim)
         believed = parse_terms(hop.altered(terms))
         sealed = without_tickets(believed, Participant(1, 20.0))
@@ -100,14 +97,10 @@ async def test_no_service_signs_a_second_manifest_for_a_round(tmp_path: Path) ->
         terms = await deployment.operator.open_round(settings())
         for alter in ("epsilon_max", "dishonest", "min_batch_size"):
             second = altered(terms, lambda kit: setattr(kit.survey, alter, 3))  # noqa: B023
+            payload, survey = second.manifest.payload, second.survey
             for name in deployment.deployment.chain:
-                with pytest.raises(grpc.aio.AioRpcError) as answer:
-                    await stubs.RoundControlStub(deployment.operator.channel_to(name)).Sign(
-                        rpc.SignRequest(manifest=second.manifest.payload, survey=second.survey)
-                    )
-                refusal = refusal_of(answer.value)
-                assert refusal is not None
-                assert refusal.code is Code.CONFLICT
+                said = await cheaters.said_to_signing(deployment.operator, name, payload, survey)
+                assert said is Code.CONFLICT
 
 
 async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> None:

@@ -163,8 +163,7 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
     async with arena(tmp_path, 1) as deployment:
         held_numbers = []
         for collector in (key.public, PublicKey(b"")):
-            terms = await deployment.operator.open_round(replace(settings(), collector_public_key=collector))
-            await deployment.admit(terms, await deployment.seal(terms, 31))
+            terms = await deployment.filled(replace(settings(), collector_public_key=collector), 31)
             publication, certificate = await deployment.finish(terms)
             assert certificate.granted
             assert publication.num_reports == 31

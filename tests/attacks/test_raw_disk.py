@@ -41,8 +41,7 @@ async def test_no_block_of_the_disk_has_a_destroyed_key(tmp_path: Path, monkeypa
             databases = [deployment.inside.directory / name / "rounds.db" for name in chain]
             rounds = []
             for epsilon in (4.0, POLICY_NOBODY_MEETS):
-                terms = await deployment.operator.open_round(fine_settings(epsilon=epsilon))
-                await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+                terms = await deployment.filled(fine_settings(epsilon=epsilon), 12, value=0.5)
                 rounds.append(terms)
             keys = [key for database in databases for key in wrapped_keys(database)]
             assert len(keys) == found(keys, read()) == 14

@@ -46,24 +46,12 @@ from tests.support.messages import naming, refuses
 pytestmark = pytest.mark.virtual_time
 
 
-class HesitantAccountant(AccountantService):
-    """Takes what it is given and says nothing yet."""
-
-    hesitates = True
-
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
-        self.certify = cheaters.step_instead(self, pb.ROUND_STATE_CLOSED, self.hesitate)
-
-    async def hesitate(self, terms: RoundTerms) -> bool:
-        return not self.hesitates and await self.certify(terms)
-
-
 async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> None:
     """The accountant takes its time, so the analyzer has the reports for as long as it likes, and no release key."""
-    async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
-        terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+    async with arena(
+        tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": cheaters.HesitantAccountant}
+    ) as deployment:
+        terms = await deployment.filled(fine_settings(), 12, value=0.5)
         release = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
@@ -74,7 +62,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         with_the_key = open_all(terms, analyzer.sealed, [*own, release])  # what the release key holds back
         assert len(reports_in(with_the_key)) == 12
-        accountant = deployment.service_as("accountant", HesitantAccountant)
+        accountant = deployment.service_as("accountant", cheaters.HesitantAccountant)
         accountant.hesitates = False
         accountant.engine.wake(terms.round_id)
         publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
@@ -125,8 +113,7 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         both = (pb.LANE_PARAMETER, pb.LANE_TICKET)
         monkeypatch.setattr("croupier.accountant.service.service.EARLY_LANES", both)
     async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        terms = await deployment.filled(fine_settings(), 12, value=0.5)
         await deployment.operator.close_round(terms.round_id)
         await delivered.wait()
         accountant, analyzer = deployment.service("accountant"), deployment.service("analyzer")
@@ -144,8 +131,7 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
 async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: Path) -> None:
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": GreedyAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
-        terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        terms = await deployment.filled(fine_settings(), 12, value=0.5)
         await deployment.operator.close_round(terms.round_id)
         await deployment.problem("shuffler-2", terms)
         hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -182,8 +168,7 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
     cast = {"shuffler-2": DeliversReportsOnly, "analyzer": BelievingAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         for with_the_key in (False, True):
-            terms = await deployment.operator.open_round(fine_settings())
-            await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+            terms = await deployment.filled(fine_settings(), 12, value=0.5)
             await deployment.operator.close_round(terms.round_id)
             await deployment.problem("shuffler-2", terms)
             hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
@@ -211,8 +196,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
     Either one leaves no key here; `test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it` needs the first.
     """
     async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(epsilon_max=POLICY_NOBODY_MEETS), 30)
         await deployment.finish(terms)
         await deployment.inside.restart("accountant")
         assert await all_keys(deployment, terms) == {}
@@ -260,8 +244,7 @@ async def test_no_report_is_opened_that_the_certificate_does_not_count(
         monkeypatch.setattr(HeldReports, "check", believes)
     cast = {"shuffler-1": ReplacesOneReport, "accountant": LetsEveryReportIn}
     async with arena(tmp_path, 1, cast) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         await deployment.operator.close_round(terms.round_id)
         if compares:
             assert "other reports" in await deployment.problem("analyzer", terms)
@@ -271,26 +254,14 @@ async def test_no_report_is_opened_that_the_certificate_does_not_count(
         assert (publication.num_reports, certificate.num_reports) == (30, 29)
 
 
-class HardOfHearing(AnalyzerService):
-    """Hears of a certificate when it likes: until then the accountant holds it, and asks again."""
-
-    listens = False
-
-    async def Grant(self, request: pb.GrantRequest, context: cheaters.Context) -> pb.GrantResponse:  # noqa: N802
-        if not self.listens:
-            raise Refusal(Code.NOT_READY)
-        return await super().Grant(request, context)
-
-
 async def test_a_withdrawn_round_takes_no_release_key(tmp_path: Path) -> None:
     """It was kept for `keep_days`, when the accountant's grant came after the analyzer had destroyed all of its own."""
-    async with arena(tmp_path, 1, {"analyzer": HardOfHearing}) as deployment:
-        terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+    async with arena(tmp_path, 1, {"analyzer": cheaters.HardOfHearing}) as deployment:
+        terms = await deployment.filled(fine_settings(), 12, value=0.5)
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_CERTIFIED)
         assert (await deployment.operator.withdraw(terms.round_id))["analyzer"] == "DISPOSED"
-        analyzer = deployment.service_as("analyzer", HardOfHearing)
+        analyzer = deployment.service_as("analyzer", cheaters.HardOfHearing)
         analyzer.listens = True
         assert "has ended here" in await deployment.problem("accountant", terms)
         assert await all_keys(deployment, terms) == {}
@@ -306,11 +277,9 @@ class ShowsAnotherRound(AnalyzerService):
 
 async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
-        liked = await deployment.operator.open_round(settings(), RoundId("liked"))
-        await deployment.admit(liked, await deployment.seal(liked, 60))
+        liked = await deployment.filled(settings(), 60, round_id=RoundId("liked"))
         publication, certificate = await deployment.finish(liked)
         assert (publication.round_id, certificate.granted) == ("liked", True)
-        strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), RoundId("strict"))
-        await deployment.admit(strict, await deployment.seal(strict, 30))
+        strict = await deployment.filled(settings(epsilon_max=POLICY_NOBODY_MEETS), 30, round_id=RoundId("strict"))
         with refuses(Code.BAD_BATCH, naming("'strict'", "'liked'")):
             await deployment.finish(strict)

@@ -113,8 +113,7 @@ async def test_what_was_sealed_for_one_round_opens_in_no_other(
         monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": Replays}) as deployment:
         for number in (1, 2):
-            terms = await deployment.operator.open_round(settings(), RoundId(f"round-{number}"))
-            await deployment.admit(terms, await deployment.seal(terms, 30))
+            terms = await deployment.filled(settings(), 30, round_id=RoundId(f"round-{number}"))
             publication, certificate = await deployment.finish(terms)
             if number == 1:
                 assert (publication.num_reports, certificate.dishonest) == (30, 0)
@@ -136,8 +135,7 @@ class FlipsABit(cheaters.CheatingShuffler):
 async def test_a_marked_report_does_not_open_and_its_drop_is_shown(tmp_path: Path, at: str) -> None:
     """The mark leaves no trace but the count of drops; what the analyzer finds spoilt is in the publication."""
     async with arena(tmp_path, 2, {at: FlipsABit}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (29, 30, 1)
         spoilt = [(drop.reason, drop.count) for drop in publication.drops]
@@ -169,11 +167,8 @@ async def test_ciphertexts_of_another_lane_or_hop_have_not_the_size_of_this_one(
 ) -> None:
     """A receiver compares sizes when a chunk arrives and when the lane is complete; each by itself is enough."""
     async with arena(tmp_path, 3, {at: cheat}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
-        await deployment.operator.close_round(terms.round_id)
-        assert "every ciphertext" in await deployment.problem(at, terms)
-        assert await deployment.nothing_is_published(terms)
+        terms = await deployment.filled(settings(), 30)
+        assert "every ciphertext" in await deployment.stops(at, terms)
 
 
 class SubstitutesItsOwnLane(cheaters.CheatingShuffler):
@@ -194,8 +189,7 @@ async def test_the_lane_is_part_of_what_a_layer_is_sealed_for(
     if not bound:
         monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": SubstitutesItsOwnLane}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.dishonest) == (29, 1)
         late = [(drop.reason, drop.count) for drop in certificate.report_drops]
@@ -222,8 +216,7 @@ class DeliversTwice(cheaters.CheatingShuffler):
 
 async def test_a_hop_cannot_deliver_another_batch_after_the_first(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"shuffler-1": DeliversTwice}) as deployment:
-        terms = await deployment.operator.open_round(settings())
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+        terms = await deployment.filled(settings(), 30)
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 30
         hop = deployment.service_as("shuffler-1", DeliversTwice)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-import grpc.aio
 import numpy as np
 import pytest
 
@@ -18,7 +17,7 @@ from croupier.operator.opened_surveys import keep_survey, open_rounds
 from croupier.operator.round_settings import RoundSettings, manifest_of, survey_of
 from croupier.operator.survey_plans import survey_from
 from croupier.protocol.deployment import OPERATOR
-from croupier.protocol.errors import Code, refusal_of
+from croupier.protocol.errors import Code
 from croupier.protocol.identity import Identity, Kind, canonical
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms.hemisphere import Hemisphere
@@ -28,9 +27,8 @@ from croupier.protocol.rules import Descent
 from croupier.protocol.schedules import Calendar, Schedule
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
+from tests.attacks.cheaters import said_to_signing
 from tests.support.rounds import Table, table
 from tests.support.studies import open_wave, study_file
 
@@ -57,19 +55,8 @@ async def said(
     wave = scheduled(survey).wave(number, 1_700_100_000)
     round_id, chain = survey.round_id(0, number), at.deployment.chain
     keys = {name: await at.operator.prepare(name, round_id, survey.message.hpke_suite) for name in chain}
-    codes: set[Code | None] = set()
-    for name in chain:
-        request = rpc.SignRequest(
-            manifest=manifest_of(survey, 0, wave, keys, chain, state), survey=survey.payload, before=before
-        )
-        try:
-            await stubs.RoundControlStub(at.operator.channel_to(name)).Sign(request)
-            codes.add(None)
-        except grpc.aio.AioRpcError as error:
-            refusal = refusal_of(error)
-            assert refusal is not None
-            codes.add(refusal.code)
-    return codes
+    payload = manifest_of(survey, 0, wave, keys, chain, state)
+    return {await said_to_signing(at.operator, name, payload, survey.payload, before) for name in chain}
 
 
 def forged(at: Table, publication: pb.Publication) -> pb.Signed:

@@ -22,7 +22,6 @@ from croupier.analyzer.service import AnalyzerService
 from croupier.deploy.node.serve import RunningService
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import open_many
-from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
@@ -78,8 +77,7 @@ def live_secrets(digests: set[bytes]) -> int:
 @pytest.mark.slow
 async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp_path: Path) -> None:
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
-        terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        terms = await deployment.filled(fine_settings(epsilon=POLICY_NOBODY_MEETS), 12, value=0.5)
         held = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE]
         release_key = {hashlib.sha256(held.private).digest()}
         assert live_secrets(release_key) == 1  # the search finds what is there
@@ -99,17 +97,9 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
         assert live_secrets(release_key) == 0
 
 
-class WillNotHear(AnalyzerService):
-    """Refuses to take note of a refusal, so that the accountant has to try again and again."""
-
-    async def Grant(self, request: pb.GrantRequest, context: cheaters.Context) -> pb.GrantResponse:  # noqa: N802
-        raise Refusal(Code.STORE_FAILED)
-
-
 async def test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it(tmp_path: Path) -> None:
-    async with arena(tmp_path, 1, {"analyzer": WillNotHear}) as deployment:
-        terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
-        await deployment.admit(terms, await deployment.seal(terms, 30))
+    async with arena(tmp_path, 1, {"analyzer": cheaters.HardOfHearing}) as deployment:
+        terms = await deployment.filled(settings(epsilon_max=POLICY_NOBODY_MEETS), 30)
         wrapped = {"wrapped": wrapped_keys(deployment.inside.directory, ["accountant"])}
         accountant = deployment.inside.directory / "accountant"
         assert occurrences(accountant, wrapped) == {"wrapped": 4}
@@ -210,8 +200,7 @@ async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
     without(taken_away, monkeypatch)
     async with arena(tmp_path, 2) as deployment:
         directory, chain = deployment.inside.directory, deployment.deployment.chain
-        terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        terms = await deployment.filled(fine_settings(), 12, value=0.5)
         keys_before = seize(directory, tmp_path / "seized-before", terms.round_id, chain)
         assert len(reports_in(open_all(terms, tap.ciphertexts, keys_before))) == 12  # the attack works
         await deployment.finish(terms)
@@ -270,8 +259,7 @@ async def test_fakes_leave_no_trace_on_disk_once_their_batch_is_gone(
     monkeypatch.setattr(Transaction, "put_document", noted_put)
     without(taken_away, monkeypatch)
     async with arena(tmp_path, 2) as deployment:
-        terms = await deployment.operator.open_round(replace(settings(), hop_noise=1.0))
-        await deployment.admit(terms, await deployment.seal(terms, 20))
+        terms = await deployment.filled(replace(settings(), hop_noise=1.0), 20)
         await deployment.finish(terms)
         for name in ("shuffler-1", "shuffler-2"):
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
@@ -378,8 +366,7 @@ async def test_an_analyzer_does_not_keep_the_key_of_a_round_that_fails(
     tap = Tap()
     tap.listen(monkeypatch)
     async with arena(tmp_path, 2, {"shuffler-2": cheaters.Equivocates}) as deployment:
-        terms = await deployment.operator.open_round(fine_settings())
-        await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        terms = await deployment.filled(fine_settings(), 12, value=0.5)
         needles = {"wrapped": wrapped_keys(deployment.inside.directory, ["analyzer"])}
         analyzer = deployment.inside.directory / "analyzer"
         assert occurrences(analyzer, needles) == {"wrapped": 1}

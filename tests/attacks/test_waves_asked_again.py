@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from croupier.operator.ledger import backup_ledger, restore_ledger
 from croupier.operator.round_settings import manifest_of
 from croupier.operator.survey_plans import survey_from
-from croupier.protocol.errors import Code, Refusal, refusal_of
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.surveys import Survey, scheduled
-from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.protocol.v1 import services_pb2_grpc as stubs
+from tests.attacks.cheaters import said_to_signing
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.studies import study_file
@@ -63,20 +61,7 @@ async def refusals(
         for name in chain
     }
     payload = manifest_of(asked, place, wave, keys, chain)
-    answers: dict[str, Code | None] = {}
-    for name in chain:
-        refusal = await signed_by(at, name, payload, asked)
-        answers[name] = refusal.code if refusal else None
-    return answers
-
-
-async def signed_by(at: Table, name: str, payload: bytes, asked: Survey) -> Refusal | None:
-    control = stubs.RoundControlStub(at.operator.channel_to(name))
-    try:
-        await control.Sign(rpc.SignRequest(manifest=payload, survey=asked.payload))
-    except grpc.aio.AioRpcError as error:
-        return refusal_of(error)
-    return None
+    return {name: await said_to_signing(at.operator, name, payload, asked.payload) for name in chain}
 
 
 @pytest.mark.parametrize("permanent", [True, False])

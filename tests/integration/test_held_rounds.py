@@ -58,8 +58,7 @@ async def waits(deployment: Arena, terms: RoundTerms, why: str) -> None:
 
 async def test_an_operator_closes_a_round_at_risk_only_on_purpose(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
-        terms = await deployment.operator.open_round(at_risk(deployment))
-        await deployment.admit(terms, await deployment.seal(terms, 20))
+        terms = await deployment.filled(at_risk(deployment), 20)
         closing = await deployment.operator.close_round(terms.round_id, hold_at_risk=True)
         assert (closing.state, closing.num_clients) == (pb.ROUND_STATE_OPEN, 20)
         assert not is_granted(closing.forecast)
@@ -79,8 +78,7 @@ async def test_an_operator_closes_a_round_at_risk_only_on_purpose(tmp_path: Path
 async def test_at_its_deadline_a_round_at_risk_is_held_and_not_mixed(tmp_path: Path) -> None:
     """Reproduction: one person of twenty chose 2, the deadline came, and every answer was destroyed."""
     async with arena(tmp_path, 2) as deployment:
-        terms = await deployment.operator.open_round(at_risk(deployment, due_s=5))
-        await deployment.admit(terms, await deployment.seal(terms, 19))
+        terms = await deployment.filled(at_risk(deployment, due_s=5), 19)
         await deployment.admit(terms, await deployment.seal(terms, 1, max_local_epsilon=2.0))
         await waits(deployment, terms, "held")
         assert (await stage(deployment, terms))[0] == pb.ROUND_STATE_OPEN
@@ -123,8 +121,7 @@ async def test_a_held_round_survives_restarts_with_every_report(tmp_path: Path) 
 
 async def test_without_the_accountant_a_deadline_waits_for_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(at_risk(deployment, due_s=5))
-        await deployment.admit(terms, await deployment.seal(terms, 80))
+        terms = await deployment.filled(at_risk(deployment, due_s=5), 80)
         await deployment.inside.stop("accountant")
         await waits(deployment, terms, "accountant does not answer")
         assert (await stage(deployment, terms))[0] == pb.ROUND_STATE_OPEN
@@ -137,8 +134,7 @@ async def test_without_the_accountant_a_deadline_waits_for_it(tmp_path: Path) ->
 
 async def test_a_held_round_is_withdrawn_in_the_end(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
-        terms = await deployment.operator.open_round(at_risk(deployment, due_s=5))
-        await deployment.admit(terms, await deployment.seal(terms, 20))
+        terms = await deployment.filled(at_risk(deployment, due_s=5), 20)
         await waits(deployment, terms, "held")
         for name, running in deployment.inside.running.items():
             deployment.inside.ahead_s[name] += 30 * 86400
@@ -175,8 +171,7 @@ async def test_a_forecast_asks_the_ledger(tmp_path: Path) -> None:
         assert (before.ledger.num_rounds, before.ledger.spent_epsilon) == (0, 0.0)
         assert 0 < before.outcomes[0].remaining_epsilon < 0.5
         for _ in range(2):
-            terms = await deployment.operator.open_round(plan)
-            await deployment.admit(terms, await deployment.seal(terms, 20, max_local_epsilon=0.5))
+            terms = await deployment.filled(plan, 20, max_local_epsilon=0.5)
             _, certificate = await deployment.finish(terms)
             assert certificate.granted
         after = await forecast_opening(deployment.operator, planned(deployment, plan), 20)

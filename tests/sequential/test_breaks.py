@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import DocumentKind
 from croupier.shuffler.sequential import SequentialHop
-from tests.support import InProcess
 from tests.support.sequential import DIMENSION, Table, gathered, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
@@ -135,43 +133,3 @@ async def test_silent_strangers_keep_no_client_out(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
             taken = await table.take(terms, group, patience_s=60)
         assert taken.report.num_answers == 8
-
-
-async def kill(inside: InProcess, name: str) -> None:
-    running = inside.running.pop(name)
-    running.service.engine.cancel()
-    running._files.stop()
-    await running._server.stop(0)
-    await running.readiness.stop()
-    await running.service.stop()
-    running.pool.close()
-    running.store.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-async def test_a_round_among_kills_ends_with_a_true_certificate(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
-    async with gathered(tmp_path, 10, chosen=settings(task(period_ms=100), needed=2)) as (table, group, terms):
-        killed: list[str] = []
-        taking = asyncio.create_task(table.take(terms, group, patience_s=120))
-        while not taking.done():
-            await asyncio.sleep(dice.uniform(0, 1.0))
-            name = dice.choice(["shuffler-1", "shuffler-1", "shuffler-2", "analyzer", "accountant"])
-            await kill(table.inside, name)
-            await asyncio.sleep(dice.uniform(0, 0.5))
-            await table.inside.start(name)
-            killed.append(name)
-        taken = await taking
-        assert killed
-        publication, certificate = await table.result(terms)
-        assert certificate.num_answers == publication.num_reports == taken.report.num_answers
-        assert taken.report.num_answers + taken.report.num_skipped <= 10
-        assert max(len(person.asked) for person in group.values()) <= 1
-        assert certificate.dishonest == 10 - certificate.num_answers
-        assert await table.charged() == [tier.epsilon for tier in certificate.tiers]
-        for name, running in table.inside.running.items():
-            store = running.service.store
-            while (await store.run("look", lambda tx: tx.round(terms.round_id))).state == pb.ROUND_STATE_SEQUENTIAL:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-            assert await store.run("look", lambda tx: tx.keys(terms.round_id)) == {}, name

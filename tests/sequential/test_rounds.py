@@ -160,31 +160,6 @@ async def test_who_has_no_gradient_answers_as_if_it_were_zero(tmp_path: Path) ->
         }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["shuffler-1", "shuffler-2", "analyzer", "accountant"])
-async def test_a_service_that_restarts_costs_no_client_a_second_answer(tmp_path: Path, name: str) -> None:
-    async with gathered(tmp_path, 12) as (table, group, terms):
-        enough = asyncio.Event()
-        answered = 0
-
-        def progress(count: int) -> None:
-            nonlocal answered
-            answered += count
-            if answered == 4:
-                enough.set()
-
-        taking = asyncio.create_task(table.take(terms, group, progress=progress))
-        await asyncio.wait_for(enough.wait(), 60)
-        await table.inside.stop(name)
-        await asyncio.sleep(0.5)
-        await table.inside.start(name)
-        taken = await taking
-        publication, certificate = await table.result(terms)
-        assert taken.report.num_answers + taken.report.num_skipped == 12
-        assert certificate.num_answers == publication.num_reports == taken.report.num_answers >= 11
-        assert max(len(person.asked) for person in group.values()) == 1
-
-
 async def test_the_operator_may_end_the_asking(tmp_path: Path) -> None:
     async with gathered(tmp_path, 12, chosen=settings(task(), needed=2)) as (table, group, terms):
         first_answered, several = asyncio.Event(), asyncio.Event()

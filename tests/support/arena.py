@@ -20,21 +20,24 @@ import pytest
 import croupier.deploy.node.serve
 from croupier.client.submission import Participant, send
 from croupier.operator.operator import Operator
+from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import PublicKey
+from croupier.protocol.names import NO_ROUND, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.transaction import Transaction
 from tests.support import InProcess, in_memory, in_process
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 
 WAIT_S = 120.0
 _LONGEST_PAUSE_S = 10.0
 Role = TypeVar("Role", bound=RoundService)
+Result = TypeVar("Result")
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
 
 
@@ -86,6 +89,14 @@ class Arena:
         """Sends submissions that hop 1 has to accept."""
         assert set(await self.submit(terms, submissions)) == {pb.SUBMISSION_CODE_ACCEPTED}
 
+    async def filled(
+        self, settings: RoundSettings, count: int, *, round_id: RoundId = NO_ROUND, **how: float
+    ) -> RoundTerms:
+        """Opens a round, and has as many honest clients answer it; see `seal`."""
+        terms = await self.operator.open_round(settings, round_id)
+        await self.admit(terms, await self.seal(terms, count, **how))
+        return terms
+
     async def finish(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
         """Closes the round and returns its verified publication and certificate."""
         await self.operator.close_round(terms.round_id)
@@ -99,6 +110,17 @@ class Arena:
                 if row.problem:
                     return row.problem
                 await asyncio.sleep(0.02)
+
+    async def stops(self, name: str, terms: RoundTerms) -> str:
+        """Closes a round, which stops at a service; returns the reason, and nothing is published."""
+        await self.operator.close_round(terms.round_id)
+        problem = await self.problem(name, terms)
+        assert await self.nothing_is_published(terms)
+        return problem
+
+    async def look(self, name: str, work: Callable[[Transaction], Result]) -> Result:
+        """Returns what is in a service's store."""
+        return await self.service(name).store.run("look", work)
 
     async def reached(self, name: str, terms: RoundTerms, *states: pb.RoundState.ValueType) -> None:
         """Waits until a round has one of the states at a service."""
