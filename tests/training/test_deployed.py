@@ -81,24 +81,17 @@ async def test_the_ledger_ends_a_training_and_what_was_reached_is_kept(tmp_path:
             assert run.unreleased(progress) == 1
 
 
-@pytest.mark.parametrize("by_operator", [False, True])
-async def test_services_sign_every_step_that_the_rule_allows(tmp_path: Path, by_operator: bool) -> None:
-    """Momentum and shorter steps are the analyzer's, too; an optimizer of torch is the operator's own."""
+async def test_services_sign_every_step_that_an_optimizer_takes(tmp_path: Path) -> None:
+    """The steps of an optimizer of torch are the operator's own; `test_killed` has those that the analyzer takes."""
     async with trained(tmp_path) as (run, inside):
-        run.rule = StepRule(4.0, 0.5, decaying=True)
-        if by_operator:
-            run.begin = lambda model, rule: TorchDescent(model, 1.0, partial(torch.optim.Adam, lr=0.01))
+        run.begin = lambda model, rule: TorchDescent(model, 1.0, partial(torch.optim.Adam, lr=0.01))
         await take(run, 1)
         progress, reports = await take(run, 3)
         assert [report.round_id for report in reports] == [f"{progress.survey_id}-w{n}-1" for n in (2, 3)]
         (survey,) = kept_versions(inside.directory, progress.survey_id).values()
         rule = survey.questions[0].rule
         assert isinstance(rule, Descent)
-        assert (rule.by_operator, rule.momentum, rule.decaying) == (
-            by_operator,
-            0.0 if by_operator else 0.5,
-            not by_operator,
-        )
+        assert (rule.by_operator, rule.momentum, rule.decaying) == (True, 0.0, False)
         # The limit of its survey is the sum of all waves, and in a training of records not even about a person.
         with pytest.raises(ValueError, match=naming("training.json")):
             study_state(inside.directory, progress.survey_id)
