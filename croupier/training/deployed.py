@@ -28,7 +28,7 @@ from croupier.client.gradients import FlatModel
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.local.fleet import Fleet
+from croupier.deploy.local.users import Fleet
 from croupier.net.transport import TLS, Transport
 from croupier.operator.opened_surveys import keep_survey, kept_versions, latest_result, signed_result_of
 from croupier.operator.operator import Operator

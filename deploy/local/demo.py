@@ -18,9 +18,10 @@ from pathlib import Path
 from croupier.accountant.guarantees import Guarantee
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.deploy.local.demo_plan import PlannedRound
-from croupier.deploy.local.fleet import count_up_to
+from croupier.deploy.local.fleet import count_up_to, fleet_of
 from croupier.deploy.local.population import Rows
-from croupier.deploy.local.whole_round import Play, RoundOutcome, players
+from croupier.deploy.local.users import Fleet
+from croupier.deploy.local.whole_round import RoundOutcome, play_round
 from croupier.operator.ledger import spent_in
 from croupier.operator.opened_surveys import keep_survey, open_rounds
 from croupier.operator.operator import Operator
@@ -52,10 +53,10 @@ async def run_demo(
         RuntimeError, Refusal: a round did not come to its end.
     """
     with closing(WorkerPool()) as pool:
-        async with Operator(directory) as operator, players(operator, directory, pool) as play:
+        async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             opened = await open_planned(operator, directory, plan)
             answers = [
-                (planned, await ask_planned(play, planned, terms, progress))
+                (planned, await ask_planned(operator, fleet, planned, terms, progress))
                 for planned, terms in zip(plan, opened, strict=True)
             ]
     return demo_json(directory, answers)
@@ -74,10 +75,12 @@ async def open_planned(operator: Operator, directory: Path, plan: Sequence[Plann
     return opened
 
 
-async def ask_planned(play: Play, planned: PlannedRound, terms: RoundTerms, progress: DemoProgress) -> RoundOutcome:
+async def ask_planned(
+    operator: Operator, fleet: Fleet, planned: PlannedRound, terms: RoundTerms, progress: DemoProgress
+) -> RoundOutcome:
     """Plays an open round with the participants that were planned; raises RuntimeError where it is refused."""
     users = planned.population.participants
-    outcome = await play(terms, users, count_up_to(len(users), partial(progress, planned.name)))
+    outcome = await play_round(operator, fleet, terms, users, count_up_to(len(users), partial(progress, planned.name)))
     if not outcome.certificate.granted:
         raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
     return outcome

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.demo_plan import SURVEY
-from croupier.deploy.local.fleet import Fleet, fleet_of
+from croupier.deploy.local.fleet import fleet_of
+from croupier.deploy.local.users import Fleet
 from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.survey_file import SurveyFile
@@ -118,7 +119,6 @@ async def play_study(directory: Path, tell: Callable[[str], None] = lambda _: No
     truth: dict[tuple[str, str], dict[int, float]] = {}
     with closing(WorkerPool()) as pool, StudyJournal.running(journal_file(directory, STUDY)) as journal:
         async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
-            await pool.warm()
             run = StudyRun(directory, STUDY, journal, clock=clock, tell=tell)
             while (due := await run.step()) is not None:
                 for number, record in journal.records().items():

@@ -1,68 +1,32 @@
-"""A fleet: many people who answer rounds from one place, and what they share."""
+"""The fleet of a running deployment, and the people of a file who answer as one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.client.async_client import AsyncClient
-from croupier.client.submission import Participant
 from croupier.deploy.local.clients import FLEET
 from croupier.deploy.local.population import PopulationFile, read_population
-from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
+from croupier.deploy.local.users import Enrol, Fleet, FleetReport, Progress
 from croupier.operator.operator import Operator
 from croupier.protocol.documents import fields_of
-from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.runtime.workers import WorkerPool
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """People who answer from one place.
-
-    Attributes:
-        client: keeps what they have sealed, and has the channels to the services.
-        pool: the processes that randomize and seal.
-        enrol: registers their keys; see `run_fleet`.
-    """
-
-    client: AsyncClient
-    pool: WorkerPool
-    enrol: Enrol
-
-    async def answer(
-        self, terms: RoundTerms, users: Mapping[str, Participant], progress: Progress = lambda _: None
-    ) -> FleetReport:
-        """Plays these users in one round; arguments and errors are those of `run_fleet`."""
-        return await run_fleet(
-            self.client.shuffler,
-            self.client.accountant,
-            terms,
-            users,
-            outbox=self.client.outbox,
-            pool=self.pool,
-            enrol=self.enrol,
-            progress=progress,
-        )
 
 
 @asynccontextmanager
 async def fleet_of(
     operator: Operator, directory: Path, pool: WorkerPool, enrol: Enrol | None = None
 ) -> AsyncIterator[Fleet]:
-    """Yields a fleet.
+    """Yields a fleet of a running deployment, whose processes have started; it keeps what is sealed in the directory.
 
-    Args:
-        operator: of a running deployment.
-        directory: of the same deployment; what is sealed is kept there.
-        pool: where users' values are randomized and sealed.
-        enrol: see `run_fleet`; the operator's if not given.
+    enrol: see `Fleet`; the operator's if not given.
     """
     async with operator.client(directory / FLEET) as client:
-        yield Fleet(client, pool, enrol or operator.enrol)
+        await pool.warm()
+        yield Fleet(client.shuffler, client.accountant, client.outbox, pool, enrol or operator.enrol)
 
 
 @dataclass(frozen=True)
@@ -98,7 +62,8 @@ class FleetOutcome:
         """Returns the JSON document of `croupier submit --csv`."""
         return {
             "round_id": self.round_id,
-            **fleet_json(self.report),
+            **fields_of(self.report),
+            "accepted": self.report.accepted,
             "rejected": len(self.rejected),
             "clamped": self.clamped,
             "outside": self.outside,
@@ -140,12 +105,13 @@ async def submit_file(
         grpc.aio.AioRpcError: hop 1 or the accountant stayed out of reach; the same call goes on where this one ended.
     """
     with closing(WorkerPool()) as pool:
-        async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
-            terms = (await fleet.client.round(round_id)).terms
+        async with Operator(directory) as operator, operator.client(directory / FLEET) as client:
+            terms = (await client.round(round_id)).terms
             population = read_population(file, terms.question, terms.budget_grid)
             file.csv.clear()
             users = population.participants
             await pool.warm()
+            fleet = Fleet(client.shuffler, client.accountant, client.outbox, pool, operator.enrol)
             report = await fleet.answer(terms, users, count_up_to(len(users), progress))
     return FleetOutcome(
         terms.round_id,
@@ -167,8 +133,3 @@ def count_up_to(total: int, progress: Callable[[int, int], None]) -> Progress:
         progress(done, total)
 
     return count
-
-
-def fleet_json(report: FleetReport) -> JsonObject:
-    """Returns what a fleet did, as JSON."""
-    return fields_of(report) | {"accepted": report.accepted}

@@ -25,8 +25,9 @@ from cryptography.hazmat.primitives.asymmetric import x25519
 from nacl.signing import SigningKey, VerifyKey
 
 from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.local.fleet import fleet_of
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.local.whole_round import RoundOutcome, players
+from croupier.deploy.local.whole_round import RoundOutcome, play_round
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.envelope import overhead
@@ -313,7 +314,7 @@ async def _measure(
         done += more
         progress(done, size)
 
-    async with Operator(directory) as operator, players(operator, directory, pool, _known) as play:
+    async with Operator(directory) as operator, fleet_of(operator, directory, pool, _known) as fleet:
         hops = len(operator.deployment.shufflers)
 
         async def measure(users: int) -> JsonObject:
@@ -329,7 +330,7 @@ async def _measure(
             floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             before = await _used(directory, operator)
-            outcome = await play(settings, drawn, submitted)
+            outcome = await play_round(operator, fleet, settings, drawn, submitted)
             used = (await _used(directory, operator)).since(before)
             floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
             if (counted := outcome.publication.num_reports) != users:

@@ -1,4 +1,4 @@
-"""A fleet: n users played from one place, each with its own key and its own budget.
+"""A fleet: many users who answer rounds from one place, each with its own key and its own budget.
 
 Randomizing and sealing run in worker processes and overlap with enrolling, asking for tickets, storing and sending. A
 fleet that is started again for the same round goes on where it stopped: a sealed submission of one of its users is sent
@@ -69,105 +69,112 @@ class FleetReport:
         return self.codes[pb.SubmissionCode.Name(pb.SUBMISSION_CODE_ACCEPTED)]
 
 
-async def run_fleet(
-    channel: grpc.aio.Channel,
-    accountant: grpc.aio.Channel,
-    terms: RoundTerms,
-    users: Mapping[str, Participant],
-    *,
-    outbox: Outbox,
-    pool: WorkerPool,
-    enrol: Enrol,
-    progress: Progress = lambda _: None,
-) -> FleetReport:
-    """Plays all users and returns what happened to their submissions.
+@dataclass(frozen=True)
+class Fleet:
+    """Users who answer from one place.
 
-    Args:
-        channel: to hop 1.
-        accountant: channel to the accountant's public address.
-        terms: the round's, verified.
-        users: what each takes part with, by name.
+    Attributes:
+        shuffler, accountant: channels to hop 1, and to the accountant's public address.
         outbox: stores every prepared report before its tickets are asked for, and every submission before it is sent.
         pool: the processes that randomize and seal.
         enrol: registers client keys; called before tickets are asked for with them.
-        progress: called with the number of users whose fate is known since the last call.
-
-    Raises:
-        ValueError: a user's value or `max_local_epsilon` cannot be used; no user of that chunk is randomized.
-        TicketError: the accountant's tickets do not verify under the key of the manifest.
-        grpc.aio.AioRpcError: hop 1 or accountant stayed out of reach; the outbox keeps what is not acknowledged.
     """
-    report = FleetReport(answered_before=len(users.keys() & outbox.acknowledged(terms.round_id).keys()))
-    started = time.perf_counter()
-    sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
 
-    earlier = outbox.prepared(terms.round_id)
-    most = per_call(terms)
-    chunk = min(most, _CHUNK)
-    under_way, asking = asyncio.Semaphore(2 * pool.processes + 6), asyncio.Semaphore(_ASKING)
+    shuffler: grpc.aio.Channel
+    accountant: grpc.aio.Channel
+    outbox: Outbox
+    pool: WorkerPool
+    enrol: Enrol
 
-    async def in_pool(work: Callable[..., T], *args: object) -> T:
-        result, cpu_s = await pool.run(work, *args)
-        report.seal_cpu_s += cpu_s
-        return result
+    async def answer(
+        self, terms: RoundTerms, users: Mapping[str, Participant], progress: Progress = lambda _: None
+    ) -> FleetReport:
+        """Plays users in one round and returns the outcomes of their submissions.
 
-    async def seal_part(part: Mapping[str, Participant]) -> dict[str, SealedSubmission]:
-        async with under_way:
-            fresh = {user: participant for user, participant in part.items() if user not in earlier}
-            fresh = await asyncio.to_thread(with_kept_reports, outbox, terms, fresh)
-            reports = await in_pool(prepare_all, terms.unsigned, list(fresh.values()))
-            prepared = {user: earlier[user] for user in part if user in earlier} | dict(
-                zip(fresh, reports, strict=True)
-            )
-            await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
-            await enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
-            async with asking:
-                asked = time.perf_counter()
-                tickets = await get_tickets(accountant, terms, prepared, elsewhere=in_pool)
-                report.ticket_wall_s += time.perf_counter() - asked
-            await asyncio.to_thread(outbox.discard, terms.round_id, tickets.refused)
-            report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
-            progress(len(tickets.refused))
-            granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]
-            sealed = await in_pool(seal_all, terms.unsigned, granted)
-            return dict(zip(tickets.granted, sealed, strict=True))
+        Args:
+            terms: the round's, verified.
+            users: what each takes part with, by name.
+            progress: called with the number of users whose fate is known since the last call.
 
-    async def seal_everyone() -> None:
-        known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
-        for part in fleet_parts({user: raw for user, raw in pending.items() if user in users}, pool.processes, chunk):
-            await enrol([PublicKey(pb.Submission.FromString(raw).client_key) for raw in part.values()])
-            await sealed.put(part)
-        fresh = {user: participant for user, participant in users.items() if user not in known}
-        jobs = deque(asyncio.create_task(seal_part(part)) for part in fleet_parts(fresh, pool.processes, chunk))
-        while jobs:
-            made = await jobs.popleft()  # a list would keep what all of them have made
-            await asyncio.to_thread(outbox.keep, terms.round_id, made)
-            if made:
-                await sealed.put({user: answer.submission for user, answer in made.items()})
-        report.seal_wall_s = time.perf_counter() - started
-        await sealed.put(None)
+        Raises:
+            ValueError: a user's value or `max_local_epsilon` cannot be used; no user of that chunk is randomized.
+            TicketError: the accountant's tickets do not verify under the key of the manifest.
+            grpc.aio.AioRpcError: hop 1 or accountant stayed out of reach; the outbox keeps what is not acknowledged.
+        """
+        outbox, pool = self.outbox, self.pool
+        report = FleetReport(answered_before=len(users.keys() & outbox.acknowledged(terms.round_id).keys()))
+        started = time.perf_counter()
+        sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
 
-    async def send_everyone() -> None:
-        first, more = 0.0, True
-        while more and (part := await sealed.get()) is not None:
-            first = first or time.perf_counter()
-            while more and len(part) + chunk <= most and not sealed.empty():
-                following = sealed.get_nowait()
-                more = following is not None
-                part = part | (following or {})
-            codes = await send(channel, terms.round_id, part)
-            accepted = [user for user, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
-            await asyncio.to_thread(outbox.acknowledge, terms.round_id, accepted)
-            report.codes.update(pb.SubmissionCode.Name(code) for code in codes.values())
-            report.bytes_sent += sum(len(raw) for raw in part.values())
-            report.submit_wall_s = time.perf_counter() - first
-            progress(len(part))
+        earlier = outbox.prepared(terms.round_id)
+        most = per_call(terms)
+        chunk = min(most, _CHUNK)
+        under_way, asking = asyncio.Semaphore(2 * pool.processes + 6), asyncio.Semaphore(_ASKING)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(seal_everyone())
-        group.create_task(send_everyone())
-    report.wall_s = time.perf_counter() - started
-    return report
+        async def in_pool(work: Callable[..., T], *args: object) -> T:
+            result, cpu_s = await pool.run(work, *args)
+            report.seal_cpu_s += cpu_s
+            return result
+
+        async def seal_part(part: Mapping[str, Participant]) -> dict[str, SealedSubmission]:
+            async with under_way:
+                fresh = {user: participant for user, participant in part.items() if user not in earlier}
+                fresh = await asyncio.to_thread(with_kept_reports, outbox, terms, fresh)
+                reports = await in_pool(prepare_all, terms.unsigned, list(fresh.values()))
+                prepared = {user: earlier[user] for user in part if user in earlier} | dict(
+                    zip(fresh, reports, strict=True)
+                )
+                await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
+                await self.enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
+                async with asking:
+                    asked = time.perf_counter()
+                    tickets = await get_tickets(self.accountant, terms, prepared, elsewhere=in_pool)
+                    report.ticket_wall_s += time.perf_counter() - asked
+                await asyncio.to_thread(outbox.discard, terms.round_id, tickets.refused)
+                report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
+                progress(len(tickets.refused))
+                granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]
+                sealed = await in_pool(seal_all, terms.unsigned, granted)
+                return dict(zip(tickets.granted, sealed, strict=True))
+
+        async def seal_everyone() -> None:
+            known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
+            for part in fleet_parts(
+                {user: raw for user, raw in pending.items() if user in users}, pool.processes, chunk
+            ):
+                await self.enrol([PublicKey(pb.Submission.FromString(raw).client_key) for raw in part.values()])
+                await sealed.put(part)
+            fresh = {user: participant for user, participant in users.items() if user not in known}
+            jobs = deque(asyncio.create_task(seal_part(part)) for part in fleet_parts(fresh, pool.processes, chunk))
+            while jobs:
+                made = await jobs.popleft()  # a list would keep what all of them have made
+                await asyncio.to_thread(outbox.keep, terms.round_id, made)
+                if made:
+                    await sealed.put({user: answer.submission for user, answer in made.items()})
+            report.seal_wall_s = time.perf_counter() - started
+            await sealed.put(None)
+
+        async def send_everyone() -> None:
+            first, more = 0.0, True
+            while more and (part := await sealed.get()) is not None:
+                first = first or time.perf_counter()
+                while more and len(part) + chunk <= most and not sealed.empty():
+                    following = sealed.get_nowait()
+                    more = following is not None
+                    part = part | (following or {})
+                codes = await send(self.shuffler, terms.round_id, part)
+                accepted = [user for user, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
+                await asyncio.to_thread(outbox.acknowledge, terms.round_id, accepted)
+                report.codes.update(pb.SubmissionCode.Name(code) for code in codes.values())
+                report.bytes_sent += sum(len(raw) for raw in part.values())
+                report.submit_wall_s = time.perf_counter() - first
+                progress(len(part))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(seal_everyone())
+            group.create_task(send_everyone())
+        report.wall_s = time.perf_counter() - started
+        return report
 
 
 def fleet_parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:

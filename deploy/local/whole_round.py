@@ -6,18 +6,14 @@ The demonstration, the benchmark and the experiments share it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import grpc.aio
 
 from croupier.client.submission import Participant
-from croupier.deploy.local.fleet import Fleet, fleet_of
-from croupier.deploy.local.users import Enrol, FleetReport, Progress
+from croupier.deploy.local.users import Fleet, FleetReport, Progress
 from croupier.operator.opened_surveys import keep_survey, signed_result_of
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings, new_round_id, survey_of
@@ -31,15 +27,6 @@ from croupier.runtime.workers import WorkerPool
 from croupier.study.journal import StudyJournal
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file
-
-
-class Play(Protocol):
-    """Plays one round with the users it is given; see `play_round`."""
-
-    async def __call__(
-        self, asked: RoundSettings | RoundTerms, users: Mapping[str, Participant], progress: Progress = ..., /
-    ) -> RoundOutcome:
-        """Returns the finished round."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +74,6 @@ class RoundOutcome:
         """Returns the bytes that were sent for this round, from the clients on."""
         sent: int = sum(service["rounds"][0]["bytes_sent"] for service in self.services)
         return sent + self.fleet.bytes_sent
-
-
-@asynccontextmanager
-async def players(
-    operator: Operator, directory: Path, pool: WorkerPool, enrol: Enrol | None = None
-) -> AsyncIterator[Play]:
-    """Yields a function that plays one round with the users it is given.
-
-    Args:
-        operator: of a running deployment.
-        directory: of the same deployment; what is sealed is kept there.
-        pool: where users' values are randomized and sealed.
-        enrol: see `run_fleet`; the operator's if not given.
-    """
-    await pool.warm()
-    async with fleet_of(operator, directory, pool, enrol) as fleet:
-        yield partial(play_round, operator, directory, fleet)
 
 
 async def play_round(

@@ -15,9 +15,11 @@ from pathlib import Path
 import grpc.aio
 
 from croupier.client.submission import Participant
+from croupier.deploy.local.fleet import fleet_of
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.throughput import processor_s
-from croupier.deploy.local.whole_round import Play, players
+from croupier.deploy.local.users import Fleet
+from croupier.deploy.local.whole_round import play_round
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.mechanisms.base import Mechanism
@@ -68,15 +70,15 @@ async def _measure(
     report: Callable[[JsonObject], None],
 ) -> list[JsonObject]:
     pool, rows = WorkerPool(), []
-    async with Operator(directory) as operator, players(operator, directory, pool) as play:
+    async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
         for values, people in sizes:
-            rows.append(await _row(operator, play, values, people, epsilon, times))
+            rows.append(await _row(operator, fleet, values, people, epsilon, times))
             report(rows[-1])
     pool.close()
     return rows
 
 
-async def _row(operator: Operator, play: Play, values: int, people: int, epsilon: float, times: int) -> JsonObject:
+async def _row(operator: Operator, fleet: Fleet, values: int, people: int, epsilon: float, times: int) -> JsonObject:
     mechanism: Mechanism = RandomizedResponse() if values == 2 else KaryResponse(values)
     plain: list[JsonObject] = []
     noisy: list[JsonObject] = []
@@ -88,7 +90,7 @@ async def _row(operator: Operator, play: Play, values: int, people: int, epsilon
             )
             users = {str(number): Participant(number % values, _BUDGET) for number in range(people)}
             before = await _cpu_s(operator)
-            outcome = await play(settings, users)
+            outcome = await play_round(operator, fleet, settings, users)
             if outcome.publication.num_reports != people:
                 raise RuntimeError(f"{outcome.publication.num_reports:,} of {people:,} reports were counted")
             cpu_s = await _cpu_s(operator) - before

@@ -17,7 +17,7 @@ from croupier.accountant.rounds.found import BudgetsFound
 from croupier.accountant.service.service import AccountantService
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
-from croupier.deploy.local.users import run_fleet
+from croupier.deploy.local.users import Fleet
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
@@ -183,15 +183,8 @@ async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_
         for _ in range(2):
             outbox = Outbox(tmp_path / "outbox.db")
             async with deployment.operator.client_channel("accountant") as accountant:
-                await run_fleet(
-                    deployment.channel,
-                    accountant,
-                    terms,
-                    victim,
-                    outbox=outbox,
-                    pool=pool,
-                    enrol=deployment.operator.enrol,
-                )
+                fleet = Fleet(deployment.channel, accountant, outbox, pool, deployment.operator.enrol)
+                await fleet.answer(terms, victim)
             outbox.close()
             with closing(sqlite3.connect(tmp_path / "outbox.db")) as db, db:
                 db.execute("UPDATE sealed SET acknowledged = 0")  # as if the client had died before it noted the answer

@@ -21,7 +21,7 @@ from croupier.client.async_client import AsyncClient
 from croupier.client.one_answer import AnswerOutcome, Respondent
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key
-from croupier.deploy.local.users import run_fleet
+from croupier.deploy.local.users import Fleet
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -137,15 +137,8 @@ async def test_a_fleet_that_dies_around_its_tickets_goes_on(tmp_path: Path, poin
             outbox = Outbox(tmp_path / "fleet.db")
             try:
                 async with here.operator.client_channel() as channel:
-                    await run_fleet(
-                        channel,
-                        here.accountant,
-                        terms,
-                        people,
-                        outbox=outbox,
-                        pool=Threads(),
-                        enrol=here.operator.enrol,
-                    )
+                    mine = Fleet(channel, here.accountant, outbox, Threads(), here.operator.enrol)
+                    await mine.answer(terms, people)
             finally:
                 outbox.close()
 

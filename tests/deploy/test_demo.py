@@ -65,20 +65,24 @@ def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: py
     assert len(opened) == 2  # once for "mood", once for "site"
 
 
-async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path: Path) -> None:
+async def test_the_planned_participants_answer_with_their_drawn_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reproduction: a second process read the file again, and drew other budgets than the plan's."""
     part, moved = planned(tmp_path), list[tuple[str, int, int]]()
     terms: Any = object()
     (tmp_path / "people.csv").unlink()  # nothing reads it any more
     played: list[tuple[Any, Mapping[str, Participant]]] = []
 
-    async def play(asked: Any, users: Mapping[str, Participant], progress: Callable[[int], None] = print) -> Any:
+    async def play(*given: Any) -> Any:
+        _, _, asked, users, progress = given
         played.append((asked, users))
         for _ in users:
             progress(1)
         return SimpleNamespace(certificate=pb.Certificate(granted=True))
 
-    await ask_planned(play, part, terms, lambda *what: moved.append(what))
+    monkeypatch.setattr("croupier.deploy.local.demo.play_round", play)
+    await ask_planned(terms, terms, part, terms, lambda *what: moved.append(what))
     ((asked, users),) = played
     assert asked is terms
     assert users is part.population.participants

@@ -12,7 +12,7 @@ import pytest
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
-from croupier.deploy.local.users import run_fleet
+from croupier.deploy.local.users import Fleet
 from croupier.operator.keys import make_client_key, make_deployment
 from croupier.operator.roster import Enrolment, enrol, enrolled, read_keys, revoke
 from croupier.protocol.identity import public_key_of
@@ -95,9 +95,8 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
             "bob": Participant(1, 1.0, PrivateKey(bytes([2]) * 32)),
             "eve": Participant(1, 1.0),
         }
-        await run_fleet(
-            at.channel, at.accountant, terms, people, outbox=at.outbox, pool=at.pool, enrol=lambda _: asyncio.sleep(0)
-        )
+        nobody = Fleet(at.channel, at.accountant, at.outbox, at.pool, enrol=lambda _: asyncio.sleep(0))
+        await nobody.answer(terms, people)
         status = (await at.operator.status())[0]
         assert isinstance(status, rpc.StatusResponse)
         assert status.rounds[0].num_items == 2, "the third key was not enrolled"

@@ -13,7 +13,7 @@ from cryptography import x509
 
 from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.local.users import run_fleet
+from croupier.deploy.local.users import Fleet
 from croupier.deploy.render.layout import Layout, Place, called_by
 from croupier.operator.doctor import examine
 from croupier.operator.init import initialise
@@ -125,7 +125,7 @@ async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:
                 Outbox(tmp_path / "outbox.db"),
                 {str(n): person for n, person in enumerate(people(BIT, 30, 1))},
             )
-            await run_fleet(channel, accountant, terms, named, outbox=outbox, pool=Threads(), enrol=operator.enrol)
+            await Fleet(channel, accountant, outbox, Threads(), operator.enrol).answer(terms, named)
             outbox.close()
         await operator.close_round(terms.round_id)
         publication, _ = await operator.result(terms.round_id, 60.0)

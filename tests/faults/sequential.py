@@ -21,7 +21,7 @@ from croupier.client import submission
 from croupier.client.outbox import Outbox
 from croupier.client.sequential import SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant
-from croupier.deploy.local.users import run_fleet
+from croupier.deploy.local.users import Fleet
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.errors import Refusal, SignatureError
 from croupier.protocol.identity import sign_answer
@@ -67,17 +67,10 @@ class SequentialGame(Game):
         users = {
             name: Participant(None, _LOCAL_EPSILON, PrivateKey(person.key)) for name, person in self.people.items()
         }
-        fleet = await run_fleet(
-            self.clients,
-            self.accountant,
-            self.terms,
-            users,
-            outbox=outbox,
-            pool=pool,
-            enrol=self.operator.enrol,
-        )
-        if fleet.accepted != _PEOPLE:
-            raise Violation(f"{fleet.accepted} of {_PEOPLE} were accepted, without any fault")
+        fleet = Fleet(self.clients, self.accountant, outbox, pool, self.operator.enrol)
+        report = await fleet.answer(self.terms, users)
+        if report.accepted != _PEOPLE:
+            raise Violation(f"{report.accepted} of {_PEOPLE} were accepted, without any fault")
         self.closing = asyncio.create_task(self.close_round(_BOUND_S))
         self.taking = asyncio.create_task(self.take(outbox))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ import grpc.aio
 
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant
-from croupier.deploy.local.users import FleetReport, run_fleet
+from croupier.deploy.local.users import Fleet, FleetReport
 from croupier.operator.opened_surveys import survey_folder
 from croupier.operator.operator import Operator
 from croupier.protocol.deployment import Deployment
@@ -80,8 +80,8 @@ class Table:
         secrets = load_secrets(self.inside.directory / caller)
         return self.inside.transport.peer_channel(self.deployment.service(to), secrets)
 
-    async def submit(self, terms: RoundTerms, users: Sequence[Participant]) -> FleetReport:
-        named = {str(index): user for index, user in enumerate(users)}
+    async def submit(self, terms: RoundTerms, users: Sequence[Participant] | Mapping[str, Participant]) -> FleetReport:
+        named = users if isinstance(users, Mapping) else {str(index): user for index, user in enumerate(users)}
 
         async def enrol(keys: Sequence[PublicKey]) -> None:
             if self.has_list(terms.survey):
@@ -89,9 +89,7 @@ class Table:
             else:
                 await self.operator.enrol(keys)
 
-        return await run_fleet(
-            self.channel, self.accountant, terms, named, outbox=self.outbox, pool=self.pool, enrol=enrol
-        )
+        return await Fleet(self.channel, self.accountant, self.outbox, self.pool, enrol).answer(terms, named)
 
     def has_list(self, survey: Survey) -> bool:
         """Returns whether people were invited to a survey."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
 from croupier.accountant.rounds.ledger import Ledger
-from croupier.client.outbox import Outbox
 from croupier.client.sequential import Attendee, SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
-from croupier.deploy.local.users import FleetReport, run_fleet
-from croupier.operator.operator import Operator
+from croupier.deploy.local.users import FleetReport
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.identity import sign_answer
 from croupier.protocol.manifest import RoundTerms
@@ -27,12 +24,11 @@ from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.workers import WorkerPool
 from croupier.shuffler.service import ShufflerService
-from tests.support import InProcess, Threads, in_memory, in_process
+from tests.support import rounds
+from tests.support.rounds import WAIT_S
 
 DIMENSION = 3
-WAIT_S = 60.0
 
 
 @dataclass
@@ -77,14 +73,8 @@ def settings(question: Question, *, needed: int = 8, epsilon_max: float = 4.0) -
     return RoundSettings(question, (2.0, 4.0), delta=1e-3, epsilon_max=epsilon_max, min_batch_size=needed)
 
 
-@dataclass
-class Table:
-    inside: InProcess
-    operator: Operator
-    channel: grpc.aio.Channel
-    accountant: grpc.aio.Channel
-    pool: WorkerPool
-    outbox: Outbox
+class Table(rounds.Table):
+    """The table of sequential rounds."""
 
     async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
         """Opens a round, has everyone submit a budget, and closes admission."""
@@ -105,11 +95,6 @@ class Table:
         service = self.inside.running["shuffler-1"].service
         assert isinstance(service, ShufflerService)
         return service
-
-    async def submit(self, terms: RoundTerms, users: Mapping[str, Participant]) -> FleetReport:
-        return await run_fleet(
-            self.channel, self.accountant, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
-        )
 
     async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> SequentialAnswers:
         attendees = {name: member.attendee for name, member in group.items()}
@@ -146,28 +131,7 @@ def signed_answer(table: Table, terms: RoundTerms, name: str, report: Sequence[f
 
 
 @asynccontextmanager
-async def laid(
-    directory: Path,
-    hops: int = 2,
-    more: str = "",
-    settings_of: Callable[[str], str] = lambda _: "",
-    *,
-    over_tls: bool = False,
-) -> AsyncIterator[Table]:
-    """over_tls: with sockets and worker processes, which most tests can do without."""
-    outbox, place = Outbox(directory / "outbox.db"), directory / "deployment"
-    pool = WorkerPool(1) if over_tls else Threads()
-    around = (
-        in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1))
-        if over_tls
-        else in_memory(place, hops, more, settings_of=settings_of)
-    )
-    async with (
-        around as inside,
-        inside.operator() as operator,
-        operator.client_channel() as channel,
-        operator.client_channel("accountant") as accountant,
-    ):
-        yield Table(inside, operator, channel, accountant, pool, outbox)
-    outbox.close()
-    pool.close()
+async def laid(directory: Path, hops: int = 2, more: str = "", **how: Any) -> AsyncIterator[Table]:
+    """how: see `rounds.table`."""
+    async with rounds.table(directory, hops, more, **how) as table:
+        yield Table(**vars(table))

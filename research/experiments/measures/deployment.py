@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from croupier.client.submission import Participant
+from croupier.deploy.local.fleet import fleet_of
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.local.whole_round import players
+from croupier.deploy.local.whole_round import play_round
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
 from croupier.protocol.questions import Question
@@ -38,12 +39,12 @@ async def _play(directory: Path, question: Question, rounds: Sequence[Floats], b
     settings = RoundSettings(question, grid, epsilon_max=max(grid), min_batch_size=len(budgets))
     errors, pool = [], WorkerPool()
     try:
-        async with Operator(directory) as operator, players(operator, directory, pool) as play:
+        async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             for values in rounds:
                 typed: list[Any] = [question.mechanism.parse_value(str(value)) for value in values.tolist()]
                 everyone = zip(typed, budgets.tolist(), strict=True)
                 users = {str(user): Participant(value, own) for user, (value, own) in enumerate(everyone)}
-                outcome = await play(settings, users)
+                outcome = await play_round(operator, fleet, settings, users)
                 errors.append(abs(outcome.publication.values[0].estimate - float(values.mean())))
     finally:
         pool.close()
