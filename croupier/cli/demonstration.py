@@ -24,9 +24,8 @@ from croupier.operator.keys import check_hops
 from croupier.protocol.names import JsonObject
 from croupier.show.blocks import Block
 from croupier.show.demonstration import (
-    answers_table,
+    answers_blocks,
     composition_lines,
-    demo_remarks,
     privacy_cost_table,
     stage_seconds_table,
 )
@@ -135,10 +134,9 @@ def demo(
 
                 result = await run_demo(local.directory, plan, progress)
             plot_answers(result, plot)
-            learned: tuple[Block | str, ...] = (answers_table(result), *demo_remarks(result))
             cost: tuple[Block | str, ...] = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
             times = [stage_seconds_table(result)] if verbose else []
-            show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")
+            show(as_json, result, *answers_blocks(result), *cost, _WORTH, *times, f"plot: {plot}")
 
         if open_page:
             serve_page(local.directory, work=play, open_page=True)

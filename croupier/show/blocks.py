@@ -100,6 +100,7 @@ class Bar:
         sentence: all of it in one sentence; "" where the numbers are enough.
         at, from_people, from_population: the positions of the number and the intervals.
         noisy: the result cannot be used: no estimate is drawn.
+        truth: the true number; "" if nobody knows it.
     """
 
     label: str
@@ -113,6 +114,7 @@ class Bar:
     from_people: Interval
     from_population: Interval
     noisy: bool = False
+    truth: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from croupier.protocol.names import JsonObject
 from croupier.show.distribution import shares_of, statistics_of
@@ -48,11 +49,11 @@ def result_csv(result: JsonObject) -> str:
     columns = ["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"]
     cost = [certificate["epsilon"], certificate["delta"], certificate["grade"]]
     listed = [*numbers_of(result), *statistics_of(result)]
-    listed += [number._replace(label=f"share at {number.label}") for number in shares_of(result)]
+    listed += [replace(number, label=f"share at {number.label}") for number in shares_of(result)]
     rows: list[Sequence[object]] = []
     for number in listed if certificate["granted"] else []:
         error = None if math.isnan(number.standard_error) else number.standard_error
-        estimate = [number.estimate, number.projected, error, *number.interval]
+        estimate = [number.estimate, number.projected, error, *number.participants]
         line = [result["round_id"], number.label, *estimate, result["confidence_level"], result["num_reports"]]
         rows.append([*line, *cost])
     return csv_text(columns, rows)

@@ -2,66 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from croupier.protocol.certificates import proved_epsilon
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
-from croupier.show.blocks import Table
+from croupier.show.blocks import Block, Table
 from croupier.show.certificate_tables import assumptions_line, epsilon_of
 from croupier.show.halving import halving_lines
-from croupier.show.numbers import level_of, numbers_of
-from croupier.show.results import Asked, precision_line, remarks
+from croupier.show.results import Asked, result_blocks
 from croupier.show.text import counted
 
 PLANNED = "All rounds were planned before the first result."
 """The assumption of the total cost of a demonstration's rounds."""
 _MOST_COLUMNS = 4
-_FEW_ROUNDS = 4
-"""A remark on more rounds than these, and on all of them, is not followed by their names."""
 
 
-def answers_table(result: JsonObject) -> Table:
-    """Returns the truth and the estimate of each question of a demonstration."""
-    impossible = not all(number.is_possible for question in result["questions"] for number in numbers_of(question))
-    last = ["nearest possible"] if impossible else []
-    first = result["questions"][0]
-    level = level_of(first)
-    of_these, of_population = (f"{100 * level:g} % interval: {whom}" for whom in ("these people", "population"))
-    headings = ("question", "truth", "estimate ± standard error", of_these, of_population, *last)
-    table = Table(*headings, title="what the analyzer learned")
-    table.caption = (
-        f"one {100 * level:g} % interval in {1 / (1 - level):.3g} misses the truth; 'population' is the one that these "
-        "people are drawn from at random"
-    )
+def answers_blocks(result: JsonObject) -> list[Block]:
+    """Returns the results of a demonstration beside the truth; the groups of a column are shown together."""
+    columns: dict[str, list[Asked]] = {}
     for question in result["questions"]:
-        truths = question["truth"] if isinstance(question["truth"], list) else [question["truth"]]
-        for truth, number in zip(truths, numbers_of(question), strict=True):
-            table.row(
-                f"{question['name']} = {number.label}" if number.label else question["name"],
-                f"{truth:.4f}",
-                f"{number.estimate:.4f} ± {number.standard_error:.4f}",
-                _interval(number.interval, ".4f"),
-                _interval(number.population, ".4f"),
-                *([f"{number.shown:.4f}"] if impossible else []),
-            )
-        table.end_group()
-    return table
-
-
-def _interval(ends: Sequence[float], written: str) -> str:
-    return f"[{', '.join(format(end, written) for end in ends)}]"
-
-
-def demo_remarks(result: JsonObject) -> list[str]:
-    """Returns the remarks on the answers of a demonstration, and ways to halve their errors, each once."""
-    about: dict[str, list[str]] = {}
-    for question in result["questions"]:
-        asked = Asked.of(question)
-        for line in filter(None, (precision_line(asked), *remarks([asked]), *halving_lines(question))):
-            about.setdefault(line, []).append(question["name"])
-    every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
-    return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
+        columns.setdefault(question["column"], []).append(Asked.of(question, group=question["group"] or ""))
+    return [block for asked in columns.values() for block in result_blocks(asked, halving_lines)]
 
 
 def privacy_cost_table(result: JsonObject, *, verbose: bool = False) -> Table:

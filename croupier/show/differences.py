@@ -11,8 +11,9 @@ from statistics import NormalDist
 from croupier.analyzer.differences import Interval, Reach, apart, reach
 from croupier.show.blocks import Block, Heading, Sentence, Tone
 from croupier.show.language import say
+from croupier.show.numbers import Number
 from croupier.show.results import Asked
-from croupier.show.statistics import Number, Statistic
+from croupier.show.statistics import Statistic
 
 
 def difference_blocks(rounds: Sequence[Asked]) -> list[Block]:
@@ -84,7 +85,7 @@ def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
     compared = []
     for (name, statistic), (other_name, other) in itertools.combinations(groups, 2):
         for number, against in zip(statistic.numbers, other.numbers, strict=True):
-            estimate = number.estimate - against.estimate
+            estimate = number.shown - against.shown
             own = _reach(statistic, number, number.participants), _reach(other, against, against.participants)
             whole = _reach(statistic, number, number.population), _reach(other, against, against.population)
             intervals = (_difference(*reaches, statistic, estimate) for reaches in (own, whole))
@@ -94,7 +95,7 @@ def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
 
 def _reach(statistic: Statistic, number: Number, interval: Interval) -> Reach:
     margin = NormalDist().inv_cdf((1 + statistic.level) / 2) * number.standard_error
-    return reach(number.unbiased, interval, margin, statistic.scale or (-math.inf, math.inf))
+    return reach(number.estimate, interval, margin, statistic.scale or (-math.inf, math.inf))
 
 
 def _difference(first: Reach, second: Reach, statistic: Statistic, estimate: float) -> Interval:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from croupier.protocol.names import JsonObject
 from croupier.show.language import number, say
-from croupier.show.numbers import NumberView, view_of
+from croupier.show.numbers import Number, number_of
 
 MEDIAN = 0.5
 QUANTILES = (0.05, 0.1, 0.25, MEDIAN, 0.75, 0.9, 0.95)
@@ -32,11 +32,11 @@ def quantile(distribution: JsonObject, q: float) -> JsonObject:
     if not 0 < q < 1:
         raise ValueError(f"q is {q}; a quantile must be above 0 and below 1")
     levels = [level["value"] for level in distribution["levels"]]
-    below = [view_of(level["cumulative"], "") for level in distribution["levels"]]
+    below = [number_of(level["cumulative"]) for level in distribution["levels"]]
     return {
         "q": q,
         "estimate": _at(levels, [share.projected for share in below], q),
-        "confidence_interval": _between(levels, [share.interval for share in below], q),
+        "confidence_interval": _between(levels, [share.participants for share in below], q),
         "population_interval": _between(levels, [share.population for share in below], q),
     }
 
@@ -73,7 +73,7 @@ def quantile_name(q: float) -> str:
     return say("median") if q == MEDIAN else say("{part} quantile", part=number(f"{100 * q:.10g} %"))
 
 
-def statistics_of(result: JsonObject) -> list[NumberView]:
+def statistics_of(result: JsonObject) -> list[Number]:
     """Returns the standard deviation and the quantiles beside the mean of a result; none if it has none.
 
     A quantile has no standard error: it is NaN.
@@ -82,18 +82,18 @@ def statistics_of(result: JsonObject) -> list[NumberView]:
     if distribution is None:
         return []
     deviation = distribution["standard_deviation"]
-    numbers = [view_of(deviation | {"projected": deviation["estimate"]}, say("standard deviation"))]
+    numbers = [number_of(deviation | {"projected": deviation["estimate"]}, say("standard deviation"))]
     for stated in distribution.get("quantiles", []):
         value = stated | {"projected": stated["estimate"], "standard_error": math.nan}
-        numbers.append(view_of(value, quantile_name(stated["q"])))
+        numbers.append(number_of(value, quantile_name(stated["q"])))
     return numbers
 
 
-def shares_of(result: JsonObject) -> list[NumberView]:
+def shares_of(result: JsonObject) -> list[Number]:
     """Returns the share of people on each level, labelled with the level; none for numbers without levels."""
     distribution = result.get("distribution")
     levels = [] if distribution is None else distribution["levels"]
-    return [view_of(level["share"], f"{level['value']:.6g}") for level in levels]
+    return [number_of(level["share"], f"{level['value']:.6g}") for level in levels]
 
 
 def with_quantiles(result: JsonObject, further: Sequence[float]) -> JsonObject:

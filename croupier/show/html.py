@@ -111,6 +111,8 @@ def _bar(bar: Bar, filled: bool) -> str:
             people=bar.people,
             population=bar.population,
         )
+    if bar.truth:
+        said = say("{error}; truth {truth}", error=said, truth=bar.truth)
     beside = f' <span class="small">{_whole(said)}</span>' if said else ""
     below = f'<p class="small">{_whole(bar.sentence)}</p>' if bar.sentence else ""
     box = 'viewBox="0 0 100 16" width="100%" height="24" preserveAspectRatio="none" aria-hidden="true"'

@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from croupier.protocol.certificates import proved_epsilon
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
-from croupier.show.numbers import level_of, numbers_of
+from croupier.show.numbers import Number, level_of, numbers_of
 
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black", "marker": "."}
 MARKERS = ("s", "D", "^", "P", "X", "*")
@@ -178,27 +178,13 @@ def plot_answers(result: JsonObject, path: Path) -> None:
         figure.suptitle(f"{learned}\n{cost}" if len(panels) == 1 else f"{learned} {cost}")
 
 
-@dataclass(frozen=True)
-class _AnswerRow:
-    """One number of an answer: its name, the truth, the nearest possible value to the estimate, and its interval."""
-
-    label: str
-    truth: float
-    shown: float
-    interval: tuple[float, float]
-    possible: bool
-
-
-def _answer_rows(asked: Sequence[JsonObject]) -> list[_AnswerRow]:
-    """Returns the rows of a panel: of the one question, or of one group after the other."""
-    rows = []
-    for question in asked:
-        truths = question["truth"] if isinstance(question["truth"], list) else [question["truth"]]
-        for truth, number in zip(truths, numbers_of(question), strict=True):
-            name = ": ".join(part for part in (question["group"] or "", number.label) if part)
-            low, high = number.interval
-            rows.append(_AnswerRow(name, truth, number.shown, (low, high), number.is_possible))
-    return rows
+def _answer_rows(asked: Sequence[JsonObject]) -> list[Number]:
+    """Returns the rows of a panel, by their labels: of the one question, or of one group after the other."""
+    return [
+        replace(number, label=": ".join(filter(None, (question["group"] or "", number.label))))
+        for question in asked
+        for number in numbers_of(question)
+    ]
 
 
 def _fit_below(labels: Sequence[str]) -> bool:
@@ -206,16 +192,16 @@ def _fit_below(labels: Sequence[str]) -> bool:
     return sum(len(label) + 2 for label in labels) <= _LETTERS_BELOW
 
 
-def _draw_answers(question: JsonObject, rows: Sequence[_AnswerRow], height: float, axes: Any) -> None:
+def _draw_answers(question: JsonObject, rows: Sequence[Number], height: float, axes: Any) -> None:
     """Draws vertical bars, or horizontal ones where their labels are too many or too long to be written below."""
     level = f"{100 * level_of(question):g} %"
     places, truths = range(len(rows)), [row.truth for row in rows]
-    middles = [sum(row.interval) / 2 for row in rows]
-    halves = [(row.interval[1] - row.interval[0]) / 2 for row in rows]
+    middles = [sum(row.participants) / 2 for row in rows]
+    halves = [(row.participants[1] - row.participants[0]) / 2 for row in rows]
     # An unbiased estimate may be impossible, and then lies outside its interval: the nearest possible value is inside.
     dots = (
-        ("o", f"estimate, {level}", [(at, row.shown) for at, row in enumerate(rows) if row.possible]),
-        ("D", f"nearest possible, {level}", [(at, row.shown) for at, row in enumerate(rows) if not row.possible]),
+        ("o", f"estimate, {level}", [(at, row.shown) for at, row in enumerate(rows) if row.is_possible]),
+        ("D", f"nearest possible, {level}", [(at, row.shown) for at, row in enumerate(rows) if not row.is_possible]),
     )
     upright = _fit_below([row.label for row in rows])
     if upright:

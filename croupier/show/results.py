@@ -18,8 +18,8 @@ from croupier.protocol.rounding import round_up
 from croupier.show.blocks import Bar, Bars, Block, Heading, Interval, Points, Sentence, Table, Tone
 from croupier.show.language import number as in_words
 from croupier.show.language import say, sentences
-from croupier.show.numbers import Precision, numbers_of, view_of
-from croupier.show.statistics import Number, Statistic, number_of, statistic
+from croupier.show.numbers import Number, Precision, number_of, numbers_of
+from croupier.show.statistics import Statistic, statistic
 
 _AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Possible ends of the axis of a histogram, else 1: round numbers whose half is round as well."""
@@ -44,9 +44,11 @@ class Asked:
         return bool(self.result["certificate"]["granted"])
 
 
-def result_blocks(result: JsonObject, advice: Callable[[JsonObject], Sequence[str]] = lambda _: ()) -> list[Block]:
-    """Returns the blocks of one result. advice: ways to halve its error, such as `halving_lines`."""
-    asked = [Asked.of(result)]
+def result_blocks(
+    result: JsonObject | Sequence[Asked], advice: Callable[[JsonObject], Sequence[str]] = lambda _: ()
+) -> list[Block]:
+    """Returns the blocks of a result, or of those of several groups. advice: ways to halve the error of one."""
+    asked = [Asked.of(result)] if isinstance(result, dict) else result
     return [*question_blocks(asked, advice), *(Sentence(line, Tone.QUIET) for line in remarks(asked))]
 
 
@@ -145,7 +147,7 @@ def precision_line(asked: Asked) -> str:
     numbers = numbers_of(asked.result)
     error, share = max(each.standard_error for each in numbers), max(each.projected for each in numbers)
     values = {"share": in_words(f"{share:.2g}"), "error": in_words(f"{error:.2g}")}
-    if all(each.interval[0] <= 0 for each in numbers):
+    if all(each.participants[0] <= 0 for each in numbers):
         return say(
             "TOO NOISY TO USE: no category can be told from an absent one: the largest share is {share}, and the "
             "standard error up to {error}; ask more people or about fewer categories, or allow larger budgets.",
@@ -234,10 +236,11 @@ def _bar(
         people=summary.interval(number.participants),
         population=summary.interval(number.population),
         sentence=said,
-        at=place(number.estimate),
+        at=place(number.shown),
         from_people=both(number.participants),
         from_population=both(number.population),
         noisy=noisy,
+        truth=summary.truth(number),
     )
 
 
@@ -284,18 +287,16 @@ def sum_blocks(asked: Asked) -> list[Block]:
     if not asked.result.get("sums"):
         return []
     with _reading(asked.result):
-        numbers = [_number(say(" or ").join(each["categories"]), each["share"]) for each in asked.result["sums"]]
+        numbers = [
+            number_of(each["share"], say(" or ").join(each["categories"]), is_share=True)
+            for each in asked.result["sums"]
+        ]
         shares = replace(asked.shown, is_share=True, people=asked.result["num_reports"])
         bars = [_bar(shares, each, (0.0, 1.0), asked.group) for each in numbers]
         return [
             _heading(say("Answers added up"), asked),
             Bars(bars, _scale(shares, (0.0, 1.0)), True, shares.level),
         ]
-
-
-def _number(label: str, share: Mapping[str, Any]) -> Number:
-    """Returns a share that was computed from the shares of a result."""
-    return number_of(view_of(dict(share), label)._replace(is_share=True))
 
 
 def table_blocks(asked: Asked) -> list[Block]:
@@ -317,7 +318,7 @@ def table_blocks(asked: Asked) -> list[Block]:
             title = say("{second} among those who answered “{row}”", second=second, row=row)
             bars = []
             for column, share in zip(table["columns"], within, strict=True):
-                each = _number(column, share)
+                each = number_of(share, column, is_share=True)
                 said = say(
                     "{own} of those who took part and answered “{row}”, and {whole} in the population.",
                     own=shares.interval(each.participants),
@@ -339,7 +340,7 @@ def cross_table_lines(table: Mapping[str, Any]) -> list[str]:
     first, second = table["questions"]
     lines = []
     for each in table["differences"]:
-        low, high = view_of(each["difference"], "").population
+        low, high = number_of(each["difference"]).population
         if low > 0 or high < 0:
             row, other = each["rows"]
             lines.append(

@@ -21,38 +21,12 @@ from croupier.show.blocks import Interval
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.language import number as in_words
 from croupier.show.language import say
-from croupier.show.numbers import NumberView, labels_of, numbers_of
+from croupier.show.numbers import Number, labels_of, numbers_of
 
 _MOST_DIGITS = 6
 _NO_WORDING = JsonObject(language="", question="", title="", help_text="", choices=(), unit="", low="", high="")
 _NOT_STATED = JsonObject(question="", wordings=[], randomizer="", parameters={})
 """The question of a result that does not state it."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number of a result: a share or a mean.
-
-    Attributes:
-        label: the caption of a share's answer; "" for a mean, else the name of the number, such as "median".
-        estimate: the nearest value to the estimate in its range.
-        moved: the estimate itself, if it is outside the possible range because of the noise; else None.
-        participants: the interval for the people who took part.
-        population: the interval for a population of which they are a random sample.
-        standard_error: of the estimate; NaN for a quantile, which has none.
-    """
-
-    label: str
-    estimate: float
-    moved: float | None
-    participants: Interval
-    population: Interval
-    standard_error: float
-
-    @property
-    def unbiased(self) -> float:
-        """The estimate as the noise has left it."""
-        return self.estimate if self.moved is None else self.moved
 
 
 @dataclass(frozen=True)
@@ -125,8 +99,14 @@ class Statistic:
 
     def estimate(self, number: Number) -> str:
         """Returns the number as text."""
-        low, high = number.participants
-        return self.written(number.estimate, high - low)
+        return self._shown(number, number.shown)
+
+    def truth(self, number: Number) -> str:
+        """Returns the true number as text; "" if nobody knows it."""
+        return "" if number.truth is None else self._shown(number, number.truth)
+
+    def _shown(self, number: Number, value: float) -> str:
+        return self.written(value, number.participants[1] - number.participants[0])
 
     def error(self, number: Number) -> str:
         """Returns the standard error of a number as text; "" for a quantile, which has none."""
@@ -136,10 +116,8 @@ class Statistic:
 
     def impossible(self, number: Number) -> str:
         """Returns the estimate as the noise has left it; "" if it is possible, but for digits that are not shown."""
-        if number.moved is None:
-            return ""
-        outside = self.estimate(replace(number, estimate=number.moved))
-        return "" if outside == self.estimate(number) else outside
+        outside = self._shown(number, number.estimate)
+        return "" if number.is_possible or outside == self.estimate(number) else outside
 
     def sentence(self, number: Number) -> str:
         """Returns one sentence on a number, with both intervals."""
@@ -229,29 +207,17 @@ def _read(result: JsonObject, language: str) -> Statistic:
         language=str(wording.get("language", "")),
         about=about,
         is_share=is_share,
-        numbers=tuple(number_of(view, caption) for view, caption in zip(numbers, captions, strict=False)),
-        details=tuple(map(number_of, statistics_of(result))),
-        histogram=tuple(number_of(view._replace(estimate=view.projected)) for view in shares_of(result)),
+        numbers=tuple(
+            replace(each, label=caption or each.label) for each, caption in zip(numbers, captions, strict=False)
+        ),
+        details=tuple(statistics_of(result)),
+        histogram=tuple(replace(each, estimate=each.projected) for each in shares_of(result)),
         scale=scale,
         unit=unit,
         ends=(str(wording.get("low", "")), str(wording.get("high", ""))),
         level=float(result["confidence_level"] or 0),
         people=int(result["num_reports"]),
     )
-
-
-def number_of(view: NumberView, label: str = "") -> Number:
-    """Returns a number of a result, inside its range; label: its caption, by default the view's.
-
-    Raises:
-        ValueError: it is not finite.
-    """
-    values = [*map(float, (view.estimate, view.shown, *view.interval, *view.population))]
-    if not all(map(math.isfinite, (*values, view.projected))) or math.isinf(view.standard_error):
-        raise ValueError(f"a number of the result is {values}; every one must be finite")
-    estimate, shown, low, high, least, most = values
-    moved = None if view.is_possible else estimate
-    return Number(label or str(view.label), shown, moved, (low, high), (least, most), float(view.standard_error))
 
 
 def _wording(wordings: Sequence[JsonObject], language: str) -> JsonObject:

@@ -61,6 +61,7 @@ def _numbers(bars: Bars) -> Table:
     level = f"{bars.level} interval"
     columns = [
         "",
+        "truth",
         "estimate",
         "± standard error",
         f"{level}: these people",
@@ -68,7 +69,7 @@ def _numbers(bars: Bars) -> Table:
         "unbiased estimate",
     ]
     rows = [
-        (bar.label, bar.estimate, bar.error, bar.people, bar.population, bar.impossible)
+        (bar.label, bar.truth, bar.estimate, bar.error, bar.people, bar.population, bar.impossible)
         for bar in bars.bars[:_MOST_BARS]
     ]
     kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]

@@ -77,7 +77,7 @@ class Simulation:
                 "question": question.name,
                 "label": number.label,
                 "truth": truth,
-                "estimate": number.estimate,
+                "estimate": number.shown,
                 "low": number.participants[0],
                 "high": number.participants[1],
                 "epsilon": question.result["certificate"]["epsilon"],

@@ -62,7 +62,7 @@ def test_a_mean_has_its_unit_and_its_ends_are_rounded_outwards() -> None:
     (number,) = shown.numbers
     assert shown.about == "the mean answer, of numbers from 0 to 25 years"
     assert shown.sentence(number).startswith("The estimated mean is 9.0 years: 8.1 to 9.8 years for the 1,000 people")
-    moved = replace(number, estimate=0.0, moved=-0.31, participants=(0.0, 0.9))
+    moved = replace(number, estimate=-0.31, projected=0.0, participants=(0.0, 0.9))
     assert re.search(naming("−0.31"), shown.sentence(moved))
 
 
@@ -160,7 +160,7 @@ def test_only_numbers_outside_their_range_are_said_to_be_impossible() -> None:
         impossible = {number.label for number in shown.numbers if "impossible" in shown.sentence(number)}
         assert impossible <= {str(place) for place, share in enumerate(raw) if not 0 <= share <= 1}
         for number, share in zip(shown.numbers, raw.tolist(), strict=True):
-            assert number.estimate == min(max(share, 0.0), 1.0)
+            assert number.shown == min(max(share, 0.0), 1.0)
             for stated in re.findall(r"to ([−\d.,]+) %, which is", shown.sentence(number)):
                 assert not 0 <= float(stated.replace("−", "-")) <= 100
         sums = [each for each in numbers_of(document) if each.is_possible]
@@ -172,8 +172,8 @@ def test_only_numbers_outside_their_range_are_said_to_be_impossible() -> None:
 def test_a_number_outside_by_less_than_its_digits_is_not_impossible() -> None:
     (number,) = statistic(result_of(Question("q", RandomizedResponse()), [(0.0, (0.0, 0.3), (0.0, 0.3))])).numbers
     shown = statistic(result_of(Question("q", RandomizedResponse()), [(0.0, (0.0, 0.3), (0.0, 0.3))]))
-    assert "impossible" not in shown.sentence(replace(number, moved=-1e-4))
-    assert "impossible" in shown.sentence(replace(number, moved=-0.2))
+    assert "impossible" not in shown.sentence(replace(number, estimate=-1e-4))
+    assert "impossible" in shown.sentence(replace(number, estimate=-0.2))
 
 
 @pytest.mark.parametrize(
