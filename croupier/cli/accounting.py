@@ -14,7 +14,6 @@ from croupier import accountant
 from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
 from croupier.accountant.audit import audit as run_audit
 from croupier.accountant.budgets import budgets_in_rows, read_budgets_csv
-from croupier.accountant.certified_profile import certified_line
 from croupier.accountant.mechanisms.rr import BinaryRandomizedResponse
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.accountant.recertification import fakes_of
@@ -43,7 +42,7 @@ from croupier.show.documents import plan_json
 from croupier.show.explanation import explain as explained
 from croupier.show.halving import halving_line
 from croupier.show.plots import check_plot_file, plot_privacy_curve
-from croupier.show.profile import profile_blocks
+from croupier.show.profile import curve_of, profile_blocks
 from croupier.show.text import note_lines
 
 _NOT_VERIFIED = "This explains what was read. It does not check who made it, or what was changed."
@@ -223,7 +222,7 @@ def curve(
     )
     certified = {point.certificate.delta: point.certificate for point in profile.points}
     points = [certificate.to_json() for certificate in certified.values()]
-    plot_privacy_curve(profile.randomizer, points, certified_line(profile), out)
+    plot_privacy_curve(curve_of(profile), out)
     document = {
         "randomizer": profile.randomizer,
         "points": points,

@@ -141,11 +141,12 @@ class Bars:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a curve: its points (x, y), its name, and its grade."""
+    """A line of a curve: its points (x, y), its name, its grade, and whether an attack refutes it."""
 
     name: str
     grade: str
     points: Sequence[tuple[float, float]]
+    is_refuted: bool = False
 
 
 @dataclass(frozen=True)

@@ -194,8 +194,9 @@ def _label(x: float, y: float, text: str, anchor: str = "middle") -> str:
 
 def _key(line: Line, look: str, path: str) -> str:
     drawn = f'<path class="{look}" fill="none" stroke="#2a6f97" d="{path}"/>'
+    refuted = ", refuted by the attack" if line.is_refuted else ""
     svg = f'<svg viewBox="0 0 40 12" width="40" height="12" aria-hidden="true">{drawn}</svg>'
-    return f'<li>{svg} {escape(line.name)} <span class="grade">{escape(line.grade)}</span></li>'
+    return f'<li>{svg} {escape(line.name)} <span class="grade">{escape(line.grade)}{refuted}</span></li>'
 
 
 def _step(widest: float) -> float:

@@ -21,6 +21,7 @@ from typing import Any
 from croupier.protocol.certificates import proved_epsilon
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
+from croupier.show.blocks import Curve, Line
 from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.show.numbers import Number, level_of, numbers_of
 
@@ -111,47 +112,32 @@ def _compact(svg: str) -> str:
     return svg.replace("</style>", f"{rules}</style>", 1)
 
 
-def plot_privacy_curve(
-    title: str, points: Sequence[JsonObject], line: Sequence[tuple[float, float]], path: Path
-) -> None:
-    """Draws delta against epsilon: the certificates, the attacks, and the published bounds.
-
-    Args:
-        title: the name of the randomizer.
-        points: certificates, as JSON.
-        line: (epsilon, delta) that are certified, also between the points.
-        path: PNG, SVG or PDF.
-    """
-    deltas = [point["delta"] for point in points]
-    certified = [point["epsilon"] for point in points]
-    attacks = [point["lower_bound_epsilon"] for point in points]
-    names = [bound["name"] for bound in points[0]["comparison"]]
-    columns = [(name, [point["comparison"][index] for point in points]) for index, name in enumerate(names)]
-    published = [(name, bounds) for name, bounds in columns if any(row["epsilon"] is not None for row in bounds)]
+def plot_privacy_curve(curve: Curve, path: Path) -> None:
+    """Draws delta against epsilon: the certificates, the attacks, and the published bounds."""
     styles = (
         {"ls": dashes, "lw": 1.2, "color": color, "marker": marker, "ms": 5}
         for dashes, marker in (("--", "."), ("-.", "D"))
         for color in OTHERS
     )
     with figure_file(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
-        axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
-        # An epsilon of 0 refutes nothing. No line joins attacks, because nothing is known between them.
-        refuting = [point for point in zip(attacks, deltas, strict=True) if point[0]]
-        if refuting:
-            ends = zip(*refuting, strict=True)
-            axes.plot(*ends, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
-        for name, bounds in published:
-            drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
-            refuted = any(row["status"] == "refuted" for row in bounds)
-            label = f"{name}, {bounds[0]['grade']}{', refuted' if refuted else ''}"
-            axes.plot(*zip(*drawn, strict=True), label=label, **(_REFUTED if refuted else next(styles)))
-        axes.set_xlim(0, 6 * max(certified) if published else None)
+        axes.plot(*zip(*curve.certified.points, strict=True), color=CERTIFIED, lw=2.4, label=_named(curve.certified))
+        if curve.attacks.points:  # no line joins them, because nothing is known between them
+            ends = zip(*curve.attacks.points, strict=True)
+            axes.plot(*ends, "x", color=MEASURED, mew=2, label=_named(curve.attacks), zorder=3)
+        for line in curve.published:
+            style = _REFUTED if line.is_refuted else next(styles)
+            axes.plot(*zip(*line.points, strict=True), label=_named(line), **style)
         # A straight line on this scale may promise a smaller delta than its ends prove.
-        joined = "\npublished figures: at their marks; lines only join them" if published else ""
+        joined = "\npublished figures: at their marks; lines only join them" if curve.published else ""
+        name = curve.certified.name
         axes.set(
-            yscale="log", xlabel=f"central ε{joined}", ylabel="δ", title=f"{title}: what the shuffled batch reveals"
+            yscale="log", xlabel=f"central ε{joined}", ylabel="δ", title=f"{name}: what the shuffled batch reveals"
         )
         axes.legend()
+
+
+def _named(line: Line) -> str:
+    return f"{line.name}, {line.grade}{', refuted' if line.is_refuted else ''}"
 
 
 def plot_answers(result: JsonObject, path: Path) -> None:

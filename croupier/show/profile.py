@@ -15,6 +15,20 @@ from croupier.show.text import note_lines
 
 def profile_blocks(profile: CertifiedProfile) -> list[Block]:
     """Returns a privacy profile: the certified curve, attacks, published bounds, notes and assumptions."""
+    told = (
+        "For every δ, the ε that is certified for these people, and an attack from below. The curve between two points "
+        "is what these certify; published figures are joined by straight lines, in dashes."
+    )
+    return [
+        Sentence(told),
+        curve_of(profile),
+        *map(Sentence, note_lines(document_of(profile.notes))),
+        Folded("This holds if", [Points([*map(str, profile.assumptions)])]),
+    ]
+
+
+def curve_of(profile: CertifiedProfile) -> Curve:
+    """Returns the certified curve with attacks, published bounds, and the numbers."""
     # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
     points = [*{point.certificate.delta: point.certificate for point in profile.points}.values()]
     numbers = Table("δ", "CERTIFIED ε", "LOWER_BOUND: attack ε ≥", "ratio")
@@ -30,22 +44,12 @@ def profile_blocks(profile: CertifiedProfile) -> list[Block]:
     # The last of them is certified; rounding may put it a little below what the axis shows.
     least = points[-1].delta
     drawn = [(epsilon, max(delta, least)) for epsilon, delta in certified_line(profile)]
-    told = (
-        "For every δ, the ε that is certified for these people, and an attack from below. The curve between two points "
-        "is what these certify; published figures are joined by straight lines, in dashes."
-    )
-    curve = Curve(
+    return Curve(
         Line(profile.randomizer, Grade.CERTIFIED, drawn),
         Line("attack", Grade.LOWER_BOUND, attacks),
         _published(points, 3 * max(point.epsilon for point in points)),
         numbers,
     )
-    return [
-        Sentence(told),
-        curve,
-        *map(Sentence, note_lines(document_of(profile.notes))),
-        Folded("This holds if", [Points([*map(str, profile.assumptions)])]),
-    ]
 
 
 def _published(points: Sequence[Certificate], widest: float) -> list[Line]:
@@ -57,5 +61,5 @@ def _published(points: Sequence[Certificate], widest: float) -> list[Line]:
         at = [(epsilon, delta) for epsilon, delta in figures if epsilon is not None and epsilon <= widest]
         if len(at) > 1:  # one point is no line
             refuted = any(bound.status == "refuted" for bound in bounds)
-            lines.append(Line(name, f"{bounds[0].grade}{', refuted by the attack' if refuted else ''}", at))
+            lines.append(Line(name, bounds[0].grade, at, refuted))
     return lines

@@ -11,9 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from croupier import privacy_profile
-from croupier.accountant.certified_profile import certified_line
 from croupier.protocol.names import JsonObject
 from croupier.show.plots import plot_answers, plot_privacy_curve, plot_training
+from croupier.show.profile import curve_of
 
 
 def training(title: str, mode: str, unit: str, grade: str | None) -> JsonObject:
@@ -45,13 +45,12 @@ def test_a_training_shows_its_grade_and_whether_it_was_simulated(tmp_path: Path)
 
 def test_a_privacy_curve_shows_the_grade_of_every_line(tmp_path: Path) -> None:
     profile = privacy_profile({4.0: 1000}, "rr", deltas=(1e-4, 1e-6))
-    points = [point.certificate.to_json() for point in profile.points]
-    plot_privacy_curve("rr", points, certified_line(profile), tmp_path / "curve.svg")
+    plot_privacy_curve(curve_of(profile), tmp_path / "curve.svg")
     text = drawn(tmp_path / "curve.svg")
     joined = "published figures: at their marks; lines only join them<"
     for label in (
         joined,
-        "croupier, CERTIFIED<",
+        "rr, CERTIFIED<",
         "attack, LOWER_BOUND<",
         "GSPA Thm 1, CERTIFIED<",
         "ASYMPTOTIC, refuted<",
