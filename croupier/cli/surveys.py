@@ -52,7 +52,6 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import state_name
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.surveys import Survey, scheduled
-from croupier.show.documents import terms_json
 from croupier.show.forecasts import (
     closing_lines,
     forecast_json,
@@ -61,8 +60,8 @@ from croupier.show.forecasts import (
     survey_forecast_lines,
     survey_forecast_table,
 )
+from croupier.show.plan_tables import plan_lines, plan_tables
 from croupier.show.round_text import answering_sections
-from croupier.show.study_description import plan_lines, plan_tables, study_json, study_sections
 from croupier.show.survey_description import survey_json, survey_sections, survey_texts
 from croupier.show.text import counted
 
@@ -325,12 +324,12 @@ def _begin(file: SurveyFile, directory: Path, as_json: bool) -> None:
     from croupier.study.versions import start_study
 
     survey = start_study(directory, file)
-    name, document = survey.survey_id, study_json(survey)
-    if read_deployment(directory).approvals and not was_opened(directory, survey):
+    name, deployment = survey.survey_id, read_deployment(directory)
+    if deployment.approvals and not was_opened(directory, survey):
         Operator(directory).require_approval(survey)
     show(
         as_json,
-        document,
+        survey_json(survey.questions, deployment.chain),
         f"survey {name}, version {scheduled(survey).version}, hash {survey.hash.hex()}; 'croupier survey run {name}' "
         f"opens its waves, and 'croupier invite {name}' makes links for all of them",
     )
@@ -378,8 +377,9 @@ def survey_change(
 ) -> None:
     from croupier.study.versions import change_study
 
-    document = study_json(change_study(directory, read_survey_file(file), change, time.time()))
-    show(as_json, document, *study_sections(document))
+    survey = change_study(directory, read_survey_file(file), change, time.time())
+    document = survey_json(survey.questions, read_deployment(directory).chain)
+    show(as_json, document, *survey_sections(document, time.time()))
 
 
 def survey_show(
@@ -401,14 +401,8 @@ def survey_show(
             _show_open(asked, directory, gateway, as_json)
             return
         survey = versions[-1]
-    if survey.schedule is not None:
-        described = study_json(survey)
-        show(as_json, described, *study_sections(described))
-        return
-    chain = deployment.chain if deployment else ("shuffler-1", "accountant", "analyzer")
-    questions = [terms_json(terms, chain) for terms in survey.questions]
-    document = {"survey_id": survey.survey_id, "hash": survey.hash.hex(), "questions": questions}
-    show(as_json, document, *survey_texts(survey, chain))
+    chain = deployment.chain if deployment else ()
+    show(as_json, survey_json(survey.questions, chain), *survey_texts(survey, chain))
 
 
 def _described(file: SurveyFile, directory: Path, deployment: Deployment | None) -> Survey:
@@ -429,7 +423,7 @@ def _show_open(name: str, directory: Path, gateway: str, as_json: bool) -> None:
             rounds = await client.rounds_of(name)
             only = rounds[0] if len(rounds) == 1 else next((each for each in rounds if each.id == name), None)
             if only is None:
-                return survey_json([(client_round.terms, client_round.state) for client_round in rounds])
+                return survey_json([each.terms for each in rounds], states=[each.state for each in rounds])
             terms = await terms_of(only)
         if sees_rounds(directory):
             async with Operator(directory, only_reads=True) as operator:

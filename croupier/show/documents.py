@@ -96,10 +96,11 @@ def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> JsonObject:
     "parameters" are the mechanism's. Callers add "state" at hop 1 with "granted" and "refusals"; and with the keys of a
     service or the operator "ledger", and "approved_by": organisations by the service that has them on record.
 
-    chain: the names of the services, for a round that has no keys yet.
+    chain: the names of the services, for a round that has no keys yet; those of a new deployment if empty.
     """
     limit = terms.survey.privacy_limit
-    *shufflers, accountant, analyzer = terms.services if isinstance(terms, RoundTerms) else chain
+    named = chain or (*(f"shuffler-{hop + 1}" for hop in range(terms.num_hops)), "accountant", "analyzer")
+    *shufflers, accountant, analyzer = terms.services if isinstance(terms, RoundTerms) else named
     return {
         "round_id": terms.round_id,
         "deployment": terms.shared.deployment,

@@ -97,7 +97,8 @@ def test_a_version_keeps_the_promises() -> None:
 def test_what_a_file_promises_is_shown_before_it_begins(tmp_path: Path) -> None:
     file = str(write(tmp_path))
     document = answer("survey", "show", file, "--dir", str(tmp_path))
-    assert (len(document["waves"]), document["waves"][1]["survey_id"]) == (52, "wellbeing-w2")
+    waves = document["schedule"]["waves"]
+    assert (len(waves), waves[1]["survey_id"]) == (52, "wellbeing-w2")
     text = croupier("survey", "show", file, "--dir", str(tmp_path)).stdout
     assert "It asks every week on Monday at 08:00 (Europe/Berlin), 52 waves" in " ".join(text.split())
     assert document["hash"] in text.replace("\n", "")

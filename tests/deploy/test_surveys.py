@@ -323,7 +323,7 @@ async def test_an_opening_that_was_cut_short_goes_on(
         assert [terms.id for terms in rounds] == ["work-2026-1", "work-2026-2", "work-2026-3"]
     with pytest.raises(ValueError, match=naming("'work-2026'", "terms")):
         await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 2, 5]")), how)
-    document = survey_json([(round_.terms, round_.state) for round_ in rounds])
+    document = survey_json([asked.terms for asked in rounds], states=["OPEN"] * 3)
     assert [budget["epsilon"] for budget in document["budgets"]] == [1.0, 2.0, 6.0]
     assert document["one_honest_hop"] is None
     text = printed(*survey_sections(document, 0.0))
@@ -356,7 +356,7 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     survey = await open_survey(where, read(tmp_path, noisy), how)
     rounds = kept_rounds(where, survey)
     assert [terms.fakes and terms.fakes.noise for terms in rounds] == [HopNoise(0.1, 1e-5)] * 3
-    document = survey_json([(terms, "OPEN") for terms in rounds])
+    document = survey_json(rounds, states=["OPEN"] * 3)
     honest = document["one_honest_hop"]
     assert honest is not None
     assert (honest["epsilon"], honest["delta"]) == (0.3, 3e-5)

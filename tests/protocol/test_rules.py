@@ -19,7 +19,7 @@ from croupier.protocol.rules import MOST_WITH_MOMENTUM, Descent, Rule
 from croupier.protocol.schedules import Calendar, Period, Schedule
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.study_description import study_json, study_sections
+from croupier.show.survey_description import survey_json, survey_sections
 from tests.support.messages import naming
 
 INITIAL = bytes(range(8))
@@ -40,7 +40,11 @@ def test_a_training_of_records_promises_nothing_about_a_person() -> None:
     schedule = scheduled(survey())
     of_records = survey_of([RoundSettings(question, (1.0,), rule=RULE)], "training", None, schedule=schedule)
     for stated, whose in ((survey(), "cost a person at most"), (of_records, "cost one RECORD of a person at most")):
-        *_, cost = study_sections(study_json(stated))
+        (cost,) = [
+            section
+            for section in survey_sections(survey_json(stated.questions), 0.0)
+            if section.title.startswith("What it may cost")
+        ]
         assert whose in cost.paragraphs[0]
 
 
