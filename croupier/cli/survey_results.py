@@ -20,7 +20,6 @@ from croupier.protocol.documents import document_of
 from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import joined
-from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.blocks import Block, Heading
 from croupier.show.certificate_tables import certificate_table
 from croupier.show.distribution import with_quantiles
@@ -93,6 +92,7 @@ def survey_results(
 def _show_round(
     published: PublishedResult, collector_key: Path | None, further: FurtherEstimates, as_json: bool
 ) -> None:
+    from croupier.show.cross_tables import add_computed
     from croupier.show.halving import halving_lines
 
     publication, certificate, _ = published
@@ -104,25 +104,10 @@ def _show_round(
     if collector_key is not None:
         publication = open_published(publication, collector_key)
     result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
-    _add_of_categories(result, publication, certificate, further.sums or [], table=further.table)
+    sums = [text.split(";") for text in further.sums or []]
+    add_computed(result, publication, certificate, sums, table=further.table)
     blocks = [*result_blocks(result, halving_lines), certificate_table(result["certificate"])]
     show(as_json, result, *blocks, *(["--collector-key opens the result"] if result["sealed"] else []))
-
-
-def _add_of_categories(
-    result: JsonObject, publication: pb.Publication, certificate: pb.Certificate, sums: list[str], *, table: bool
-) -> None:
-    """Adds the sums and the cross table that are asked for to a result."""
-    from croupier.show.cross_tables import cross_table, share_model, sum_of
-
-    if not sums and not table:
-        return
-    model = share_model(publication, certificate)
-    if sums:
-        result["sums"] = [sum_of(model, text.split(";")) for text in sums]
-    if table:
-        asked = result["asked"]
-        result["table"] = cross_table(model, asked["question"] if asked else "")
 
 
 def _results_json(results: Sequence[PublishedResult]) -> JsonObject:

@@ -39,10 +39,9 @@ from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableEr
 from croupier.protocol.mechanisms import form_of
 from croupier.protocol.mechanisms.base import Form
 from croupier.protocol.names import JsonObject
-from croupier.protocol.shown import sanitize_for_display
 from croupier.show.blocks import Block, Folded, Sentence
 from croupier.show.certificate_tables import certificate_blocks
-from croupier.show.cross_tables import cross_table, has_table, share_model, sum_of
+from croupier.show.cross_tables import add_computed, has_table
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.explanation import explain, profile_around
@@ -53,7 +52,6 @@ from croupier.show.ledger import spent_blocks
 from croupier.show.numbers import labels_of
 from croupier.show.plots import plot_study
 from croupier.show.profile import profile_blocks
-from croupier.show.promises import certificate_lines
 from croupier.show.results import Asked, result_blocks, sum_blocks, table_blocks
 from croupier.show.round_text import describe_device_step, terms_sections, values_of
 from croupier.show.study_results import study_blocks, study_csv
@@ -323,7 +321,7 @@ def _shown(finished: FinishedRound, terms: JsonObject | None) -> JsonObject:
     """What the page of a finished round shows, beside its terms."""
     result = finished.result
     certificate, granted = result["certificate"], result["certificate"]["granted"]
-    certified = [*certificate_blocks(certificate), *map(Sentence, certificate_lines(certificate))] if granted else []
+    certified = certificate_blocks(certificate) if granted else []
     return {
         "result": result,
         "certificate": certificate,
@@ -347,10 +345,14 @@ def _table(finished: FinishedRound) -> list[Block]:
     Raises:
         ValueError: the question does not ask two as one.
     """
-    result = finished.result
-    model = share_model(finished.publication, finished.certificate)
-    table = sanitize_for_display(cross_table(model, result["asked"]["question"] if result["asked"] else ""))
-    return table_blocks(Asked.of({**result, "table": table}))
+    return table_blocks(Asked.of(_computed(finished, [], table=True)))
+
+
+def _computed(finished: FinishedRound, sums: Sequence[Sequence[str]], *, table: bool = False) -> JsonObject:
+    """Returns the result of a finished round with sums, or its cross table."""
+    result = {**finished.result}
+    add_computed(result, finished.publication, finished.certificate, sums, table=table)
+    return result
 
 
 def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[Block]:
@@ -361,12 +363,10 @@ def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[Block]:
     """
     if not places:
         return []
-    model = share_model(finished.publication, finished.certificate)
-    categories = model.mechanism.categories
-    if not all(place.isdecimal() and int(place) < len(categories) for place in places):
-        raise ValueError(f"sum is {', '.join(places)}; it must be places of answers, 0 to {len(categories) - 1}")
-    added = sanitize_for_display([sum_of(model, [categories[int(place)] for place in places])])
-    return sum_blocks(Asked.of({**finished.result, "sums": added}))
+    labels = labels_of(finished.result)
+    if not all(place.isdecimal() and int(place) < len(labels) for place in places):
+        raise ValueError(f"sum is {', '.join(places)}; it must be places of answers, 0 to {len(labels) - 1}")
+    return sum_blocks(Asked.of(_computed(finished, [[labels[int(place)] for place in places]])))
 
 
 def _download(request: Request, ending: str, media_type: str, content: bytes) -> Response:

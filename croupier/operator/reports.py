@@ -16,7 +16,7 @@ from croupier.net.transport import Transport
 from croupier.operator.published_result import PublishedResult, open_published, published_results
 from croupier.protocol.names import JsonObject
 from croupier.protocol.surveys import Survey, SurveyWording
-from croupier.show.cross_tables import add_sums, add_table
+from croupier.show.cross_tables import add_computed, has_table
 from croupier.show.language import say, speaking
 from croupier.show.numbers import labels_of
 from croupier.show.published import publication_json
@@ -122,9 +122,8 @@ def _shown(
     if publication.sealed_result and collector_key is not None:
         publication = open_published(publication, collector_key)
     result = publication_json(publication, certificate)
-    if result["values"]:
-        add_table(result, publication, certificate)
-        add_sums(result, publication, certificate, sums)
+    mine = [categories for categories in sums if set(categories) <= {*labels_of(result)}]
+    add_computed(result, publication, certificate, mine, table=has_table(result))
     return ReportRound(result, group, signed)
 
 

@@ -114,17 +114,24 @@ def has_table(result: JsonObject) -> bool:
     return bool(labels) and len(labels) <= _MOST_CELLS and factors(labels) is not None
 
 
-def add_table(result: JsonObject, publication: pb.Publication, certificate: pb.Certificate) -> None:
-    """Adds the cross table to a result that `has_table`; every other result is unchanged."""
-    if has_table(result) and (asked := result["asked"]) is not None:
-        result["table"] = sanitize_for_display(cross_table(share_model(publication, certificate), asked["question"]))
-
-
-def add_sums(
-    result: JsonObject, publication: pb.Publication, certificate: pb.Certificate, sums: Sequence[Sequence[str]]
+def add_computed(
+    result: JsonObject,
+    publication: pb.Publication,
+    certificate: pb.Certificate,
+    sums: Sequence[Sequence[str]],
+    *,
+    table: bool,
 ) -> None:
-    """Adds to a result the sums whose answers its question has, if there are any."""
-    labels = set(labels_of(result))
-    if mine := [categories for categories in sums if set(categories) <= labels]:
-        model = share_model(publication, certificate)
-        result["sums"] = sanitize_for_display([sum_of(model, categories) for categories in mine])
+    """Adds to a result the sums of these answers, if there are any, and its cross table if that is asked for.
+
+    Raises:
+        ValueError: as `share_model`, `sum_of` and `cross_table`.
+    """
+    if not sums and not table:
+        return
+    model = share_model(publication, certificate)
+    if sums:
+        result["sums"] = sanitize_for_display([sum_of(model, categories) for categories in sums])
+    if table:
+        asked = result["asked"]
+        result["table"] = sanitize_for_display(cross_table(model, asked["question"] if asked else ""))

@@ -1,19 +1,17 @@
 """The two sentences for a participant: the guarantee if one server is honest, and the guarantee if none is.
 
-Every place that promises a person something takes the numbers from here: a round's terms, the receipt of an answer, a
-certificate, a report. The guarantee of hop noise is proved in docs/hop-noise.md.
+Every place that promises a person something beforehand takes the numbers from here: a round's terms, the receipt of an
+answer, the consent to a study. The guarantee of hop noise is proved in docs/hop-noise.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from croupier.accountant.basic_composition import WorstCases, all_together
 from croupier.accountant.guessing import right_at_most
-from croupier.protocol.certificates import alone_in
-from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.rounding import percent
 from croupier.protocol.surveys import QuestionTerms, budgets_within
 
 
@@ -87,24 +85,3 @@ def study_lines(rounds: Sequence[QuestionTerms], wave_epsilon: float) -> tuple[s
     if permanent:
         told.append("Your device draws its noise once: this is for answers that stay the same; a change can be seen.")
     return tuple(told)
-
-
-def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the promises of a JSON certificate of a round with hop noise; nothing without hop noise."""
-    hop = certificate["one_honest_hop"]
-    if hop is None:
-        return ()
-    of_hop, of_noise = (_chance({"grade": "CERTIFIED"} | guarantee) for guarantee in (hop, alone_in(certificate)))
-    return (
-        f"If at least one server that shuffles is honest: someone who wants to tell which of two answers a person gave "
-        f"is {of_hop}, whatever all other servers and people do.",
-        f"If none is: the person's own noise remains, and someone is {of_noise}. Both are for the largest budget.",
-    )
-
-
-def _chance(guarantee: Mapping[str, Any]) -> str:
-    """Returns the largest probability of a right guess between two answers, with its ε, δ and grade."""
-    epsilon, delta = guarantee["epsilon"], guarantee["delta"]
-    stated_delta = f" at δ = {round_up(delta, 3)}" if delta else ""
-    share = percent(right_at_most(epsilon, delta))
-    return f"right at most {share} of the time (ε = {round_up(epsilon)}{stated_delta}, {guarantee['grade']})"

@@ -23,6 +23,7 @@ from croupier.deploy.local.population import (
 from croupier.deploy.local.scales import parse_orders
 from croupier.deploy.local.sheets import open_table
 from croupier.operator.round_settings import RoundSettings, check_settings
+from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.interval import IntervalMechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
@@ -107,6 +108,13 @@ def _number(text: str) -> float:
         raise ValueError(f"{text!r} is not a number; a mean is COLUMN:LOW:HIGH") from error
 
 
+def true_numbers(mechanism: Mechanism, values: Sequence[float]) -> tuple[float, ...]:
+    """Returns the share of every category among values, or their mean where there are no categories."""
+    categories = range(len(mechanism.categories))
+    shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
+    return shares or (sum(values) / len(values),)
+
+
 @dataclass(frozen=True)
 class PlannedRound:
     """A round that the demonstration will play.
@@ -132,9 +140,7 @@ class PlannedRound:
         """
         stated = {} if as_answered else self.population.clamped
         values = [stated.get(name, participant.value) for name, participant in self.population.participants.items()]
-        categories = range(len(self.asked.question.mechanism.categories))
-        shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
-        return shares or (sum(values) / len(values),)
+        return true_numbers(self.asked.question.mechanism, values)
 
     def data_notes(self) -> list[str]:
         """Returns a sentence on the values outside the range, and one on the rows that cannot be used."""

@@ -21,16 +21,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from croupier.client.submission import Participant
-from croupier.deploy.local.demo_plan import SURVEY
+from croupier.deploy.local.demo_plan import SURVEY, true_numbers
 from croupier.deploy.local.fleet import fleet_of
 from croupier.deploy.local.users import Fleet
 from croupier.operator.opened_surveys import kept_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms.krr import KaryResponse
-from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.names import JsonObject
+from croupier.protocol.questions import Question
 from croupier.runtime.workers import WorkerPool
 from croupier.study.journal import StudyJournal
 from croupier.study.runs import StudyRun
@@ -135,7 +134,7 @@ async def _answer(fleet: Fleet, rounds: Sequence[RoundTerms], people: Sequence[M
     for terms in rounds:
         budgets = terms.budget_grid
         users = {
-            f"{terms.round_id}-{place}": Participant(_value(terms, row), budgets[place % len(budgets)])
+            f"{terms.round_id}-{place}": Participant(_value(terms.question, row), budgets[place % len(budgets)])
             for place, row in enumerate(people)
         }
         report = await fleet.answer(terms, users)
@@ -143,22 +142,13 @@ async def _answer(fleet: Fleet, rounds: Sequence[RoundTerms], people: Sequence[M
             raise RuntimeError(f"round {terms.round_id}: {report.accepted:,} of {len(users):,} answers were accepted")
 
 
-def _value(terms: RoundTerms, row: Mapping[str, str]) -> float:
-    text = row[_COLUMNS[terms.question.name]]
-    mechanism = terms.question.mechanism
-    if isinstance(mechanism, KaryResponse):
-        return mechanism.categories.index(text)
-    return float(text)
+def _value(question: Question, row: Mapping[str, str]) -> float:
+    value: float = question.mechanism.parse_value(row[_COLUMNS[question.name]])
+    return value
 
 
 def _add_truth(truth: dict[tuple[str, str], dict[int, float]], wave: int, people: Sequence[Mapping[str, str]]) -> None:
     for question in study_file().asked():
-        texts = [row[_COLUMNS[question.name]] for row in people]
-        if isinstance(question.mechanism, KaryResponse):
-            for category in question.mechanism.categories:
-                truth.setdefault((question.name, category), {})[wave] = texts.count(category) / len(texts)
-        else:
-            numbers = [float(text) for text in texts]
-            if isinstance(question.mechanism, OneBit):
-                numbers = [min(max(number, question.mechanism.low), question.mechanism.high) for number in numbers]
-            truth.setdefault((question.name, ""), {})[wave] = sum(numbers) / len(numbers)
+        numbers = true_numbers(question.mechanism, [_value(question, row) for row in people])
+        for label, number in zip(question.mechanism.categories or [""], numbers, strict=True):
+            truth.setdefault((question.name, label), {})[wave] = number

@@ -18,7 +18,7 @@ from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.names import JsonObject
 from croupier.protocol.questions import Question
-from croupier.show.cross_tables import add_sums, add_table, cross_table, share_model, sum_of
+from croupier.show.cross_tables import add_computed, cross_table, has_table, share_model, sum_of
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.results import cross_table_lines, result_blocks
@@ -110,19 +110,15 @@ async def test_a_report_has_the_table_and_the_sums(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         result, *document = await asked(at)
         plain, *other = await asked(at, Question("letter", KaryResponse(6)))
-    add_table(result, *document)
-    add_sums(result, document[0], document[1], [BAD, ["a", "b"]])
-    add_table(plain, *other)
-    add_sums(plain, other[0], other[1], [BAD])
+    add_computed(result, document[0], document[1], [BAD], table=has_table(result))
+    assert not has_table(plain)
     with pytest.raises(ValueError, match="not pairs"):
         cross_table(share_model(*other), "letter")
     assert cross_table(share_model(*document), "bit")["questions"][0] == "rows"
-    assert "table" not in plain
-    assert "sums" not in plain
     assert [each["categories"] for each in result["sums"]] == [BAD]
     page = report_of("Health", [ReportRound(json.loads(json.dumps(result)))])
     for share in result["table"]["within_rows"][0]:
-        low, high = share["confidence_interval"]
+        low, high = share["confidence_interval"].values()
         assert 0 <= low <= share["projected"] <= high <= 1
     for text in ("smokes and mood together", "mood among those who answered “yes”", "yes × bad or no × bad"):
         assert text in page
@@ -159,7 +155,7 @@ async def test_the_console_shows_tables_and_sums(tmp_path: Path) -> None:
         for label in BAD:
             await page.get_by_label(label, exact=True).check()
         await page.get_by_role("button", name="Show the share").click()
-        add_sums(result, document[0], document[1], [BAD])
+        add_computed(result, document[0], document[1], [BAD], table=False)
         await page.get_by_text(f"{100 * result['sums'][0]['share']['projected']:.1f} %", exact=True).first.wait_for()
         await page.get_by_role("heading", name="smokes and mood together").wait_for()
         await is_for_everybody(page)
