@@ -10,6 +10,7 @@ import re
 import signal
 import ssl
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urljoin, urlsplit
@@ -33,8 +34,8 @@ from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.runtime.service_directory import load_secrets
 from tests.support import settings
-from tests.support.asgi import answered, page_of
 from tests.support.command_line import croupier, running
+from tests.support.gateways import get
 from tests.support.messages import naming
 from tests.support.rounds import table
 
@@ -43,10 +44,10 @@ HERE = Path(console.__file__).parent
 FILES = sorted([*HERE.glob("templates/*"), *HERE.glob("static/*")])
 
 
-async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
+async def asked(where: Listening, **headers: str) -> tuple[int, Mapping[str, str]]:
     """Returns status and headers of what a guarded application answers."""
-    sent = await answered(Guard(PlainTextResponse("inside"), where), "/", headers)
-    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    answer = await get(Guard(PlainTextResponse("inside"), where), "/", **headers)
+    return answer.status, answer.headers
 
 
 @pytest.mark.parametrize(
@@ -71,11 +72,10 @@ async def test_on_loopback_a_request_names_this_machine(host: str, status: int) 
 
 async def test_on_loopback_the_participants_page_has_its_own_policy(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
-    start, *pieces = await answered(make_app(Source(tmp_path), Listening()), "/participate/")
-    headers = {name.decode(): value.decode() for name, value in start["headers"]}
-    assert hashlib.sha256(b"".join(piece["body"] for piece in pieces)).hexdigest() == page_hash()
-    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
-    assert headers["cross-origin-resource-policy"] == "same-origin"
+    page = await get(make_app(Source(tmp_path), Listening()), "/participate/", host="127.0.0.1:8780")
+    assert hashlib.sha256(page.body).hexdigest() == page_hash()
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
+    assert page.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 async def test_elsewhere_the_token_is_needed() -> None:
@@ -91,9 +91,9 @@ async def test_elsewhere_the_token_is_needed() -> None:
 async def test_no_address_makes_a_link_to_another_host(path: str, tmp_path: Path) -> None:
     """Reproduction: GET //evil.example gave a page with <a href="//evil.example">try again</a>."""
     make_deployment(tmp_path, "local", 1)
-    sent = await answered(make_app(Source(tmp_path), Listening()), path)
-    assert sent[0]["status"] == 404
-    links = re.findall(r'href="([^"]*)"', sent[1]["body"].decode())
+    page = await get(make_app(Source(tmp_path), Listening()), path, host="127.0.0.1:8780")
+    assert page.status == 404
+    links = re.findall(r'href="([^"]*)"', page.body.decode())
     assert [link for link in links if "evil" in link or "a%20b" in link]
     assert {urlsplit(urljoin("http://127.0.0.1:8780/x", link.replace("\\", "/"))).netloc for link in links} == {
         "127.0.0.1:8780"
@@ -196,6 +196,6 @@ async def test_the_web_page_asks_in_the_words_of_the_wording(tmp_path: Path) -> 
         app = make_app(source, Listening())
         for question in ASKED:
             terms = await at.operator.open_round(settings(question))
-            shown = await page_of(app, f"/rounds/{terms.round_id}")
+            shown = (await get(app, f"/rounds/{terms.round_id}", host="127.0.0.1:8780")).body.decode()
             (wording,) = question.wordings
             assert [text for text in (wording.question, *wording.choices, wording.high) if text not in shown] == []

@@ -39,9 +39,9 @@ from croupier.show.forecasts import (
 )
 from croupier.show.ledger import MOST_FORECAST, left_lines
 from tests.support import in_process
-from tests.support.asgi import page_of
 from tests.support.clients import seal_all_of
 from tests.support.command_line import Beside, answer, croupier, refused
+from tests.support.gateways import get
 from tests.support.messages import naming
 
 WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -161,7 +161,8 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         assert seen[-1] == pytest.approx((1.5, left["ledger"]["remaining_epsilon"]))
         assert (await overview(operator, {})).get("ledger") == left["ledger"]
         async with Source(place) as source:
-            assert "; after 1 round ε = " in await page_of(make_app(source, Listening()), "/")
+            page = await get(make_app(source, Listening()), "/", host="127.0.0.1:8780")
+            assert "; after 1 round ε = " in page.body.decode()
         (listed,) = (await ask("status"))["rounds"]
         assert listed["round_id"] == round_id
         said = await say(

@@ -8,8 +8,7 @@ import re
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -39,10 +38,10 @@ from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from tests.support import settings, sign_again
 from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
-from tests.support.core_files import core_limit
-from tests.support.gateways import Tampering, ask
+from tests.support.gateways import Tampering, ask, serving
 from tests.support.in_memory import Network
 from tests.support.messages import naming, refuses
+from tests.support.proc import core_limit
 from tests.support.rounds import QUESTIONS, Table, people, table
 
 GET_ROUND = "/croupier.protocol.v1.Shuffler/GetRound"
@@ -52,13 +51,8 @@ _SHARE = 3
 PAGE = "https://survey.example"
 
 
-@asynccontextmanager
-async def gateway_of(here: Table, *origins: str) -> AsyncIterator[str]:
-    server = make_gateway(here.inside.directory, WebAddress(), origins, here.inside.transport)
-    serving = asyncio.create_task(server.run_until_stopped())
-    yield server.url
-    server.should_exit = True
-    await serving
+def gateway_of(here: Table, *origins: str) -> AbstractAsyncContextManager[str]:
+    return serving(make_gateway(here.inside.directory, WebAddress(), origins, here.inside.transport))
 
 
 @pytest.mark.slow
@@ -200,23 +194,15 @@ async def test_only_the_calls_of_clients_are_passed_on(directory: Path) -> None:
     assert behind.seen == []
 
 
-def test_a_body_that_comes_in_pieces_is_not_read_whatever_length_is_said(tmp_path: Path) -> None:
+async def test_a_body_that_comes_in_pieces_is_not_read_whatever_length_is_said(directory: Path) -> None:
     """Room is made for the length that is said; with "Transfer-Encoding" a body of any length came behind it."""
-    make_deployment(tmp_path, "local", 1)
-
-    async def play() -> bytes:
-        server = make_gateway(tmp_path, WebAddress())
-        serving = asyncio.create_task(server.run_until_stopped())
+    async with serving(server := make_gateway(directory, WebAddress())):
         reader, writer = await asyncio.open_connection(*server.socket.getsockname())
         said = ("Host: x", "Content-Type: application/proto", "Content-Length: 0", "Transfer-Encoding: chunked")
         writer.write("\r\n".join((f"POST {SUBMIT} HTTP/1.1", *said, "", "5", "hello", "")).encode())
-        answer = await reader.readuntil(b"\r\n")  # the body has no end, and is not waited for
+        # The body has no end, and is not waited for.
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 411 Length Required\r\n"
         writer.close()
-        server.should_exit = True
-        await serving
-        return answer
-
-    assert asyncio.run(play()) == b"HTTP/1.1 411 Length Required\r\n"
 
 
 async def test_one_address_takes_no_more_than_its_share(directory: Path) -> None:

@@ -13,33 +13,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from starlette.types import ASGIApp
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.page import participants
 from croupier.deploy.page.participants import page_hash, versions_document
 from croupier.deploy.version_files import VERSIONS
-from croupier.net.http_channel import HttpAnswer
 from croupier.net.transport import TLS
 from croupier.operator.keys import make_deployment
 from croupier.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.identity import Kind, document_hash
 from tests.support.command_line import answer
-from tests.support.gateways import Tampering, ask
+from tests.support.gateways import Tampering, ask, get
 from tests.support.messages import naming
 from tests.support.rounds import Table, table
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, *origins: str) -> AsyncIterator[tuple[Table, Tampering, object]]:
+async def served(tmp_path: Path, *origins: str) -> AsyncIterator[tuple[Table, Tampering, ASGIApp]]:
     async with table(tmp_path, 1) as at:
         gateway = Tampering(at.inside.transport)
         yield at, gateway, make_app(at.inside.directory, gateway.transport, origins)
-
-
-async def get(app: object, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
-    return await ask(app, path, method=method, content_type="", content_length="", **headers)  # type: ignore[arg-type]
 
 
 async def test_the_page_and_the_keys_are_served_with_strict_headers(tmp_path: Path) -> None:
@@ -92,7 +88,7 @@ async def test_as_many_versions_are_served_as_the_page_reads(tmp_path: Path, mon
     assert json.loads(cut)["versions"] == json.loads(whole)["versions"][-len(json.loads(cut)["versions"]) :]
 
 
-async def shown_versions(app: object) -> list[bytes]:
+async def shown_versions(app: ASGIApp) -> list[bytes]:
     """What the services have signed of each version that a gateway shows, oldest first."""
     read = json.loads((await get(app, "/participate/versions.json")).body)
     return [version["statement"].encode() for version in read["versions"]]

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from croupier.deploy import listening
 from croupier.deploy.gateway.app import InPieces
 from croupier.deploy.listening import HttpServer, WebAddress
+from tests.support.gateways import serving
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _LARGE = 4 * 1024 * 1024
@@ -30,10 +31,10 @@ async def large(_: Request) -> Response:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Callable[[str], Awaitable[Ends]]]:
+async def connecting() -> AsyncIterator[Callable[[str], Awaitable[Ends]]]:
     """Yields what connects to an HTTP server from an address."""
     server = HttpServer(Starlette(routes=[Route("/small", small), Route("/large", large)]), WebAddress())
-    running, writers = asyncio.create_task(server.run_until_stopped()), list[asyncio.StreamWriter]()
+    writers = list[asyncio.StreamWriter]()
 
     async def connect(address: str) -> Ends:
         host, port = server.socket.getsockname()
@@ -41,13 +42,12 @@ async def serving() -> AsyncIterator[Callable[[str], Awaitable[Ends]]]:
         writers.append(writer)
         return reader, writer
 
-    try:
-        yield connect
-    finally:
-        for writer in writers:
-            writer.transport.abort()
-        server.should_exit = True
-        await running
+    async with serving(server):
+        try:
+            yield connect
+        finally:
+            for writer in writers:
+                writer.transport.abort()
 
 
 async def answer(ends: Ends, path: str) -> bytes:
@@ -61,7 +61,7 @@ async def test_idle_connections_of_one_address_keep_no_client_out(monkeypatch: p
     """1,000 of them stopped a gateway: every request was answered with 503 as long as they lasted."""
     monkeypatch.setattr(listening, "CONNECTIONS", 16)
     monkeypatch.setattr(listening, "KEPT_CONNECTIONS", 12)
-    async with serving() as connect:
+    async with connecting() as connect:
         idle = [await connect("127.0.0.66") for _ in range(40)]
         waiting = {asyncio.create_task(reader.read()) for reader, _ in idle}
         while sum(task.done() for task in waiting) < 28:
@@ -74,7 +74,7 @@ async def test_idle_connections_of_one_address_keep_no_client_out(monkeypatch: p
 @pytest.mark.parametrize("said", ["", "GET /small HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
 async def test_a_request_that_does_not_come_ends_its_connection(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setattr(listening, "ARRIVES_S", 0.01)
-    async with serving() as connect:
+    async with connecting() as connect:
         reader, writer = await connect("127.0.0.66")
         writer.write(said.encode())
         assert await reader.read() == b""
@@ -89,6 +89,6 @@ async def test_an_answer_that_is_not_read_ends_its_connection(monkeypatch: pytes
 
     monkeypatch.setattr(listening, "LEAVES_S", 0.01)
     monkeypatch.setattr(listening.GuardedHttp, "connection_lost", connection_lost)
-    async with serving() as connect, asyncio.timeout(60):
+    async with connecting() as connect, asyncio.timeout(60):
         assert await answer(await connect("127.0.0.66"), "/large") == b"HTTP/1.1 200 OK\r\n"
         await ended.wait()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from typing import Any
@@ -27,7 +26,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from research.bench import load
-from tests.support.http2 import calling
+from tests.support.http2 import UNVERIFIED, calling
 
 BadPeer = Callable[[], Coroutine[Any, Any, None]]
 STRANGERS = "127.0.0.66"
@@ -46,12 +45,7 @@ def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:
 
     @asynccontextmanager
     async def connected(tls: bool = False) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        context = None
-        if tls:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            context.set_alpn_protocols(["h2"])
-        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=UNVERIFIED if tls else None)
         with closing(writer):
             yield reader, writer
 

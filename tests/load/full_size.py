@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import ssl
 import statistics
 import struct
 import sys
@@ -18,7 +17,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -30,7 +28,6 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.operator.keys import free_addresses
 from croupier.operator.operator import Operator
 from croupier.operator.round_settings import RoundSettings
-from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
@@ -44,12 +41,10 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from research.bench.load import relay
-from tests.support.http2 import Caller
+from tests.support.http2 import calling
+from tests.support.proc import forget_peak, resident_bytes
 
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each channel
-_TLS = ssl.create_default_context()
-_TLS.check_hostname, _TLS.verify_mode = False, ssl.CERT_NONE
-_TLS.set_alpn_protocols(["h2"])
 
 
 class Hop1:
@@ -59,16 +54,7 @@ class Hop1:
         self.local, self.terms = local, terms
         self.manifest = rpc.GetRoundRequest(round_id=large.round_id)
         self.entry = local.deployment.shufflers[0]
-        self._pid = local.pids()[self.entry.name]
-
-    def forget_peak(self) -> None:
-        """Counts the largest memory of hop 1 from here on."""
-        Path(f"/proc/{self._pid}/clear_refs").write_text("5")
-
-    def peak_mb(self) -> int:
-        """Returns the largest resident memory of hop 1, in MB."""
-        lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1000
+        self.pid = local.pids()[self.entry.name]
 
 
 def strangers(number: int) -> list[str]:
@@ -77,21 +63,6 @@ def strangers(number: int) -> list[str]:
 
 def honest(number: int) -> str:
     return f"127.{100 + number % 100}.1.{1 + number // 100}"
-
-
-@asynccontextmanager
-async def connected(entry: ServiceEntry, source: str, window: int = 65535) -> AsyncIterator[Caller]:
-    """Yields a connection that keeps to few rules of HTTP/2."""
-    host, _, port = (entry.public_address or "").rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=_TLS, local_addr=(source, 0))
-    caller = Caller(reader, writer, entry.name)
-    caller.greet(window)
-    listening = asyncio.create_task(caller.listen())
-    try:
-        yield caller
-    finally:
-        writer.transport.abort()
-        await asyncio.gather(listening, return_exceptions=True)
 
 
 async def honest_calls(
@@ -118,7 +89,7 @@ async def unread_answers(hop: Hop1) -> str:
     async with AsyncExitStack() as entered:
         begun = 0
         for number, source in enumerate(strangers(5)):
-            caller = await entered.enter_async_context(connected(hop.entry, source, window=0))
+            caller = await entered.enter_async_context(calling(hop.entry, 0, source))
             for _ in range(50 if number < 4 else 48):
                 caller.say(caller.call("Shuffler/GetRound"), hop.manifest.SerializeToString())
                 begun += 1
@@ -194,7 +165,7 @@ async def unfinished_messages(hop: Hop1) -> str:
     async def stranger(source: str) -> None:
         async with AsyncExitStack() as entered:
             while True:
-                caller = await entered.enter_async_context(connected(hop.entry, source))
+                caller = await entered.enter_async_context(calling(hop.entry, source=source))
                 for _ in range(90):
                     stream = caller.call("Shuffler/Submit")
                     caller.frame(0, 0, stream, b"\0" + struct.pack(">I", 2000) + bytes(1000))
@@ -204,7 +175,7 @@ async def unfinished_messages(hop: Hop1) -> str:
     await asyncio.sleep(15.0)
     answered = 0
     for number in range(70):
-        async with connected(hop.entry, honest(number)) as caller:
+        async with calling(hop.entry, source=honest(number)) as caller:
             request = rpc.GetRoundRequest(round_id=hop.terms.round_id).SerializeToString()
             stream = caller.call("Shuffler/GetRound")
             caller.frame(0, 0, stream, b"\0" + struct.pack(">I", len(request)) + request[:5])
@@ -277,10 +248,11 @@ async def _attack(local: LocalDeployment, names: list[str]) -> None:
         hop = Hop1(local, *[await operator.open_round(round_settings) for round_settings in settings])
         for attack in ATTACKS:
             if not names or attack.__name__ in names:
-                hop.forget_peak()
+                forget_peak(hop.pid)
                 async with asyncio.timeout(180.0):
                     result = await attack(hop)
-                sys.stdout.write(f"{attack.__name__}: {result}; hop 1 has {hop.peak_mb()} MB at most\n")
+                peak_mb = resident_bytes(hop.pid, "VmHWM") / 1e6
+                sys.stdout.write(f"{attack.__name__}: {result}; hop 1 has {peak_mb:.0f} MB at most\n")
                 sys.stdout.flush()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import Counter
 from contextlib import suppress
 from itertools import cycle, islice
@@ -27,7 +26,8 @@ from research.bench.load import simulated_clients
 from tests.load.bad_peers import bad_peers, relay
 from tests.support import settings
 from tests.support.clients import seal_all_of, submissions_of
-from tests.support.http2 import calling
+from tests.support.http2 import UNVERIFIED, calling
+from tests.support.proc import forget_peak, resident_bytes
 from tests.support.rounds import WAIT_S, Table, table
 
 pytestmark = pytest.mark.slow
@@ -93,14 +93,11 @@ async def test_a_storm_of_handshakes_does_not_end_a_service(tmp_path: Path) -> N
     local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)
     before = await asyncio.to_thread(local.up, ["shuffler-1"], 1)
     host, _, port = (local.deployment.shufflers[0].public_address or "").rpartition(":")
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
 
     async def handshakes() -> None:
         for _ in range(20):
             with suppress(OSError):
-                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                _, writer = await asyncio.open_connection(host, int(port), ssl=UNVERIFIED)
                 writer.close()
 
     await asyncio.gather(*(handshakes() for _ in range(50)))
@@ -144,21 +141,6 @@ async def test_large_calls_hold_no_more_than_their_budget_whatever_the_answer(
             assert answers == {"INVALID_ARGUMENT": num_refused, "SUBMISSION_CODE_ACCEPTED": most * (1 + num_accepted)}
     finally:
         await asyncio.to_thread(local.down)
-
-
-def forget_peak(pid: int) -> int:
-    """Counts the largest memory of a process (VmHWM) from here on, and returns what it has now."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return resident_bytes(pid)
-
-
-def resident_bytes(pid: int, kind: str = "VmRSS") -> int:
-    (line,) = (
-        line_of_status
-        for line_of_status in Path(f"/proc/{pid}/status").read_text().splitlines()
-        if line_of_status.startswith(kind)
-    )
-    return int(line.split()[1]) * 1024
 
 
 @pytest.mark.processes

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from croupier.console.guard import Listening
 from croupier.console.server import ConsoleServer
+from tests.support.gateways import serving
 from tests.support.rounds import Table
 
 
-@asynccontextmanager
-async def served(directory: Path, at: Table) -> AsyncIterator[str]:
+def served(directory: Path, at: Table) -> AbstractAsyncContextManager[str]:
     """Yields the URL of the console of a deployment."""
-    server = ConsoleServer(directory, Listening(), transport=at.inside.transport, every_s=0.3)
-    serving = asyncio.create_task(server.run_until_stopped())
-    yield server.url
-    server.should_exit = True
-    await serving
+    return serving(ConsoleServer(directory, Listening(), transport=at.inside.transport, every_s=0.3))

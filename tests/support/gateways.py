@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 import croupier.net.http_channel
 from croupier.accountant.service.checking import evaluate_both
 from croupier.accountant.service.ticket_keys import TICKET_KEYS
+from croupier.deploy.listening import HttpServer
 from croupier.net.http_channel import CONTENT_TYPE, HttpAnswer
 from croupier.net.transport import Transport
 from croupier.protocol.deployment import ServiceEntry
@@ -46,7 +47,8 @@ async def ask(
     named = {"content-type": CONTENT_TYPE, "content-length": str(len(body))}
     named |= {name.replace("_", "-"): value for name, value in headers.items()}
     raw = [(name.encode(), value.encode()) for name, value in named.items() if value]
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw, "client": (peer, 1)}
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw}
+    scope |= {"scheme": "http", "client": (peer, 1)}
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -60,6 +62,23 @@ async def ask(
     await app(scope, receive, send)
     answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return HttpAnswer(sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:]))
+
+
+async def get(app: ASGIApp, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
+    """Returns what an application answers to a browser; see `ask`."""
+    named: dict[str, Any] = {"content_type": "", "content_length": "", **headers}
+    return await ask(app, path, method=method, **named)
+
+
+@asynccontextmanager
+async def serving(server: HttpServer) -> AsyncIterator[str]:
+    """Runs a server until the end of the block, and yields its URL."""
+    running = asyncio.create_task(server.run_until_stopped())
+    try:
+        yield server.url
+    finally:
+        server.should_exit = True
+        await running
 
 
 @contextmanager

@@ -142,20 +142,22 @@ class Caller:
                     return taken
 
 
+UNVERIFIED = ssl.create_default_context()
+UNVERIFIED.check_hostname, UNVERIFIED.verify_mode = False, ssl.CERT_NONE
+UNVERIFIED.set_alpn_protocols(["h2"])
+
+
 @asynccontextmanager
-async def calling(entry: ServiceEntry, window: int = 65535) -> AsyncIterator[Caller]:
-    """Connects to a service's public address without a certificate."""
+async def calling(entry: ServiceEntry, window: int = 65535, source: str = "") -> AsyncIterator[Caller]:
+    """Connects to a service's public address without a certificate, from an address of this machine."""
     host, _, port = (entry.public_address or "").rpartition(":")
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    here = (source, 0) if source else None
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=UNVERIFIED, local_addr=here)
     caller = Caller(reader, writer, entry.name)
     caller.greet(window)
     listening = asyncio.create_task(caller.listen())
     try:
         yield caller
     finally:
-        listening.cancel()
+        writer.transport.abort()
         await asyncio.gather(listening, return_exceptions=True)
-        writer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.support.gateways import Tampering
+from tests.support.gateways import Tampering, serving
 from tests.support.rounds import Table, table
 
 LOOKS = [
@@ -98,10 +97,8 @@ async def place(
     async with table(directory, hops, over_tls=over_tls) as at, chromium() as browser:
         gateway = Tampering(at.inside.transport)
         server = make_gateway(at.inside.directory, WebAddress(), origins, gateway.transport)
-        serving = asyncio.create_task(server.run_until_stopped())
-        yield Place(at, gateway, browser, server.url, directory)
-        server.should_exit = True
-        await serving
+        async with serving(server) as url:
+            yield Place(at, gateway, browser, url, directory)
 
 
 @asynccontextmanager
