@@ -38,8 +38,12 @@ def last_signed(directory: Path) -> Deployment | None:
     file = directory / DEPLOYMENT_FILE
     if file.exists() and not (installed := read_unchecked(file)).not_signed_by():
         return installed
-    kept = [int(file.stem) for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()]
-    return load_deployment(directory / VERSIONS / f"{max(kept)}.toml") if kept else None
+    kept = _kept_files(directory)
+    return load_deployment(kept[max(kept)]) if kept else None
+
+
+def _kept_files(directory: Path) -> dict[int, Path]:
+    return {int(file.stem): file for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()}
 
 
 def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
@@ -48,8 +52,7 @@ def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
     Raises:
         ValueError: a file cannot be used.
     """
-    files = {int(file.stem): file for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()}
-    versions = {number: load_deployment(files[number]) for number in files if number > after}
+    versions = {number: load_deployment(file) for number, file in _kept_files(directory).items() if number > after}
     current = newest(directory)
     if current is not None and current.version > after:
         versions[current.version] = current

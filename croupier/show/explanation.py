@@ -31,7 +31,7 @@ from croupier.show.blocks import Section
 from croupier.show.halving import halving_lines
 from croupier.show.html import html
 from croupier.show.results import Asked, precision_line, remarks
-from croupier.show.text import note_lines, tier_budget
+from croupier.show.text import counted, note_lines, tier_budget
 
 SECONDS = 5.0
 """For each change that is computed: after this many seconds no slower bound is begun."""
@@ -109,7 +109,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     tiers = [Promise(_people(stated, tier), tier.epsilon, tier.delta) for tier in stated.tiers]
     unknown = document.get("unknown_budget_epsilon")
     if unknown is not None:
-        who = f"{_counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
+        who = f"{counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
         tiers.append(Promise(who, unknown, stated.delta))
     alone = stated.everyone_else_colludes
     left = Promise("with the largest local budget", alone.epsilon, alone.delta)
@@ -173,15 +173,11 @@ def _states(certificate: Certificate, code: Assumption) -> bool:
     return any(assumption.code is code for assumption in certificate.assumptions)
 
 
-def _counted(count: int, singular: str, plural: str) -> str:
-    return f"{count:,} {singular if count == 1 else plural}"
-
-
 def _people(certificate: Certificate, tier: TierCertificate) -> str:
     budget = tier_budget(tier.local_epsilon, tier.local_delta, up_to=tier.grouped)
     noised = "at least " if certificate.counted_by.most_uncounted else ""
     each = " in each round" if certificate.rounds > 1 else ""
-    return f"{noised}{_counted(tier.count, 'person', 'people')} with local ε {budget}{each}"
+    return f"{noised}{counted(tier.count, 'person', 'people')} with local ε {budget}{each}"
 
 
 def _listed(statements: list[Promise]) -> tuple[str, ...]:
@@ -203,9 +199,7 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
         return ()
     asked = Asked.of(dict(given))
     learned, question = asked.shown, f"“{asked.shown.question}” " if asked.shown.question else ""
-    paragraphs = [
-        f"{question}The round estimated {learned.about}, from {_counted(learned.people, 'answer', 'answers')}."
-    ]
+    paragraphs = [f"{question}The round estimated {learned.about}, from {counted(learned.people, 'answer')}."]
     said = [] if given["sealed"] else [precision_line(asked)]
     paragraphs += filter(None, [*said, *remarks([asked])])
     points = [learned.sentence(number) for number in (*learned.numbers, *learned.details)] + halving_lines(given)
@@ -216,7 +210,7 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
     rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     best = percent(right_at_most(certificate.epsilon, certificate.delta))
     paragraphs = [
-        f"{_counted(certificate.num_users, 'person', 'people')} took part. Suppose someone sees the published result"
+        f"{counted(certificate.num_users, 'person', 'people')} took part. Suppose someone sees the published result"
         f"{rounds}, and even every shuffled report behind it, knows the answers of everybody else, and wants to tell "
         f"{_secret(certificate)}. If both are equally likely beforehand, they are right at most {best} of the time. "
         "Guessing is right 50 % of the time.",

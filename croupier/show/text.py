@@ -9,9 +9,9 @@ from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 
 
-def counted(count: int, thing: str) -> str:
-    """Returns "1 epoch", or "2,000 epochs"."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+def counted(count: int, thing: str, things: str = "") -> str:
+    """Returns "1 epoch", or "2,000 epochs"; things: the plural, where it is irregular."""
+    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
 
 
 def note_lines(notes: Iterable[JsonObject]) -> list[str]:

@@ -50,7 +50,7 @@ class Place(_Strict):
         host: where peers and the operator reach it.
         public_host: where clients reach it, if that is another name of the host.
         takes_clients: whether it has a port for clients: hop 1, the accountant and the analyzer have.
-        first_port: for peers; the next three are for clients, for health, and for metrics.
+        first_port: for peers; the next three are for clients, and in plaintext for health and for metrics.
     """
 
     service: _Name
@@ -69,16 +69,6 @@ class Place(_Strict):
     def public_address(self) -> str | None:
         """Where clients call, if they do."""
         return f"{self.public_host or self.host}:{self.first_port + 1}" if self.takes_clients else None
-
-    @property
-    def admin_port(self) -> int:
-        """For health and reflection, in plaintext."""
-        return self.first_port + 2
-
-    @property
-    def metrics_port(self) -> int:
-        """For Prometheus, in plaintext."""
-        return self.first_port + 3
 
     @property
     def hosts(self) -> tuple[HostName, ...]:

@@ -11,29 +11,16 @@ _WORKERS = 4
 
 
 def settings_of(place: Place, manager: Manager) -> str:
-    """Returns the settings of a service."""
-    if manager != "systemd":
-        return _container_settings()
-    public = [f'public_listen = "0.0.0.0:{place.first_port + 1}"'] if place.takes_clients else []
+    """Returns the settings of a service; in a container it has all ports for itself, and metrics are asked outside."""
+    contained = manager != "systemd"
+    first, metrics = (FIRST_PORT, "0.0.0.0") if contained else (place.first_port, "127.0.0.1")  # noqa: S104
+    key = _MOUNTED_STORAGE_KEY if contained else f"/run/credentials/croupier@{place.service}.service/storage-key"
     lines = [
-        f'storage_key = "file:/run/credentials/croupier@{place.service}.service/storage-key"',
-        f'listen = "0.0.0.0:{place.first_port}"',
-        *public,
-        f'admin_listen = "127.0.0.1:{place.admin_port}"',
-        f'metrics_listen = "127.0.0.1:{place.metrics_port}"',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _container_settings() -> str:
-    """Returns the settings of a service in a container, which has all ports for itself."""
-    lines = [
-        f'storage_key = "file:{_MOUNTED_STORAGE_KEY}"',
-        f'listen = "0.0.0.0:{FIRST_PORT}"',
-        f'public_listen = "0.0.0.0:{FIRST_PORT + 1}"',
-        f'admin_listen = "127.0.0.1:{FIRST_PORT + 2}"',
-        f'metrics_listen = "0.0.0.0:{FIRST_PORT + 3}"',
-        "insecure_admin_anywhere = true",
-        f"workers = {_WORKERS}",
+        f'storage_key = "file:{key}"',
+        f'listen = "0.0.0.0:{first}"',
+        *([f'public_listen = "0.0.0.0:{first + 1}"'] if contained or place.takes_clients else []),
+        f'admin_listen = "127.0.0.1:{first + 2}"',
+        f'metrics_listen = "{metrics}:{first + 3}"',
+        *(["insecure_admin_anywhere = true", f"workers = {_WORKERS}"] if contained else []),
     ]
     return "\n".join(lines) + "\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import json
 import resource
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,19 @@ PIECE = 12
 PATIENCE_S = 60.0
 
 
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
+async def until(look: Callable[[], object], expected: object = True) -> None:
+    """Looks again and again, until what is seen is what is expected."""
     deadline = time.monotonic() + PATIENCE_S
-    while not await true():
+    while (await seen if inspect.isawaitable(seen := look()) else seen) != expected:
         assert time.monotonic() < deadline, "it never came true"
         await asyncio.sleep(0.1)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
 
 
 @asynccontextmanager

@@ -68,11 +68,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
     with full_disk(local.pids()["shuffler-1"]):
         with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
             await submit(operator, terms.round_id, people)
-
-        async def refuses() -> bool:
-            return await admin_health(local.directory, "shuffler-1") == "NOT_SERVING"
-
-        await until(refuses)
+        await until(lambda: admin_health(local.directory, "shuffler-1"), "NOT_SERVING")
         assert await operator.readiness() == ["NOT_SERVING", "SERVING", "SERVING", "SERVING"]
         assert await admin_health(local.directory, "shuffler-1", "live") == "SERVING"
         numbers = scrape(local.directory, "shuffler-1")
@@ -80,11 +76,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
         numbers = grown(numbers, before)
         assert numbers["croupier_store_failures_total",] >= 1
         assert numbers["croupier_refusals_total", "STORE_FAILED"] == 1
-
-    async def serves() -> bool:
-        return await admin_health(local.directory, "shuffler-1") == "SERVING"
-
-    await until(serves)
+    await until(lambda: admin_health(local.directory, "shuffler-1"), "SERVING")
     assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
     await operator.close_round(terms.round_id)
     publication, _ = await operator.result(terms.round_id, PATIENCE_S)
@@ -112,17 +104,13 @@ async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgr
             for allowed, expected in (("false", "NOT_SERVING"), ("true", "SERVING")):
                 postgresql.execute(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS {allowed}')
                 postgresql.disconnect(url)
-                await until(lambda: answers(channel, expected))  # noqa: B023
+                await until(lambda: health(channel), expected)
             assert await health(channel, "live") == "SERVING"
         finally:
             await readiness.stop()
             assert await health(channel) == "NOT_SERVING"
             await admin.stop(0)
             store.close()
-
-
-async def answers(channel: grpc.aio.Channel, expected: str) -> bool:
-    return await health(channel) == expected
 
 
 @pytest.mark.slow
@@ -155,11 +143,8 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     assert await submit(operator, strict.round_id, others) == {pb.SUBMISSION_CODE_ACCEPTED}
     await operator.close_round(strict.round_id)
     assert not (await operator.result(strict.round_id, PATIENCE_S))[1].granted
-
-    async def counted() -> bool:
-        return grown(scrape(local.directory, "accountant"), before[2])["croupier_rounds", "REFUSED"] == 1
-
-    await until(counted)
+    refused = "croupier_rounds", "REFUSED"
+    await until(lambda: grown(scrape(local.directory, "accountant"), before[2])[refused], 1)
     first, second, accountant, analyzer = map(grown, scrape_all(operator, local.directory), before)
     assert {key[1]: value for key, value in first.items() if key[0] == "croupier_submissions_total" and value} == {
         "ACCEPTED": 34 + 20,
@@ -204,11 +189,7 @@ async def test_a_round_that_waits_for_a_peer_is_stuck_and_names_the_peer(
     await submit(operator, terms.round_id, people)
     await asyncio.to_thread(local.down, ["shuffler-2"])
     await operator.close_round(terms.round_id)
-
-    async def stuck() -> bool:
-        return scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"] == 1
-
-    await until(stuck)
+    await until(lambda: scrape(local.directory, "shuffler-1")["croupier_rounds_stuck", "waiting"], 1)
     waiting = await status_of(operator, "shuffler-1", terms.round_id)
     assert waiting.problem == "shuffler-2 does not answer: UNAVAILABLE"
     assert await operator.readiness() == ["SERVING", "UNREACHABLE", "SERVING", "SERVING"]
@@ -233,11 +214,11 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeplo
     assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
     await operator.close_round(terms.round_id)
 
-    async def stopped() -> bool:
+    def stopped() -> tuple[float, float]:
         numbers = grown(scrape(local.directory, "shuffler-1"), before)
-        return (numbers["croupier_rounds_stuck", "stopped"], numbers["croupier_rounds_stopped_total",]) == (1, 1)
+        return numbers["croupier_rounds_stuck", "stopped"], numbers["croupier_rounds_stopped_total",]
 
-    await until(stopped)
+    await until(stopped, (1, 1))
     lines = (local.directory / "shuffler-1" / "service.log").read_text().splitlines()
     (line,) = [
         record

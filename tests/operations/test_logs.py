@@ -11,7 +11,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.logs import LOG_BYTES, BoundedFile, JsonFormatter
 from croupier.runtime.store import Store
-from tests.operations.support import PATIENCE_S, full_disk, leaks, seal, status_of, submit, until
+from tests.operations.support import PATIENCE_S, full_disk, leaks, seal, status_of, submit, until, wait_until
 from tests.support import settings
 from tests.support.clients import stranger as made_up
 
@@ -175,10 +174,7 @@ def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> 
     family = [Path("/proc", child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     assert len(family) >= 2
     local.down(kill=True)
-    deadline = time.monotonic() + PATIENCE_S
-    while any(child.exists() for child in family):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(child.exists() for child in family))
     assert lines_of(local.directory / "analyzer" / "service.log")
 
 

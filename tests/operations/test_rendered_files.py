@@ -91,7 +91,7 @@ def test_containers_are_hardened_and_have_what_they_need(tmp_path: Path) -> None
             settings = load_settings(machine / place.service / place.service)
             ports = dict(port.rsplit(":", 1) for port in service["ports"])
             inside = {"peers": settings.listen, "metrics": settings.metrics_listen}
-            outside = {"peers": place.address, "metrics": f"127.0.0.1:{place.metrics_port}"}
+            outside = {"peers": place.address, "metrics": f"127.0.0.1:{place.first_port + 3}"}
             if place.public_address:
                 inside["public"], outside["public"] = settings.public_listen, place.public_address
             expected = {

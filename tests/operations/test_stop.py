@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import grpc
@@ -24,7 +23,17 @@ from croupier.operator.keys import free_addresses
 from croupier.operator.operator import Operator
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.operations.support import PATIENCE_S, admin_health, deployed, health, seal, settings_of, submit, until
+from tests.operations.support import (
+    PATIENCE_S,
+    admin_health,
+    deployed,
+    health,
+    seal,
+    settings_of,
+    submit,
+    until,
+    wait_until,
+)
 from tests.support import in_process, settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -49,10 +58,7 @@ def test_services_end_with_the_process_that_started_them(tmp_path: Path, stays: 
     assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
     local = LocalDeployment(tmp_path / "d")
     assert not stays or local.down() == ["analyzer"]
-    deadline = time.monotonic() + PATIENCE_S
-    while local.pids():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not local.pids())
     (*_, last) = (tmp_path / "d" / "analyzer" / "service.log").read_text().splitlines()
     assert json.loads(last)["event"] == "stopped"
 
@@ -82,20 +88,20 @@ def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> N
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C reaches all processes of a terminal's group
     )
-    deadline = time.monotonic() + PATIENCE_S
     running: dict[int, tuple[int, str]] = {}
-    # Services have sessions of their own, and start first; a worker in the session seals for participants.
-    while not any(session == demo.pid and "spawn_main" in command for session, command in running.values()):
+
+    def sealing() -> bool:
+        """Whether there is a worker in the session; services have sessions of their own, and start first."""
+        running.clear()
+        running.update(started_by(demo.pid))
         assert demo.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-        running = started_by(demo.pid)
+        return any(session == demo.pid and "spawn_main" in command for session, command in running.values())
+
+    wait_until(sealing)
     assert sum("croupier.deploy.node" in command for _, command in running.values()) == 3
     os.killpg(demo.pid, signal.SIGINT)
     assert demo.wait(PATIENCE_S) == 130
-    while any(Path(f"/proc/{process}").exists() for process in running):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not any(Path(f"/proc/{process}").exists() for process in running))
 
 
 @pytest.mark.slow
@@ -197,11 +203,7 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
             running, held = inside.running.pop("shuffler-1"), threading.Event()
             holding = asyncio.create_task(running.store.run("hold", lambda _: held.wait(PATIENCE_S)))
             waiting = asyncio.create_task(send(channel, terms.round_id, second, patience_s=0.0))
-
-            async def arrived() -> bool:
-                return running.service.num_waiting_submissions == 1
-
-            await until(arrived)
+            await until(lambda: running.service.num_waiting_submissions, 1)
             stopping = asyncio.create_task(running.stop())
             with pytest.raises(grpc.aio.AioRpcError) as told:
                 await waiting
