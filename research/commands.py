@@ -102,8 +102,9 @@ def bench_cluster(
     as_json: Json = False,
 ) -> None:
     """Measure how opening scales with the workers of a Dask cluster on this machine."""
-    from croupier.show.documents import write_json, write_part
+    from croupier.show.documents import write_json
     from research.bench.cluster import measure_scaling, scaling_lines
+    from research.page_parts import write_part
 
     def say(row: JsonObject) -> None:
         note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
@@ -226,8 +227,9 @@ def bench_report(
     import json
     import shutil
 
-    from croupier.show.documents import write_json, write_part
+    from croupier.show.documents import write_json
     from research.bench.comparison import KEPT, WORSE, add_run, compare, comparison_lines, figures_of, page_parts
+    from research.page_parts import write_part
     from research.plots import plot_comparison
 
     figures = figures_of(out)
@@ -274,8 +276,8 @@ def capacity(
     """Compute what rounds of very many users need, from what has been measured of small ones."""
     import json
 
-    from croupier.show.documents import write_part
     from research.bench.capacity import Machine, capacity_lines, costs_per_user, feed_of, needs
+    from research.page_parts import write_part
 
     rows = json.loads(bench.read_text(encoding="utf-8"))["rows"]
     costs, feed = costs_per_user(rows), feed_of(json.loads(cluster.read_text(encoding="utf-8")))

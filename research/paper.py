@@ -94,7 +94,7 @@ def _three(randomizer: str, tiers: Tiers, delta: float, seconds: float) -> tuple
 
 def write_tables(rows: list[PaperRow], source: Path) -> None:
     """Writes the tables into their parts of the source."""
-    from croupier.show.documents import write_part
+    from research.page_parts import write_part
 
     for part in CASES:
         lines = [

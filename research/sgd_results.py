@@ -16,13 +16,14 @@ import numpy as np
 import torch
 
 from croupier.protocol.rounding import round_up
-from croupier.show.documents import part_of_page, write_json, write_part
+from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
 from croupier.training.config import DEFAULT_BUDGETS, StepRule, TrainingSettings, check_choice
 from croupier.training.datasets import Dataset, Examples, with_features
 from croupier.training.models import new_module
 from croupier.training.outcome import TrainingOutcome
 from croupier.training.runner import Reports, train
+from research.page_parts import part_of_page, write_part
 
 _CLIENTS, _SILO_CLIP, _SILO_DELTA = 100, 2.0, 1e-5
 _USER_DELTA = 1e-6

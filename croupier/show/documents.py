@@ -180,23 +180,3 @@ def write_json(file: Path, document: Any) -> None:
     """Writes a document to a file, and makes its directory if needed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1), encoding="utf-8")
-
-
-def part_of_page(page: Path, part: str) -> tuple[str, str, str]:
-    """Returns the text of a Markdown page before, between and after the comments of a part.
-
-    Raises:
-        ValueError: the page does not have them.
-    """
-    text, begin, end = page.read_text(encoding="utf-8"), f"<!-- {part} -->", f"<!-- end of {part} -->"
-    if begin not in text or end not in text:
-        raise ValueError(f"{page} must have {begin} and {end}; what is measured is written between them")
-    before, _, rest = text.partition(begin)
-    inside, _, after = rest.partition(end)
-    return before + begin, inside, end + after
-
-
-def write_part(page: Path, part: str, lines: Sequence[str]) -> None:
-    """Writes lines between the comments of a part."""
-    before, _, after = part_of_page(page, part)
-    page.write_text(f"{before}\n{chr(10).join(lines)}{after}", encoding="utf-8")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from croupier.show.documents import part_of_page
 from research.bench.capacity import Feed, Machine, PerUser, capacity_lines, costs_per_user, feed_of, needs
 from research.bench.cluster import scaling_lines
+from research.page_parts import part_of_page
 from tests.support.command_line import answer, refused
 from tests.support.messages import naming
 

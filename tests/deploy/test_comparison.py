@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from croupier.show.documents import part_of_page, write_json
+from croupier.show.documents import write_json
 from research.bench.comparison import add_run, compare, comparison_lines, machine, page_parts
+from research.page_parts import part_of_page
 from tests.support.command_line import answer, croupier, refused
 
 DOCS = Path(__file__).parents[2] / "docs"
