@@ -239,12 +239,11 @@ def _row(
 
 
 def median_row(rows: Sequence[JsonObject]) -> JsonObject:
-    """Returns the row of the median ratio to the floor, the smaller of two, and what each of the rows came to."""
+    """Returns the row of the median ratio to the floor, the smaller of two, and the ratios of all rows."""
     ordered = sorted(rows, key=lambda row: row["ratio_to_floor"])
     return {
         **ordered[(len(ordered) - 1) // 2],
         "all_ratios_to_floor": [row["ratio_to_floor"] for row in ordered],
-        "all_users_per_s": [row["users_per_s"] for row in ordered],
     }
 
 

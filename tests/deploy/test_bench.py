@@ -50,7 +50,6 @@ def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
     median = median_row(rounds[:3])
     assert median["ratio_to_floor"] == 0.7
     assert median["all_ratios_to_floor"] == [0.5, 0.7, 0.8]
-    assert median["all_users_per_s"] == [500, 700, 800]
     assert median_row(rounds)["ratio_to_floor"] == 0.6
     assert median_row(rounds[:1])["all_ratios_to_floor"] == [0.7]
     with pytest.raises(ValueError, match=naming("times", 0, "at least 1")):

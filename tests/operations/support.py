@@ -6,9 +6,12 @@ import asyncio
 import base64
 import inspect
 import json
+import os
 import resource
+import sys
 import time
 import urllib.request
+import venv
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -30,6 +33,19 @@ from tests.support.clients import seal_all_of, submissions_of
 
 PIECE = 12
 PATIENCE_S = 60.0
+
+
+def bare_environment(home: Path) -> Path:
+    """Makes a Python environment with the libraries of this one, and returns its site-packages: nothing is ours."""
+    venv.create(home, with_pip=False)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    return site
+
+
+def elsewhere(**more: str) -> dict[str, str]:
+    """The environment variables without this repository on Python's path."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
 
 
 async def until(look: Callable[[], object], expected: object = True) -> None:

@@ -10,7 +10,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-import venv
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +24,7 @@ from croupier.deploy.render.layout import Layout
 from croupier.operator.init import initialise
 from croupier.operator.keys import free_addresses
 from croupier.runtime.service_directory import load_settings
+from tests.operations.support import bare_environment, elsewhere
 
 ROOT = Path(__file__).parents[2]
 RELEASE: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "release"))
@@ -122,11 +122,6 @@ def test_the_image_runs_without_root_and_names_the_ports_of_the_services() -> No
     assert re.search(r"HEALTHCHECK .*deploy\.node\.probe", (COMPOSE / "Containerfile").read_text(), re.DOTALL)
 
 
-def elsewhere(more: dict[str, str]) -> dict[str, str]:
-    """The environment without this repository on Python's path."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
@@ -137,24 +132,21 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
     """
     dist, home = tmp_path / "dist", tmp_path / "opt"
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(dist)]
-    subprocess.run(build, env=elsewhere({}), cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(build, env=elsewhere(), cwd=ROOT, check=True, capture_output=True)
     (wheel,) = dist.iterdir()
     requirement = dist / "wheel-with-hash.txt"
     requirement.write_text(RELEASE["wheel_with_hash"](wheel, version("croupier")))
-    venv.create(home, with_pip=False)
+    site = bare_environment(home)
     (run,) = [words for name, words in instructions() if name == "RUN"]
     install = " ".join(run).split(" && ")[-1].replace("/dist", str(dist)).split()
     assert install[:2] == ["/opt/croupier/bin/pip", "install"]
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(home / "bin" / "python")]
-    subprocess.run([*pip, *install[1:], "--no-compile"], env=elsewhere({}), cwd=tmp_path, check=True)
+    subprocess.run([*pip, *install[1:], "--no-compile"], env=elsewhere(), cwd=tmp_path, check=True)
     with wheel.open("ab") as changed:
         changed.write(b"\0")
     refused = [*pip, *install[1:], "--force-reinstall"]
-    done = subprocess.run(refused, env=elsewhere({}), cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(refused, env=elsewhere(), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "DO NOT MATCH THE HASHES" in done.stderr
-    libraries = [path for path in sys.path if path.endswith("site-packages")]
-    (site,) = home.glob("lib/python*/site-packages")
-    (site / "libraries.pth").write_text("\n".join(libraries))
     for name in ("messages.proto", "services.proto"):
         assert (site / "croupier" / "protocol" / "v1" / name).read_bytes() == (
             ROOT / "proto" / "croupier" / "protocol" / "v1" / name
@@ -172,7 +164,7 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
     (own / "service.toml").write_text(text.replace("/run/secrets/croupier/storage.key", str(key)))
     service = services(machine / "compose.yaml")["shuffler-1"]
     moved = {"/var/lib/croupier": str(machine / "shuffler-1"), "127.0.0.1:7102": ports[2]}
-    environment = elsewhere({"PATH": f"{home / 'bin'}:{os.environ['PATH']}"})
+    environment = elsewhere(PATH=f"{home / 'bin'}:{os.environ['PATH']}")
     command = [moved.get(word, word) for word in service["command"]]
     probe = [moved.get(word, word) for word in service["healthcheck"]["test"][1:]]
     assert subprocess.run(probe, env=environment, cwd=tmp_path, check=False).returncode == 1

@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.operations.support import bare_environment, elsewhere
 from tests.support.messages import naming
 
 ROOT = Path(__file__).parents[2]
@@ -162,19 +162,14 @@ def test_a_wheel_has_one_package_with_every_file_of_it(wheel: Path, tmp_path: Pa
 def installed(wheel: Path, tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
     """Python in a fresh environment with the wheel, a folder in which rooms' bare names are traps, and variables."""
     home, traps = tmp_path / "venv", tmp_path / "traps"
-    venv.create(home, with_pip=False)
-    (site,) = home.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as file:
-        file.extractall(site)
-    libraries = [path for path in sys.path if path.endswith("site-packages")]  # instead of an index
-    (site / "libraries.pth").write_text("\n".join(libraries))
+        file.extractall(bare_environment(home))
     for name in FOLDERS:
         (traps / name).mkdir(parents=True)
         (traps / name / "__init__.py").write_text(TRAP)
     for name in FILES:
         (traps / f"{name}.py").write_text(TRAP)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return home / "bin" / "python", traps, environment | {"PYTHONPATH": str(traps)}
+    return home / "bin" / "python", traps, elsewhere(PYTHONPATH=str(traps))
 
 
 def run(command: list[Any], environment: dict[str, str], directory: Path) -> subprocess.CompletedProcess[str]:
@@ -211,6 +206,5 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
         assert (done.stdout, done.returncode) == ("1.0\n", 0), done.stderr
     finally:
         command("down", "--dir", "d")
-    elsewhere = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
-    missing = run([python, "-c", IMPORTS_ROOMS], elsewhere, tmp_path).stdout.split()
+    missing = run([python, "-c", IMPORTS_ROOMS], elsewhere(), tmp_path).stdout.split()
     assert missing == ["accountant", "client", "shuffler", "deploy", "research"]

@@ -28,6 +28,7 @@ from croupier.protocol.names import NO_ROUND, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.rows.rounds import RoundRow
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
@@ -104,12 +105,7 @@ class Arena:
 
     async def problem(self, name: str, terms: RoundTerms) -> str:
         """Returns what stopped a round at a service; waits until something has."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                row = await self.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
-                if row.problem:
-                    return row.problem
-                await asyncio.sleep(0.02)
+        return (await self._row(name, terms, lambda row: bool(row.problem))).problem
 
     async def stops(self, name: str, terms: RoundTerms) -> str:
         """Closes a round, which stops at a service; returns the reason, and nothing is published."""
@@ -124,11 +120,14 @@ class Arena:
 
     async def reached(self, name: str, terms: RoundTerms, *states: pb.RoundState.ValueType) -> None:
         """Waits until a round has one of the states at a service."""
+        await self._row(name, terms, lambda row: row.state in states)
+
+    async def _row(self, name: str, terms: RoundTerms, holds: Callable[[RoundRow], bool]) -> RoundRow:
         async with asyncio.timeout(WAIT_S):
             while True:
                 row = await self.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
-                if row.state in states:
-                    return
+                if holds(row):
+                    return row
                 await asyncio.sleep(0.02)
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -67,18 +67,12 @@ def largest_delta(epsilon: float, choices: Callable[[tuple[Pair, ...]], Sequence
     choices: which rounds may follow the rounds so far. The larger of both directions.
     """
 
-    def best(history: tuple[Pair, ...], p: float, q: float) -> float:
+    def best(history: tuple[Pair, ...], p: float, q: float, swapped: bool) -> float:
         worst = max(0.0, p - math.exp(epsilon) * q)
         for pair in choices(history):
-            results = [(a, b) for a, b in zip(pair.p, pair.q, strict=True) if a or b]
-            worst = max(worst, math.fsum(best((*history, pair), p * a, q * b) for a, b in results))
+            left, right = (pair.q, pair.p) if swapped else (pair.p, pair.q)
+            results = [(a, b) for a, b in zip(left, right, strict=True) if a or b]
+            worst = max(worst, math.fsum(best((*history, pair), p * a, q * b, swapped) for a, b in results))
         return worst
 
-    def swapped(history: tuple[Pair, ...], p: float, q: float) -> float:
-        worst = max(0.0, p - math.exp(epsilon) * q)
-        for pair in choices(history):
-            results = [(b, a) for a, b in zip(pair.p, pair.q, strict=True) if a or b]
-            worst = max(worst, math.fsum(swapped((*history, pair), p * a, q * b) for a, b in results))
-        return worst
-
-    return max(best((), 1.0, 1.0), swapped((), 1.0, 1.0))
+    return max(best((), 1.0, 1.0, False), best((), 1.0, 1.0, True))
