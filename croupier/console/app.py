@@ -52,8 +52,9 @@ from croupier.show.ledger import spent_blocks
 from croupier.show.numbers import labels_of
 from croupier.show.plots import plot_study
 from croupier.show.profile import profile_blocks
-from croupier.show.results import Asked, result_blocks, sum_blocks, table_blocks
+from croupier.show.results import result_blocks, sum_blocks, table_blocks
 from croupier.show.round_text import describe_device_step, terms_sections, values_of
+from croupier.show.statistics import statistic
 from croupier.show.study_results import study_blocks, study_csv
 from croupier.show.text import counted
 from croupier.study.versions import kept_schedules
@@ -345,7 +346,7 @@ def _table(finished: FinishedRound) -> list[Block]:
     Raises:
         ValueError: the question does not ask two as one.
     """
-    return table_blocks(Asked.of(_computed(finished, [], table=True)))
+    return table_blocks(statistic(_computed(finished, [], table=True)))
 
 
 def _computed(finished: FinishedRound, sums: Sequence[Sequence[str]], *, table: bool = False) -> JsonObject:
@@ -366,7 +367,7 @@ def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[Block]:
     labels = labels_of(finished.result)
     if not all(place.isdecimal() and int(place) < len(labels) for place in places):
         raise ValueError(f"sum is {', '.join(places)}; it must be places of answers, 0 to {len(labels) - 1}")
-    return sum_blocks(Asked.of(_computed(finished, [[labels[int(place)] for place in places]])))
+    return sum_blocks(statistic(_computed(finished, [[labels[int(place)] for place in places]])))
 
 
 def _download(request: Request, ending: str, media_type: str, content: bytes) -> Response:

@@ -8,7 +8,8 @@ from croupier.protocol.rounding import round_up
 from croupier.show.blocks import Block, Table
 from croupier.show.certificate_tables import assumptions_line, epsilon_of
 from croupier.show.halving import halving_lines
-from croupier.show.results import Asked, result_blocks
+from croupier.show.results import result_blocks
+from croupier.show.statistics import Statistic, statistic
 from croupier.show.text import counted
 
 PLANNED = "All rounds were planned before the first result."
@@ -18,9 +19,9 @@ _MOST_COLUMNS = 4
 
 def answers_blocks(result: JsonObject) -> list[Block]:
     """Returns the results of a demonstration beside the truth; the groups of a column are shown together."""
-    columns: dict[str, list[Asked]] = {}
+    columns: dict[str, list[Statistic]] = {}
     for question in result["questions"]:
-        columns.setdefault(question["column"], []).append(Asked.of(question, group=question["group"] or ""))
+        columns.setdefault(question["column"], []).append(statistic(question, group=question["group"] or ""))
     return [block for asked in columns.values() for block in result_blocks(asked, halving_lines)]
 
 

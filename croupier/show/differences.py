@@ -12,17 +12,16 @@ from croupier.analyzer.differences import Interval, Reach, apart, reach
 from croupier.show.blocks import Block, Heading, Sentence, Tone
 from croupier.show.language import say
 from croupier.show.numbers import Number
-from croupier.show.results import Asked
 from croupier.show.statistics import Statistic
 
 
-def difference_blocks(rounds: Sequence[Asked]) -> list[Block]:
+def difference_blocks(rounds: Sequence[Statistic]) -> list[Block]:
     """Returns the differences between all groups that have a result, in sentences; nothing for one group."""
     read = [asked for asked in rounds if asked.granted]
-    if not (compared := differences([(asked.group, asked.shown) for asked in read])):
+    if not (compared := differences(read)):
         return []
     blocks: list[Block] = [Heading(say("Differences between groups"), 3)]
-    about = read[0].shown
+    about = read[0]
     blocks += [Sentence(each.sentence(about), Tone.PLAIN if each.is_seen else Tone.QUIET) for each in compared]
     if len(compared) > 1:
         told = "Each range is for one comparison. Of {count} comparisons, some can miss the truth by chance."
@@ -77,19 +76,19 @@ class Difference:
         return f"“{self.label}”: {said}" if self.label else said[0].upper() + said[1:]
 
 
-def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
+def differences(groups: Sequence[Statistic]) -> list[Difference]:
     """Returns the difference of every number between every two groups, which hold different people.
 
     The noise of two rounds is independent, and so are samples of different people; see `analyzer.differences`.
     """
     compared = []
-    for (name, statistic), (other_name, other) in itertools.combinations(groups, 2):
+    for statistic, other in itertools.combinations(groups, 2):
         for number, against in zip(statistic.numbers, other.numbers, strict=True):
             estimate = number.shown - against.shown
             own = _reach(statistic, number, number.participants), _reach(other, against, against.participants)
             whole = _reach(statistic, number, number.population), _reach(other, against, against.population)
             intervals = (_difference(*reaches, statistic, estimate) for reaches in (own, whole))
-            compared.append(Difference(number.label, (name, other_name), estimate, *intervals))
+            compared.append(Difference(number.label, (statistic.group, other.group), estimate, *intervals))
     return compared
 
 

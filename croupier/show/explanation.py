@@ -30,7 +30,8 @@ from croupier.protocol.statements import joined, read_statements, secret, to_pro
 from croupier.show.blocks import Section
 from croupier.show.halving import halving_lines
 from croupier.show.html import html
-from croupier.show.results import Asked, precision_line, remarks
+from croupier.show.results import precision_line, remarks
+from croupier.show.statistics import statistic
 from croupier.show.text import counted, note_lines, tier_budget
 
 SECONDS = 5.0
@@ -197,11 +198,11 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
     """Returns the round's estimates, if the document is a whole result; nothing for a certificate alone."""
     if isinstance(given, Certificate) or "certificate" not in given or "values" not in given:
         return ()
-    asked = Asked.of(dict(given))
-    learned, question = asked.shown, f"“{asked.shown.question}” " if asked.shown.question else ""
+    learned = statistic(given)
+    question = f"“{learned.question}” " if learned.question else ""
     paragraphs = [f"{question}The round estimated {learned.about}, from {counted(learned.people, 'answer')}."]
-    said = [] if given["sealed"] else [precision_line(asked)]
-    paragraphs += filter(None, [*said, *remarks([asked])])
+    said = [] if given["sealed"] else [precision_line(learned)]
+    paragraphs += filter(None, [*said, *remarks([learned])])
     points = [learned.sentence(number) for number in (*learned.numbers, *learned.details)] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 

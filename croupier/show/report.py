@@ -28,7 +28,8 @@ from croupier.show.differences import difference_blocks
 from croupier.show.halving import halving_lines
 from croupier.show.html import STATIC, html
 from croupier.show.language import device_step, number, plain_sentences, say, speaking
-from croupier.show.results import Asked, question_blocks, remarks
+from croupier.show.results import question_blocks, remarks
+from croupier.show.statistics import Statistic, statistic
 
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -87,7 +88,7 @@ def report_of(
         result_csv(result) if result["certificate"]["granted"] and not result["sealed"] else "" for result in results
     ]
     with speaking(language) as spoken:
-        asked = [Asked.of(result, language, group) for result, group in zip(results, groups, strict=True)]
+        asked = [statistic(result, language, group) for result, group in zip(results, groups, strict=True)]
         certified = [(each, _certificate(each.result)) for each in asked if each.granted]
         parts: list[list[Block]] = [_how_to_read(asked)]
         parts += _questions(asked)
@@ -131,9 +132,9 @@ def _certificate(result: JsonObject) -> Certificate:
     return certificate
 
 
-def _how_to_read(asked: Sequence[Asked]) -> list[Block]:
+def _how_to_read(asked: Sequence[Statistic]) -> list[Block]:
     """Returns the meaning of the numbers, with an example of each interval."""
-    level = next((each.shown.level_text for each in asked if each.shown.level), "95 %")
+    level = next((each.level_text for each in asked if each.level), "95 %")
     people = say("Their true number is in this range with {level} confidence.", level=level)
     population = say(
         "The true number of a larger population is in this range with {level} confidence, if the people who took part "
@@ -157,13 +158,12 @@ def _how_to_read(asked: Sequence[Asked]) -> list[Block]:
     ]
 
 
-def _questions(asked: Sequence[Asked]) -> list[list[Block]]:
+def _questions(asked: Sequence[Statistic]) -> list[list[Block]]:
     """Returns a part for each question, and one for the remarks that all of them share."""
-    questions: dict[object, list[Asked]] = {}
+    questions: dict[object, list[Statistic]] = {}
     for place, each in enumerate(asked):
         # The same labels and scale: a round with others has another question, whatever its name.
-        shown = each.shown
-        key = (shown.name, shown.question, shown.about, *(n.label for n in shown.numbers)) if each.group else place
+        key = (each.name, each.question, each.about, *(n.label for n in each.numbers)) if each.group else place
         questions.setdefault(key, []).append(each)
     noted = [remarks(group) for group in questions.values()]
     common = [line for line in noted[0] if len(noted) > 1 and all(line in lines for lines in noted)]
@@ -178,7 +178,7 @@ def _questions(asked: Sequence[Asked]) -> list[list[Block]]:
     return [*parts, [Heading(say("About all questions")), *map(Sentence, common)]] if common else parts
 
 
-def _promised(certified: Sequence[tuple[Asked, Certificate]], fixed_terms: bool) -> list[Block]:
+def _promised(certified: Sequence[tuple[Statistic, Certificate]], fixed_terms: bool) -> list[Block]:
     """Returns the cost of every question for a person, that of all together, and the assumptions."""
     devices = list(dict.fromkeys(_device(asked.result) for asked, _ in certified))
     shuffled, with_hop, alone = (
@@ -192,7 +192,7 @@ def _promised(certified: Sequence[tuple[Asked, Certificate]], fixed_terms: bool)
     for asked, certificate in certified:
         hop = certificate.one_honest_hop
         of_hop = [_chance(hop) if hop else say("no hop noise")] if has_hop_noise else []
-        about = " · ".join(part for part in (asked.shown.title, asked.group) if part)
+        about = " · ".join(part for part in (asked.title, asked.group) if part)
         people = number(f"{certificate.num_users:,}")
         table.row(about, people, _chance(certificate), *of_hop, _chance(certificate.everyone_else_colludes))
     blocks: list[Block] = [Heading(say("What participants were promised"))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from croupier.protocol.codes import Note, RefusalReason
@@ -25,36 +25,17 @@ _AXES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Possible ends of the axis of a histogram, else 1: round numbers whose half is round as well."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The people of a round, if others answered the same question in another one, else ""; and its result."""
-
-    group: str
-    result: JsonObject
-    shown: Statistic
-
-    @staticmethod
-    def of(result: JsonObject, language: str = "", group: str = "") -> Asked:
-        """Reads a result; raises ValueError if the document is not that of a result."""
-        return Asked(group, result, statistic(result, language))
-
-    @property
-    def granted(self) -> bool:
-        """Whether the accountant has certified the round."""
-        return bool(self.result["certificate"]["granted"])
-
-
 def result_blocks(
-    result: JsonObject | Sequence[Asked], advice: Callable[[JsonObject], Sequence[str]] = lambda _: ()
+    result: JsonObject | Sequence[Statistic], advice: Callable[[JsonObject], Sequence[str]] = lambda _: ()
 ) -> list[Block]:
     """Returns the blocks of a result, or of those of several groups. advice: ways to halve the error of one."""
-    asked = [Asked.of(result)] if isinstance(result, dict) else result
+    asked = [statistic(result)] if isinstance(result, dict) else result
     return [*question_blocks(asked, advice), *(Sentence(line, Tone.QUIET) for line in remarks(asked))]
 
 
-def question_blocks(rounds: Sequence[Asked], advice: Callable[[JsonObject], Sequence[str]]) -> list[Block]:
+def question_blocks(rounds: Sequence[Statistic], advice: Callable[[JsonObject], Sequence[str]]) -> list[Block]:
     """Returns the blocks of a question that was asked in one round, or in several groups, but for its `remarks`."""
-    about, several = next((asked.shown for asked in rounds if asked.granted), rounds[0].shown), len(rounds) > 1
+    about, several = next((asked for asked in rounds if asked.granted), rounds[0]), len(rounds) > 1
     blocks: list[Block] = [Heading(about.title, language=about.language)]
     if about.question not in ("", about.title):
         blocks.append(Sentence(about.question, language=about.language))
@@ -70,17 +51,17 @@ def question_blocks(rounds: Sequence[Asked], advice: Callable[[JsonObject], Sequ
         told = say("There is no result. The accountant refused to certify this round, so that nothing was read:")
         blocks += [Sentence(told, Tone.ALARM), Points(refused)]
     if read := [asked for asked in rounds if asked.granted]:
-        counted = say(" and ").join(f"{_named(asked)}{in_words(f'{asked.shown.people:,}')}" for asked in read)
+        counted = say(" and ").join(f"{_named(asked)}{in_words(f'{asked.people:,}')}" for asked in read)
         told = say("Estimated: {about}. Answers counted: {counted}.", about=about.about, counted=counted)
         blocks.append(Sentence(told, Tone.QUIET))
     blocks += [Sentence(f"{_named(asked)}{line}", Tone.ALARM) for asked in read if (line := precision_line(asked))]
-    ends = _ends([asked.shown for asked in read or rounds])
+    ends = _ends(read or rounds)
     bars = [
-        _bar(asked.shown, each, ends, asked.group, is_noisy(asked.result))
+        _bar(asked, each, ends, asked.group, is_noisy(asked.result))
         for kind in ("numbers", "details")
-        for place in range(max((len(getattr(asked.shown, kind)) for asked in read), default=0))
+        for place in range(max((len(getattr(asked, kind)) for asked in read), default=0))
         for asked in read
-        for each in getattr(asked.shown, kind)[place : place + 1]
+        for each in getattr(asked, kind)[place : place + 1]
     ]
     if bars:
         blocks.append(Bars(bars, _scale(about, ends), about.is_share, about.level))
@@ -94,14 +75,14 @@ def question_blocks(rounds: Sequence[Asked], advice: Callable[[JsonObject], Sequ
     return [*blocks, *(Sentence(line, Tone.QUIET) for line in said)]
 
 
-def _named(asked: Asked) -> str:
+def _named(asked: Statistic) -> str:
     return f"{asked.group}: " if asked.group else ""
 
 
 # ---------------------------------------------------------------------------------------------------------- remarks
 
 
-def remarks(rounds: Iterable[Asked]) -> list[str]:
+def remarks(rounds: Iterable[Statistic]) -> list[str]:
     """Returns the remarks on results that can be read, a sentence each."""
     lines = []
     for asked in rounds:
@@ -134,7 +115,7 @@ def is_noisy(result: Mapping[str, Any]) -> bool:
     return result.get("precision") in (Precision.COVERS_RANGE, Precision.HIDES_SHARES)
 
 
-def precision_line(asked: Asked) -> str:
+def precision_line(asked: Statistic) -> str:
     """Returns a sentence on a result that is too noisy to use; "" if it can be used."""
     if not is_noisy(asked.result):
         return ""
@@ -142,7 +123,7 @@ def precision_line(asked: Asked) -> str:
         return say(
             "TOO NOISY TO USE: the {level} interval is longer than half of the possible range; ask more people, or "
             "allow larger budgets.",
-            level=asked.shown.level_text,
+            level=asked.level_text,
         )
     numbers = numbers_of(asked.result)
     error, share = max(each.standard_error for each in numbers), max(each.projected for each in numbers)
@@ -177,12 +158,12 @@ def clamping_line(result: JsonObject) -> str:
     )
 
 
-def hop_line(asked: Asked) -> str:
+def hop_line(asked: Statistic) -> str:
     """Returns the largest effect of one dishonest hop's fake reports on an estimate; "" without hop noise."""
     influence, distribution = asked.result.get("hop_influence"), asked.result.get("distribution")
     if not influence:
         return ""
-    moved = asked.shown.at_most(influence)
+    moved = asked.at_most(influence)
     what = say("an estimate by at most {moved}", moved=moved)
     if distribution is not None and distribution["hop_influence"]:
         share = in_words(round_up(100 * distribution["hop_influence"], 3))
@@ -253,11 +234,11 @@ def _scale(summary: Statistic, ends: Interval) -> list[str]:
     return [f"{mark} ({meaning})" if meaning else mark for mark, meaning in zip(marks, summary.ends, strict=True)]
 
 
-def _histogram(asked: Asked) -> list[Block]:
+def _histogram(asked: Statistic) -> list[Block]:
     """Returns a bar for each level, the share of people on it; the axis has room for the largest end of an interval."""
-    if not (levels := asked.shown.histogram):
+    if not (levels := asked.histogram):
         return []
-    shares = replace(asked.shown, is_share=True)
+    shares = replace(asked, is_share=True)
     largest = max(each.participants[1] for each in levels)
     most = next((end for end in _AXES if largest <= end), 1.0)
     named = [replace(each, label=f"{each.label} {shares.unit}".strip()) for each in levels]
@@ -278,11 +259,11 @@ def _histogram(asked: Asked) -> list[Block]:
     ]
 
 
-def _heading(text: str, asked: Asked, level: int = 3) -> Heading:
+def _heading(text: str, asked: Statistic, level: int = 3) -> Heading:
     return Heading(f"{text} · {asked.group}" if asked.group else text, level)
 
 
-def sum_blocks(asked: Asked) -> list[Block]:
+def sum_blocks(asked: Statistic) -> list[Block]:
     """Returns the shares of the people with one of several answers, if a result has them."""
     if not asked.result.get("sums"):
         return []
@@ -291,7 +272,7 @@ def sum_blocks(asked: Asked) -> list[Block]:
             number_of(each["share"], say(" or ").join(each["categories"]), is_share=True)
             for each in asked.result["sums"]
         ]
-        shares = replace(asked.shown, is_share=True, people=asked.result["num_reports"])
+        shares = replace(asked, is_share=True)
         bars = [_bar(shares, each, (0.0, 1.0), asked.group) for each in numbers]
         return [
             _heading(say("Answers added up"), asked),
@@ -299,11 +280,11 @@ def sum_blocks(asked: Asked) -> list[Block]:
         ]
 
 
-def table_blocks(asked: Asked) -> list[Block]:
+def table_blocks(asked: Statistic) -> list[Block]:
     """Returns the cross table of a result, and the shares of the second question's answers within each row."""
     if "table" not in asked.result:
         return []
-    shares = replace(asked.shown, is_share=True)
+    shares = replace(asked, is_share=True)
     with _reading(asked.result):
         table = asked.result["table"]
         first, second = table["questions"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import Any
 
@@ -31,9 +31,11 @@ _NOT_STATED = JsonObject(question="", wordings=[], randomizer="", parameters={})
 
 @dataclass(frozen=True)
 class Statistic:
-    """The estimates of a round.
+    """The result of a round.
 
     Attributes:
+        result: its document.
+        group: the people of the round, if others answered the same question in another one; else "".
         name: the question's short name.
         title: a heading; the wording's, or the name.
         question: the text for people; "" if no wording is known.
@@ -51,6 +53,8 @@ class Statistic:
         people: the number of counted answers.
     """
 
+    result: JsonObject = field(repr=False)
+    group: str
     name: str
     title: str
     question: str
@@ -66,6 +70,11 @@ class Statistic:
     ends: tuple[str, str]
     level: float
     people: int
+
+    @property
+    def granted(self) -> bool:
+        """Whether the accountant has certified the round."""
+        return bool(self.result["certificate"]["granted"])
 
     def written(self, value: float, length: float, *, direction: str = ROUND_HALF_EVEN) -> str:
         """Returns a value as text, with digits that an interval of this length leaves meaning to."""
@@ -151,18 +160,19 @@ class Statistic:
         return f"{100 * self.level:g} %"
 
 
-def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
-    """Returns the estimates of a result.
+def statistic(result: Mapping[str, Any], language: str = "", group: str = "") -> Statistic:
+    """Reads a result.
 
     Args:
         result: from `publication_json`, or the same read from a file.
         language: of the wording; the first one if there is none in it.
+        group: see `Statistic`.
 
     Raises:
         ValueError: the document is not that of a result.
     """
     try:
-        return _read(sanitize_for_display(dict(result)), language)
+        return _read(sanitize_for_display(dict(result)), language, group)
     except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(
             "the document is not a result; it must be what 'croupier survey results --json' or 'croupier demo --json' "
@@ -170,7 +180,7 @@ def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
         ) from error
 
 
-def _read(result: JsonObject, language: str) -> Statistic:
+def _read(result: JsonObject, language: str, group: str) -> Statistic:
     asked = result.get("asked") or _NOT_STATED
     kind, parameters = asked.get("randomizer", ""), asked.get("parameters", {})
     wording = _wording(asked.get("wordings", []), language)
@@ -200,6 +210,8 @@ def _read(result: JsonObject, language: str) -> Statistic:
     numbers = [] if result["sealed"] else numbers_of(result)
     captions += [""] * (len(numbers) - len(captions))
     return Statistic(
+        result=result,
+        group=group,
         name=name,
         title=str(wording.get("title") or wording.get("question") or name),
         question=str(wording.get("question", "")),

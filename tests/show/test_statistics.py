@@ -86,10 +86,10 @@ def test_a_result_without_a_manifest_has_no_question() -> None:
 def test_a_difference_within_the_noise_is_said_to_be_unseen() -> None:
     asked = Question("q", RandomizedResponse())
     north, south, east = (
-        statistic(result_of(asked, [(middle, (middle - 0.05, middle + 0.05), (middle - 0.1, middle + 0.1))]))
-        for middle in (0.6, 0.4, 0.42)
+        statistic(result_of(asked, [(share, (share - 0.05, share + 0.05), (share - 0.1, share + 0.1))]), group=group)
+        for group, share in (("North", 0.6), ("South", 0.4), ("East", 0.42))
     )
-    first, second, third = differences([("North", north), ("South", south), ("East", east)])
+    first, second, third = differences([north, south, east])
     assert first.participants == pytest.approx((0.2 - 0.05 * math.sqrt(2), 0.2 + 0.05 * math.sqrt(2)))
     assert first.population == pytest.approx((0.2 - 0.1 * math.sqrt(2), 0.2 + 0.1 * math.sqrt(2)))
     assert re.search(naming("20 points", 12, "28 points", 5, "35 points", "95 %"), first.sentence(north))

@@ -30,7 +30,8 @@ from croupier.show.demonstration import PLANNED, answers_blocks, composition_lin
 from croupier.show.documents import spent_json
 from croupier.show.ledger import spent_blocks
 from croupier.show.published import publication_json
-from croupier.show.results import Asked, precision_line, remarks, result_blocks
+from croupier.show.results import precision_line, remarks, result_blocks
+from croupier.show.statistics import statistic
 from croupier.show.text import counted
 from tests.support.blocks import shown as printed
 from tests.support.blocks import words_of
@@ -132,10 +133,10 @@ def test_a_result_whose_delta_protects_nobody_says_so() -> None:
     certificate = pb.Certificate(
         schema=1, round_id="q", epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25, granted=True
     )
-    (said,) = remarks([Asked.of(publication_json(pb.Publication(), certificate))])
+    (said,) = remarks([statistic(publication_json(pb.Publication(), certificate))])
     assert re.search(naming("δ = 0.05", "25 people"), said)
     certificate.delta = 1e-6
-    assert not remarks([Asked.of(publication_json(pb.Publication(), certificate))])
+    assert not remarks([statistic(publication_json(pb.Publication(), certificate))])
 
 
 def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
@@ -234,14 +235,14 @@ def test_a_result_has_intervals_for_its_people_and_for_their_population() -> Non
 
 def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
     """Reproduction: an estimate of -0.21 was printed like any other."""
-    assert precision_line(Asked.of(published())) == ""
-    said = precision_line(Asked.of(published(precision="COVERS_RANGE")))
+    assert precision_line(statistic(published())) == ""
+    said = precision_line(statistic(published(precision="COVERS_RANGE")))
     assert re.search(naming("TOO NOISY", "USE", "95 %"), said)
-    said = precision_line(Asked.of(published(precision="HIDES_SHARES", standard_error=0.12, projected=0.2)))
+    said = precision_line(statistic(published(precision="HIDES_SHARES", standard_error=0.12, projected=0.2)))
     assert re.search(naming("TOO NOISY", "USE", "0.2"), said)
     # Reproduction: the interval of a category began at 0.26, and the sentence said that none could be told from absent.
     assert "absent" not in said
-    said = precision_line(Asked.of(published(precision="HIDES_SHARES", confidence_interval={"low": 0.0, "high": 0.4})))
+    said = precision_line(statistic(published(precision="HIDES_SHARES", confidence_interval={"low": 0.0, "high": 0.4})))
     assert "absent" in said
     noisy = published(precision="COVERS_RANGE", column="smokes", group=None, truth=0.3)
     assert re.search(naming("TOO NOISY", "USE"), words_of(*answers_blocks(demo(noisy))))
