@@ -29,12 +29,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from croupier.console.guard import Guard, Listening
-from croupier.console.source import FinishedRound, Source
+from croupier.console.source import Source
 from croupier.deploy.gateway.app import GATEWAY_PATHS
 from croupier.deploy.gateway.app import make_app as make_gateway_app
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.operator.ledger import budgets_told, spent
+from croupier.operator.published_result import PublishedResult
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.mechanisms import form_of
 from croupier.protocol.mechanisms.base import Form
@@ -272,7 +273,7 @@ class _Pages:
     async def profile(self, request: Request) -> Response:
         """The privacy profile, certified at several deltas; takes seconds."""
         return await self._computed(
-            request, "profile", lambda finished: profile_blocks(profile_around(finished.result))
+            request, "profile", lambda finished: profile_blocks(profile_around(finished.document))
         )
 
     async def table(self, request: Request) -> Response:
@@ -280,7 +281,7 @@ class _Pages:
         return await self._computed(request, "table", _table)
 
     async def _computed(
-        self, request: Request, name: str, compute: Callable[[FinishedRound], Sequence[Block]]
+        self, request: Request, name: str, compute: Callable[[PublishedResult], Sequence[Block]]
     ) -> Response:
         try:
             found = await self._source.computed(request.path_params["round_id"], name, compute)
@@ -291,11 +292,11 @@ class _Pages:
     async def as_json(self, request: Request) -> Response:
         """What 'croupier survey results --json' prints."""
         finished = await self._source.finished(request.path_params["round_id"])
-        return _download(request, "json", "application/json", json.dumps(finished.result, indent=1).encode())
+        return _download(request, "json", "application/json", json.dumps(finished.document, indent=1).encode())
 
     async def as_csv(self, request: Request) -> Response:
         """A line for each number, and on each what it cost."""
-        result = (await self._source.finished(request.path_params["round_id"])).result
+        result = (await self._source.finished(request.path_params["round_id"])).document
         return _download(request, "csv", "text/csv; charset=utf-8", result_csv(result).encode())
 
     async def as_signed(self, request: Request) -> Response:
@@ -318,9 +319,9 @@ def _told(error: Exception) -> tuple[int, str]:
     return 409 if isinstance(error, CroupierError) else 400, str(error)
 
 
-def _shown(finished: FinishedRound, terms: JsonObject | None) -> JsonObject:
+def _shown(finished: PublishedResult, terms: JsonObject | None) -> JsonObject:
     """What the page of a finished round shows, beside its terms."""
-    result = finished.result
+    result = finished.document
     certificate, granted = result["certificate"], result["certificate"]["granted"]
     certified = certificate_blocks(certificate) if granted else []
     return {
@@ -333,30 +334,30 @@ def _shown(finished: FinishedRound, terms: JsonObject | None) -> JsonObject:
     }
 
 
-def _in_words(finished: FinishedRound) -> list[Block]:
+def _in_words(finished: PublishedResult) -> list[Block]:
     """The certificate in words; what most readers do not look for is folded."""
-    sections = explain(finished.result["certificate"]).sections
+    sections = explain(finished.document["certificate"]).sections
     more = "How close an attack comes, what this is worth, and what would make it better"
     return [*sections[:2], Folded(more, sections[2:])]
 
 
-def _table(finished: FinishedRound) -> list[Block]:
+def _table(finished: PublishedResult) -> list[Block]:
     """The cross table of a finished round.
 
     Raises:
         ValueError: the question does not ask two as one.
     """
-    return table_blocks(statistic(_computed(finished, [], table=True)))
+    return table_blocks(statistic(_extended(finished, [], table=True)))
 
 
-def _computed(finished: FinishedRound, sums: Sequence[Sequence[str]], *, table: bool = False) -> JsonObject:
+def _extended(finished: PublishedResult, sums: Sequence[Sequence[str]], *, table: bool = False) -> JsonObject:
     """Returns the result of a finished round with sums, or its cross table."""
-    result = {**finished.result}
+    result = finished.document
     add_computed(result, finished.publication, finished.certificate, sums, table=table)
     return result
 
 
-def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[Block]:
+def _added_up(finished: PublishedResult, places: Sequence[str]) -> list[Block]:
     """Returns the sum of the answers with these places, beginning with 0; nothing without places.
 
     Raises:
@@ -364,10 +365,10 @@ def _added_up(finished: FinishedRound, places: Sequence[str]) -> list[Block]:
     """
     if not places:
         return []
-    labels = labels_of(finished.result)
+    labels = labels_of(finished.document)
     if not all(place.isdecimal() and int(place) < len(labels) for place in places):
         raise ValueError(f"sum is {', '.join(places)}; it must be places of answers, 0 to {len(labels) - 1}")
-    return sum_blocks(statistic(_computed(finished, [[labels[int(place)] for place in places]])))
+    return sum_blocks(statistic(_extended(finished, [[labels[int(place)] for place in places]])))
 
 
 def _download(request: Request, ending: str, media_type: str, content: bytes) -> Response:

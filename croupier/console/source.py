@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,9 @@ from croupier.net.transport import TLS, Transport
 from croupier.operator.keys import VALID_BEFORE
 from croupier.operator.operator import Operator, is_operators
 from croupier.operator.overview import TermsCache, overview
+from croupier.operator.published_result import PublishedResult, verified_result
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.names import NO_ROUND, JsonObject, RoundId
-from croupier.protocol.publications import read_publication
-from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.published import publication_json
 
 EVERY_S = 1.0
 """Seconds between two looks at the services: shorter is fresher and calls the services more often."""
@@ -39,22 +36,6 @@ _PATIENCE_S, _FOR_A_RESULT_S = 15.0, 1.0
 """Seconds after which the console gives up a question to the services, and a look for a result."""
 _MOST_KEPT = 50
 """The most entries of a cache; a full cache gives up an entry for a new one."""
-
-
-@dataclass(frozen=True)
-class FinishedRound:
-    """A published or refused round.
-
-    Attributes:
-        signed: the document as the analyzer has signed it, serialised.
-        result: `publication_json`, of the verified document.
-        publication, certificate: the verified document.
-    """
-
-    signed: bytes
-    result: JsonObject
-    publication: pb.Publication
-    certificate: pb.Certificate
 
 
 class Source:
@@ -81,7 +62,7 @@ class Source:
         self._seen: JsonObject = {"services": [], "rounds": []}
         self._looking = asyncio.Lock()
         self._ended = asyncio.Event()
-        self._finished: dict[str, FinishedRound] = {}
+        self._finished: dict[str, PublishedResult] = {}
         self._computed: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def __aenter__(self) -> Source:
@@ -155,7 +136,7 @@ class Source:
         """Returns the client of the person who uses this directory."""
         return client_of(self.directory, transport=self.transport, patience_s=60.0)
 
-    async def finished(self, round_id: RoundId) -> FinishedRound:
+    async def finished(self, round_id: RoundId) -> PublishedResult:
         """Returns the verified result of a round that is published or refused.
 
         Raises:
@@ -164,13 +145,12 @@ class Source:
         """
         if round_id not in self._finished:
             signed = await fetch_signed_result(self._analyzer, round_id, _FOR_A_RESULT_S)
-            publication, certificate = read_publication(signed, read_deployment(self.directory), round_id)
-            result = publication_json(publication, certificate)
+            result = verified_result(signed, read_deployment(self.directory), round_id)
             _evict_oldest(self._finished)
-            self._finished[round_id] = FinishedRound(signed.SerializeToString(), result, publication, certificate)
+            self._finished[round_id] = result
         return self._finished[round_id]
 
-    async def computed(self, round_id: RoundId, name: str, compute: Callable[[FinishedRound], Any]) -> Any:
+    async def computed(self, round_id: RoundId, name: str, compute: Callable[[PublishedResult], Any]) -> Any:
         """Returns what a function makes of a finished round, in a thread, and once for all who ask.
 
         Raises:

@@ -21,9 +21,10 @@ from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms, one_survey, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import JsonObject, RoundId
 from croupier.protocol.publications import read_publication
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
 
 _CLOSES_WITHIN_S = 5.0
 """Hop 1 checks its clock several times a second, and closes a round that is due; clocks differ by seconds."""
@@ -63,8 +64,14 @@ class PublishedResult(NamedTuple):
         """The terms of the round, verified with the publication."""
         return parse_terms(self.publication.round)
 
+    @property
+    def document(self) -> JsonObject:
+        """The result as a JSON document; see `publication_json`."""
+        return publication_json(self.publication, self.certificate)
 
-def _verified(document: pb.Signed, deployment: Deployment, round_id: RoundId) -> PublishedResult:
+
+def verified_result(document: pb.Signed, deployment: Deployment, round_id: RoundId) -> PublishedResult:
+    """Returns the result in a document; raises Refusal and SignatureError as `published_result`."""
     return PublishedResult(*read_publication(document, deployment, round_id), document.SerializeToString())
 
 
@@ -83,7 +90,7 @@ def kept_result(directory: Path, round_id: RoundId, file: Path) -> PublishedResu
         raise ValueError(
             f"{file} is not a signed document; download one from the round's page in the console"
         ) from error
-    return _verified(document, deployment, round_id)
+    return verified_result(document, deployment, round_id)
 
 
 async def published_results(
@@ -155,7 +162,7 @@ async def published_result(
 
     async with transport.public_channel(deployment.analyzer) as channel:
         try:
-            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
+            return verified_result(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -163,7 +170,7 @@ async def published_result(
             pass  # it is tried again for as long as the caller waits
         async with transport.public_channel(deployment.shufflers[0]) as first:
             await _check_closed(first, deployment, round_id, patience_s)
-        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
+        return verified_result(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: RoundId, patience_s: float) -> None:
