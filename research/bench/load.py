@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import ssl
 import statistics
-import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +43,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.workers import WorkerPool
+from research.bench.http2 import UNVERIFIED, Caller
 
 SHARES = (0.5, 0.9, 0.99, 1.0)
 """The shares of the clients whose longest wait is measured."""
@@ -232,31 +231,13 @@ async def _byte_by_byte(entry: ServiceEntry, address: str) -> None:
 
 async def _vanished(entry: ServiceEntry, address: str) -> None:
     """Says half of a submission, and then nothing: it does not even answer the service's pings."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    _, writer = await asyncio.open_connection(*_where(entry), local_addr=(address, 0), ssl=context)
-    headers = {
-        ":method": "POST",
-        ":scheme": "https",
-        ":path": "/croupier.protocol.v1.Shuffler/Submit",
-        ":authority": entry.name,
-        "content-type": "application/grpc",
-        "te": "trailers",
-    }
-    texts = [(name.encode(), value.encode()) for name, value in headers.items()]
-    block = b"".join(bytes([0, len(name)]) + name + bytes([len(value)]) + value for name, value in texts)
-    message = b"\0" + struct.pack(">I", 2 * _HALF_A_MESSAGE) + bytes(_HALF_A_MESSAGE)
-    frames = _frame(4, 0, b"") + _frame(1, 4, block) + _frame(0, 0, message)
+    reader, writer = await asyncio.open_connection(*_where(entry), local_addr=(address, 0), ssl=UNVERIFIED)
     with closing(writer):
-        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
+        caller = Caller(reader, writer, entry.name)
+        caller.greet(0)
+        caller.begin(caller.call("Shuffler/Submit"), 2 * _HALF_A_MESSAGE, bytes(_HALF_A_MESSAGE))
         await writer.drain()
         await asyncio.sleep(_GONE_S)
-
-
-def _frame(kind: int, flags: int, body: bytes) -> bytes:
-    """Returns an HTTP/2 frame: settings (4) of the connection, headers (1) or data (0) of its first call."""
-    return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, 0 if kind == 4 else 1) + body
 
 
 async def _again_and_again(kind: Callable[[ServiceEntry, str], Any], entry: ServiceEntry, address: str) -> None:

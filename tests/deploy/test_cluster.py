@@ -27,8 +27,8 @@ from research.bench.local_cluster import LocalCluster, local_cluster
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, refused
+from tests.support.core_files import core_limit
 from tests.support.messages import naming
-from tests.support.proc import core_limit
 from tests.support.rounds import WAIT_S, people, table
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

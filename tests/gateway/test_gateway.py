@@ -38,10 +38,10 @@ from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from tests.support import settings, sign_again
 from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
+from tests.support.core_files import core_limit
 from tests.support.gateways import Tampering, ask, serving
 from tests.support.in_memory import Network
 from tests.support.messages import naming, refuses
-from tests.support.proc import core_limit
 from tests.support.rounds import QUESTIONS, Table, people, table
 
 GET_ROUND = "/croupier.protocol.v1.Shuffler/GetRound"

@@ -26,7 +26,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from research.bench import load
-from tests.support.http2 import UNVERIFIED, calling
+from research.bench.http2 import UNVERIFIED, calling
 
 BadPeer = Callable[[], Coroutine[Any, Any, None]]
 STRANGERS = "127.0.0.66"

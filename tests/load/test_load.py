@@ -22,12 +22,12 @@ from croupier.operator.operator import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from research.bench.full_size import forget_peak, resident_bytes
+from research.bench.http2 import UNVERIFIED, calling
 from research.bench.load import simulated_clients
 from tests.load.bad_peers import bad_peers, relay
 from tests.support import settings
 from tests.support.clients import seal_all_of, submissions_of
-from tests.support.http2 import UNVERIFIED, calling
-from tests.support.proc import forget_peak, resident_bytes
 from tests.support.rounds import WAIT_S, Table, table
 
 pytestmark = pytest.mark.slow

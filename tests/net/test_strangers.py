@@ -18,7 +18,7 @@ from croupier.net.limits import MAX_FIELDS
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.transport import make_server
 from croupier.protocol.errors import Code, Refusal
-from tests.support.http2 import Caller
+from research.bench.http2 import Caller
 
 SUBMIT = "/croupier.protocol.v1.Shuffler/Submit"
 CALLS_OF_EACH_KIND = 250

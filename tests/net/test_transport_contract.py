@@ -25,7 +25,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.logs import JsonFormatter
 from croupier.runtime.service_directory import Secrets, ServiceSettings, load_secrets
-from tests.support.http2 import calling
+from research.bench.http2 import calling
 from tests.support.in_memory import Network
 
 TRANSPORTS: dict[str, Callable[[], Transport]] = {"tls": lambda: TLS, "memory": lambda: Network().transport}

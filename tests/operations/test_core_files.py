@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.deploy.local.processes import LocalDeployment
-from tests.support.proc import core_limit
+from tests.support.core_files import core_limit
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 

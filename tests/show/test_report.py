@@ -286,7 +286,7 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(
                 return terms
             return replace(terms, survey=replace(terms.survey, hash=Digest(bytes(32))))
 
-        monkeypatch.setattr("croupier.operator.reports.parse_terms", with_another_survey)
+        monkeypatch.setattr("croupier.operator.published_result.parse_terms", with_another_survey)
         with pytest.raises(ValueError, match="the rounds are not of one survey"):
             await collect(["work-2026"], where, 60.0, how, None, said.append)
     assert report.survey is not None

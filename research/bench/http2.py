@@ -35,6 +35,7 @@ class Caller:
         """Calls that have got a message, and not a status alone."""
 
     def frame(self, kind: int, flags: int, stream: int, body: bytes = b"") -> None:
+        """Sends a frame; stream 0 is the connection."""
         self._writer.write(struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body)
 
     def greet(self, window: int) -> None:
@@ -96,6 +97,10 @@ class Caller:
     def say(self, stream: int, message: bytes) -> None:
         """Sends a whole message on a call, and ends it."""
         self.frame(_DATA, 1, stream, b"\0" + struct.pack(">I", len(message)) + message)
+
+    def begin(self, stream: int, length: int, first: bytes) -> None:
+        """Sends the beginning of a message of this length on a call."""
+        self.frame(_DATA, 0, stream, b"\0" + struct.pack(">I", length) + first)
 
     async def answered(self, stream: int) -> None:
         """Returns once an answer to a call has begun to come."""

@@ -1,8 +1,8 @@
 """Strangers against a running deployment on loopback, as many and as large as they were when services gave way.
 
-`.venv/bin/python -m tests.load.full_size [ATTACK ...]` prints a line for each attack; docs/benchmarks.md has them. It
-takes four minutes and is not collected as a test: the tests of each limit are small, and say which limit. Strangers and
-honest clients come from addresses of their own in 127.0.0.0/8, each in a network (/24) of its own.
+`.venv/bin/python -m research.bench.full_size [ATTACK ...]` prints a line for each attack; docs/benchmarks.md has them.
+It takes four minutes: the tests of each limit are small, and say which limit. Strangers and honest clients come from
+addresses of their own in 127.0.0.0/8, each in a network (/24) of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import asyncio
 import itertools
 import os
 import statistics
-import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -40,9 +40,8 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from research.bench.http2 import calling
 from research.bench.load import relay
-from tests.support.http2 import calling
-from tests.support.proc import forget_peak, resident_bytes
 
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each channel
 
@@ -57,11 +56,25 @@ class Hop1:
         self.pid = local.pids()[self.entry.name]
 
 
+def forget_peak(pid: int) -> int:
+    """Counts the largest memory of a process (VmHWM) from here on, and returns what it has now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return resident_bytes(pid)
+
+
+def resident_bytes(pid: int, kind: str = "VmRSS") -> int:
+    """Returns the memory of a process: what it has now, or at its largest (VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(kind)).split()[1]) * 1024
+
+
 def strangers(number: int) -> list[str]:
+    """Returns the addresses of strangers."""
     return [f"127.{10 + n}.0.1" for n in range(number)]
 
 
 def honest(number: int) -> str:
+    """Returns the address of an honest client."""
     return f"127.{100 + number % 100}.1.{1 + number // 100}"
 
 
@@ -168,7 +181,7 @@ async def unfinished_messages(hop: Hop1) -> str:
                 caller = await entered.enter_async_context(calling(hop.entry, source=source))
                 for _ in range(90):
                     stream = caller.call("Shuffler/Submit")
-                    caller.frame(0, 0, stream, b"\0" + struct.pack(">I", 2000) + bytes(1000))
+                    caller.begin(stream, 2000, bytes(1000))
                     await asyncio.sleep(1 / 60)
 
     attacking = [asyncio.create_task(stranger(source)) for source in strangers(5)]
@@ -178,7 +191,7 @@ async def unfinished_messages(hop: Hop1) -> str:
         async with calling(hop.entry, source=honest(number)) as caller:
             request = rpc.GetRoundRequest(round_id=hop.terms.round_id).SerializeToString()
             stream = caller.call("Shuffler/GetRound")
-            caller.frame(0, 0, stream, b"\0" + struct.pack(">I", len(request)) + request[:5])
+            caller.begin(stream, len(request), request[:5])
             await asyncio.sleep(0.25)
             caller.frame(0, 1, stream, request[5:])
             async with asyncio.timeout(30.0):
@@ -191,6 +204,7 @@ async def unfinished_messages(hop: Hop1) -> str:
 
 
 def forged(hop: Hop1, number: int) -> pb.SubmitRequest:
+    """Returns a call of submissions that are well sealed and not signed."""
     submission = sign_submission(hop.terms.hash, bytes(Onion(hop.terms).joint.sealed_size), PrivateKey(os.urandom(32)))
     submission.signature = bytes(len(submission.signature))
     return pb.SubmitRequest(round_id=hop.terms.round_id, submissions=[submission] * number)
