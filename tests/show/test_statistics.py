@@ -206,7 +206,7 @@ def test_a_noisy_result_says_how_many_people_make_it_usable(
         for _ in range(40):
             values = source.integers(0, k, needed)
             sent = np.where(source.random(needed) < k * q, source.integers(0, k, needed), values)
-            assert estimate(Question("q", mechanism), sent, [(epsilon, needed)]).precision.name == "USABLE"
+            assert estimate(Question("q", mechanism), sent, [(epsilon, needed)]).precision == Precision.USABLE
 
 
 def test_nothing_is_advised_where_it_cannot_be_computed() -> None:
