@@ -99,7 +99,7 @@ def terms_json(terms: QuestionTerms, chain: Sequence[str] = ()) -> JsonObject:
     chain: the names of the services, for a round that has no keys yet; those of a new deployment if empty.
     """
     limit = terms.survey.privacy_limit
-    named = chain or (*(f"shuffler-{hop + 1}" for hop in range(terms.num_hops)), "accountant", "analyzer")
+    named = chain or (*(f"shuffler-{hop + 1}" for hop in range(terms.shared.num_hops)), "accountant", "analyzer")
     *shufflers, accountant, analyzer = terms.services if isinstance(terms, RoundTerms) else named
     return {
         "round_id": terms.round_id,

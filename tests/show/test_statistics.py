@@ -18,6 +18,7 @@ from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
 from croupier.show.differences import differences
 from croupier.show.halving import halving_lines
@@ -206,7 +207,7 @@ def test_a_noisy_result_says_how_many_people_make_it_usable(
         for _ in range(40):
             values = source.integers(0, k, needed)
             sent = np.where(source.random(needed) < k * q, source.integers(0, k, needed), values)
-            assert estimate(Question("q", mechanism), sent, [(epsilon, needed)]).precision == Precision.USABLE
+            assert estimate(Question("q", mechanism), sent, [(epsilon, needed)]).precision == pb.PRECISION_USABLE
 
 
 def test_nothing_is_advised_where_it_cannot_be_computed() -> None:
