@@ -364,7 +364,7 @@ class DeployedRun:
                 enrolled.update(unknown)
 
         async with operator.client(self.out) as client:
-            yield Fleet(client, self.pool, enrol)
+            yield Fleet(client.shuffler, client.accountant, client.outbox, self.pool, enrol)
 
     async def _play(self, run: StudyRun, number: int, fleet: Fleet, progress: Progress) -> None:
         """Plays a wave, or what a killed run has left of it.
@@ -458,9 +458,9 @@ class SequentialRun(DeployedRun):
             for index in range(self.num_clients)
         }
         self._value(0, progress.descent.parameters)  # the first gradient takes longer: not within a client's period
-        client, (terms,) = fleet.client, rounds
+        (terms,), deployment = rounds, read_deployment(self.directory)
         await answer_sequentially(
-            client.shuffler, terms, client.deployment, attendees, outbox=client.outbox, progress=self.answered
+            fleet.shuffler, terms, deployment, attendees, outbox=fleet.outbox, progress=self.answered
         )
 
     def _submitted(self, more: int) -> None:

@@ -56,7 +56,7 @@ async def run_demo(
         async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             opened = await open_planned(operator, directory, plan)
             answers = [
-                (planned, await ask_planned(operator, fleet, planned, terms, progress))
+                (planned, await ask_planned(operator, directory, fleet, planned, terms, progress))
                 for planned, terms in zip(plan, opened, strict=True)
             ]
     return demo_json(directory, answers)
@@ -76,11 +76,12 @@ async def open_planned(operator: Operator, directory: Path, plan: Sequence[Plann
 
 
 async def ask_planned(
-    operator: Operator, fleet: Fleet, planned: PlannedRound, terms: RoundTerms, progress: DemoProgress
+    operator: Operator, directory: Path, fleet: Fleet, planned: PlannedRound, terms: RoundTerms, progress: DemoProgress
 ) -> RoundOutcome:
     """Plays an open round with the participants that were planned; raises RuntimeError where it is refused."""
     users = planned.population.participants
-    outcome = await play_round(operator, fleet, terms, users, count_up_to(len(users), partial(progress, planned.name)))
+    counted = count_up_to(len(users), partial(progress, planned.name))
+    outcome = await play_round(operator, directory, fleet, terms, users, counted)
     if not outcome.certificate.granted:
         raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
     return outcome

@@ -329,7 +329,7 @@ async def _measure(
             floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             before = await _used(directory, operator)
-            outcome = await play_round(operator, fleet, settings, drawn, submitted)
+            outcome = await play_round(operator, directory, fleet, settings, drawn, submitted)
             used = (await _used(directory, operator)).since(before)
             floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
             if (counted := outcome.publication.num_reports) != users:

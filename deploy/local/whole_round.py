@@ -23,7 +23,6 @@ from croupier.protocol.names import JsonObject
 from croupier.protocol.publications import read_publication
 from croupier.protocol.schedules import Schedule
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.workers import WorkerPool
 from croupier.study.journal import StudyJournal
 from croupier.study.runs import StudyRun
 from croupier.study.versions import journal_file

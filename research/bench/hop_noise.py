@@ -72,13 +72,15 @@ async def _measure(
     pool, rows = WorkerPool(), []
     async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
         for values, people in sizes:
-            rows.append(await _row(operator, fleet, values, people, epsilon, times))
+            rows.append(await _row(operator, directory, fleet, values, people, epsilon, times))
             report(rows[-1])
     pool.close()
     return rows
 
 
-async def _row(operator: Operator, fleet: Fleet, values: int, people: int, epsilon: float, times: int) -> JsonObject:
+async def _row(
+    operator: Operator, directory: Path, fleet: Fleet, values: int, people: int, epsilon: float, times: int
+) -> JsonObject:
     mechanism: Mechanism = RandomizedResponse() if values == 2 else KaryResponse(values)
     plain: list[JsonObject] = []
     noisy: list[JsonObject] = []
@@ -90,7 +92,7 @@ async def _row(operator: Operator, fleet: Fleet, values: int, people: int, epsil
             )
             users = {str(number): Participant(number % values, _BUDGET) for number in range(people)}
             before = await _cpu_s(operator)
-            outcome = await play_round(operator, fleet, settings, users)
+            outcome = await play_round(operator, directory, fleet, settings, users)
             if outcome.publication.num_reports != people:
                 raise RuntimeError(f"{outcome.publication.num_reports:,} of {people:,} reports were counted")
             cpu_s = await _cpu_s(operator) - before

@@ -75,14 +75,14 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(
     played: list[tuple[Any, Mapping[str, Participant]]] = []
 
     async def play(*given: Any) -> Any:
-        _, _, asked, users, progress = given
+        _, _, _, asked, users, progress = given
         played.append((asked, users))
         for _ in users:
             progress(1)
         return SimpleNamespace(certificate=pb.Certificate(granted=True))
 
     monkeypatch.setattr("croupier.deploy.local.demo.play_round", play)
-    await ask_planned(terms, terms, part, terms, lambda *what: moved.append(what))
+    await ask_planned(terms, tmp_path, terms, part, terms, lambda *what: moved.append(what))
     ((asked, users),) = played
     assert asked is terms
     assert users is part.population.participants

@@ -44,7 +44,7 @@ async def _play(directory: Path, question: Question, rounds: Sequence[Floats], b
                 typed: list[Any] = [question.mechanism.parse_value(str(value)) for value in values.tolist()]
                 everyone = zip(typed, budgets.tolist(), strict=True)
                 users = {str(user): Participant(value, own) for user, (value, own) in enumerate(everyone)}
-                outcome = await play_round(operator, fleet, settings, users)
+                outcome = await play_round(operator, directory, fleet, settings, users)
                 errors.append(abs(outcome.publication.values[0].estimate - float(values.mean())))
     finally:
         pool.close()
