@@ -119,9 +119,6 @@ app = _assembled()
 
 def run(arguments: Sequence[str]) -> None:
     """Runs a command; raises SystemExit where its exit code is not 0."""
-    invited = arguments[1:2] if arguments[:1] == ["invite"] else []
-    if invited and invited[0] not in app["invite"]:
-        arguments = ["invite", "make", *arguments[1:]]  # 'croupier invite SURVEY' is 'croupier invite make SURVEY'
     paths = (" ".join(arguments[:words]) for words in (2, 1))
     with plain_errors(next((BY_PATH[path].extra for path in paths if path in BY_PATH), "")):
         if arguments and arguments[0] in CHECKOUT and not _IN_CHECKOUT:

@@ -126,23 +126,13 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "smokes-1 --dir clinic",
             extra="plots",
         ),
-        "invite": "Invite people: 'croupier invite SURVEY' makes a link for each.",
-        "invite make": Command(
-            "participants:invite_make",
+        "invite": Command(
+            "participants:invite",
             "Make a link with a secret for each person: it admits anyone who has it, once, to every question.\n\n"
-            "The link of a study admits to all of its waves.",
+            "The link of a study admits to all of its waves. --status counts the links and the people who have used "
+            "them; --reissue and --revoke end links.",
             "how-we-work --people people.csv --gateway https://gateway.example",
             extra="invitations",
-        ),
-        "invite status": Command(
-            "participants:invite_status",
-            "Count the invitations, and how many have been used; what was answered nobody can say.",
-            "how-we-work --remind",
-        ),
-        "invite revoke": Command(
-            "participants:invite_revoke",
-            "Revoke invitations for good; what was answered with them stays and is counted.",
-            'how-we-work "Ada Lovelace"',
         ),
     },
     MATHEMATICS: {
@@ -255,7 +245,9 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
     },
     SET_UP: {
         "keygen": Command(
-            "deployment:keygen", "Make the keys of a deployment, or one client's or collector's key.", "--client me.key"
+            "deployment:keygen",
+            "Make the keys of a deployment; or one client's or collector's key, or the certificates of a cluster.",
+            "--client me.key",
         ),
         "rotate": Command(
             "deployment:rotate",
@@ -265,13 +257,10 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
         ),
         "enrol": Command(
             "deployment:enrol",
-            "Enrol clients by their public keys: hop 1 and the accountant admit them to every round from then on.",
+            "Enrol clients by their public keys, or revoke keys.\n\n"
+            "Hop 1 and the accountant admit an enrolled key to every round from then on. They never again admit a "
+            "revoked key.",
             "me.key.pub --label Ada --dir clinic",
-        ),
-        "revoke": Command(
-            "deployment:revoke",
-            "Revoke client keys: hop 1 and the accountant no longer admit them, for good.",
-            "9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f --dir clinic",
         ),
         "init": Command(
             "hosts:init",
@@ -311,20 +300,10 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             "Carry out what enough have signed: do it, or install the version. The same command again is harmless.",
             "study/operator/proposals/1.toml copy.toml --dir study",
         ),
-        "cluster": "More machines for one service: the keys and processes of a cluster.",
-        "cluster keys": Command(
-            "cluster:keys",
-            "Make the certificates of scheduler, workers and client, by an authority that signs nothing else.",
-            "/var/lib/croupier/shuffler-1/cluster",
-        ),
-        "cluster scheduler": Command(
-            "cluster:scheduler",
-            "Run the scheduler of a cluster in the foreground until SIGTERM.",
-            "--certificates cluster --listen 10.0.0.5:8786",
-        ),
-        "cluster worker": Command(
-            "cluster:worker",
-            "Run the workers of one machine in the foreground until SIGTERM.",
+        "cluster": Command(
+            "cluster:cluster",
+            "More machines for one service: run the scheduler, or the workers of one machine, until SIGTERM.\n\n"
+            "'croupier keygen --cluster' makes their certificates.",
             "tls://10.0.0.5:8786 --certificates cluster --host 10.0.0.5",
         ),
     },

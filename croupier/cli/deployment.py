@@ -26,12 +26,11 @@ from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.extras import check_installed
 from croupier.operator import rotation
 from croupier.operator.canaries import enrol_with_canaries
-from croupier.operator.keys import make_client_key, make_collector_key, make_deployment
+from croupier.operator.keys import make_client_key, make_cluster_keys, make_collector_key, make_deployment
 from croupier.operator.ledger_stores import has_ledger, hop_ledgers, new_ledger
 from croupier.operator.operator import Operator
 from croupier.operator.overview import overview, watch
-from croupier.operator.roster import enrolled, read_keys
-from croupier.operator.roster import revoke as revoke_them
+from croupier.operator.roster import enrolled, read_keys, revoke_keys
 from croupier.operator.storage_key import rotate_storage_key, storage_key_manifests
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.names import JsonObject
@@ -61,11 +60,18 @@ def keygen(
     collector: Annotated[
         Path | None, Parameter(help="Instead: write a collector's key to this file, and its public half to FILE.pub.")
     ] = None,
+    cluster: Annotated[
+        Path | None,
+        Parameter(
+            help="Instead: write the certificates of scheduler, workers and client of a cluster into this new "
+            "directory, by an authority that signs nothing else; a service's own is cluster/ in its directory."
+        ),
+    ] = None,
     suite: Annotated[str, Parameter(help="HPKE suite of a collector's key.")] = "x25519-sha256-chacha20poly1305",
     as_json: Json = False,
 ) -> None:
-    if client is not None and collector is not None:
-        raise ValueError("client and collector are two keys; give one at a time")
+    if (client is not None) + (collector is not None) + (cluster is not None) > 1:
+        raise ValueError("client, collector and cluster have keys of their own; give one at a time")
     if client is not None:
         public = make_client_key(client)
         document = {"client_key": public, "file": str(client), "public": f"{client}.pub"}
@@ -75,6 +81,10 @@ def keygen(
         public_file = make_collector_key(collector, suite)
         document = {"collector_key": str(collector), "public": str(public_file)}
         show(as_json, document, f"{collector} opens results; give {public_file} to 'survey open --collector'")
+        return
+    if cluster is not None:
+        files = [str(file) for file in make_cluster_keys(cluster)]
+        show(as_json, {"files": files}, "\n".join(files))
         return
     deployment = make_deployment(directory, name, hops)
     names = [entry.name for entry in deployment.services]
@@ -173,17 +183,34 @@ def enrol(
     label: Annotated[str, Parameter(help="Whose key it is, for a single key without a label.")] = "",
     canaries: Annotated[int, Parameter(help="Extra keys to enrol among these, reserved for 'croupier canary'.")] = 0,
     listed: Annotated[bool, Parameter("--list", help="Instead: show who has been enrolled from here.")] = False,
+    revoke: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="KEY",
+            help="Instead: revoke this public key, as 'keygen --client' has printed it, for good; may be repeated.",
+        ),
+    ] = None,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
+    if revoke:
+        if files or label or canaries or listed:
+            raise ValueError("--revoke ends the admission of keys, and takes no file and no other option but --dir")
+        counts = asyncio.run(revoke_keys(directory, revoke))
+        lines = [f"{name}: {count:,} revoked that were not before" for name, count in counts.items()]
+        show(as_json, {"revoked": counts}, *lines)
+        return
     if listed:
         if files or label or canaries:
             raise ValueError("--list shows who is enrolled, and takes no file, no --label and no --canaries")
         read_deployment(directory)
         roster = enrolled(directory)
         texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
-        lines = [Text(text, no_wrap=True) for text in texts]
-        show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
+        show(
+            as_json,
+            {"enrolled": [asdict(entry) for entry in roster]},
+            *(Text(text, no_wrap=True) for text in texts),
+        )
         return
     keys = [key for file in files for key in read_keys(lines_of(file), str(file))]
     if label:
@@ -196,18 +223,6 @@ def enrol(
     new = asyncio.run(enrol_with_canaries(directory, keys, canaries))
     document = {"enrolled": len(keys) + canaries, "new": new}
     show(as_json, document, f"enrolled: {counted(len(keys) + canaries, 'key')}, {new:,} of them new in the list")
-
-
-def revoke(
-    *keys: Annotated[
-        str, Argument("KEY", required=True, help="Clients' public keys, as 'keygen --client' has printed them.")
-    ],
-    directory: Directory = HERE,
-    as_json: Json = False,
-) -> None:
-    new = asyncio.run(revoke_them(directory, [*keys]))
-    lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
-    show(as_json, {"revoked": new}, "\n".join(lines))
 
 
 def serve(name: ServiceName, /, *, directory: Directory = HERE) -> None:

@@ -27,12 +27,9 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import JsonObject
 from croupier.show.text import counted
 
-Id = Annotated[str, Argument("SURVEY", help="A survey that is open, or a study that was begun.")]
-Label = Annotated[str, Argument("LABEL", required=True, help="The labels of the people.")]
 
-
-def invite_make(
-    survey_id: Id,
+def invite(
+    survey_id: Annotated[str, Argument("SURVEY", help="A survey that is open, or a study that was begun.")],
     /,
     *,
     people: Annotated[
@@ -45,8 +42,17 @@ def invite_make(
     reissue: Annotated[
         list[str] | None,
         Parameter(
+            metavar="LABEL",
             help="Instead of --people: the label of a person whose unused invitation is revoked, because its link was "
-            "lost or seen, and who gets a new one; may be repeated."
+            "lost or seen, and who gets a new one; may be repeated.",
+        ),
+    ] = None,
+    revoke: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="LABEL",
+            help="Instead: revoke the invitation of the person with this label, for good; answers that were given with "
+            "it stay and are counted. May be repeated.",
         ),
     ] = None,
     restore: Annotated[
@@ -54,6 +60,12 @@ def invite_make(
         Parameter(
             help="Instead: register the invitations once more, after hop 1 or the accountant has lost its store."
         ),
+    ] = False,
+    status: Annotated[
+        bool, Parameter(help="Instead: count the invitations, and how many have been used; no answer is shown.")
+    ] = False,
+    remind: Annotated[
+        bool, Parameter(help="The same, and list the labels of those who have not answered; hop 1 is asked.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -70,8 +82,18 @@ def invite_make(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    if (people is not None) + (count != 0) + bool(reissue) + restore != 1:
-        raise ValueError("give --people, a file, or --count, a number of people; or --reissue, or --restore")
+    if sum(map(bool, (people, count, reissue, revoke, restore, status or remind))) != 1:
+        raise ValueError(
+            "give --people, a file, or --count, a number of people; or --reissue, --revoke, --restore, --status or "
+            "--remind"
+        )
+    if status or remind:
+        _show_status(directory, survey_id, remind, as_json)
+        return
+    if revoke:
+        gone = asyncio.run(revoke_invitations(directory, survey_id, revoke))
+        show(as_json, {"revoked": gone}, f"{counted(gone, 'invitation')} revoked")
+        return
     if restore:
         good = asyncio.run(register_again(directory, survey_id))
         show(as_json, {"good": good}, f"{counted(good, 'invitation')} registered")
@@ -103,21 +125,7 @@ def _people(file: Path) -> People:
     return people
 
 
-def invite_revoke(survey_id: Id, /, *labels: Label, directory: Directory = HERE, as_json: Json = False) -> None:
-    gone = asyncio.run(revoke_invitations(directory, survey_id, [*labels]))
-    show(as_json, {"revoked": gone}, f"{counted(gone, 'invitation')} revoked")
-
-
-def invite_status(
-    survey_id: Id,
-    /,
-    *,
-    remind: Annotated[
-        bool, Parameter(help="Also list the labels of those who have not answered; hop 1 is asked.")
-    ] = False,
-    directory: Directory = HERE,
-    as_json: Json = False,
-) -> None:
+def _show_status(directory: Path, survey_id: str, remind: bool, as_json: bool) -> None:
     listed = invited_people(directory, survey_id)
     if not listed:
         raise ValueError(f"nobody is invited to {survey_id!r} from {directory}; 'croupier invite {survey_id}' does")

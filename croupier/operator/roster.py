@@ -144,7 +144,7 @@ async def enrol(directory: Path, keys: Sequence[Enrolment], transport: Transport
     return note_enrolled(directory, keys, approved_by)
 
 
-async def revoke(directory: Path, client_keys: Sequence[str], transport: Transport = TLS) -> dict[str, int]:
+async def revoke_keys(directory: Path, client_keys: Sequence[str], transport: Transport = TLS) -> dict[str, int]:
     """Revokes client keys at hop 1 and the accountant, and notes it in the list; see `Operator.revoke`.
 
     Raises:

@@ -119,9 +119,7 @@ class Job:
         if self.sources.digest() != self.digest:
             return _Answer(refusal="a worker has another version of croupier than this machine")
         if any(dask.config.get(setting) for setting in KEPT_IN_MEMORY):
-            return _Answer(
-                refusal="a worker would write to its disk; 'croupier cluster worker' starts one that does not"
-            )
+            return _Answer(refusal="a worker would write to its disk; 'croupier cluster' starts one that does not")
         try:
             work, args = pickle.loads(self.call)  # noqa: S301 (from a side that has shown its certificate)
             return _Answer(work(*args))
@@ -161,11 +159,13 @@ class Cluster:
         check_scheduler(self.scheduler)
         for file in (self.ca, self.certificate, self.key):
             if not file.is_file():
-                raise ValueError(f"{file} does not exist; 'croupier cluster keys' makes the certificates of a cluster")
+                raise ValueError(
+                    f"{file} does not exist; 'croupier keygen --cluster' makes the certificates of a cluster"
+                )
 
     @classmethod
     def of(cls, scheduler: str, directory: Path) -> Cluster:
-        """Returns the cluster whose certificates are in a directory, written by 'croupier cluster keys'."""
+        """Returns the cluster whose certificates are in a directory, written by 'croupier keygen --cluster'."""
         return cls(scheduler, directory / AUTHORITY_FILE, *certificate_files(directory, "client"))
 
     def executor(self, sources: Sources | None = None) -> ClusterExecutor:

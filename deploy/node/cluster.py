@@ -73,7 +73,7 @@ def _prepared(certificates: Path, side: str) -> list[str]:
     files = (certificates / AUTHORITY_FILE, *certificate_files(certificates, side))
     for file in files:
         if not file.is_file():
-            raise ValueError(f"{file} does not exist; 'croupier cluster keys' makes the certificates of a cluster")
+            raise ValueError(f"{file} does not exist; 'croupier keygen --cluster' makes the certificates of a cluster")
     import dask
 
     dask.config.set(_SETTINGS)

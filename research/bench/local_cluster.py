@@ -55,9 +55,9 @@ def local_cluster(certificates: Path, workers: int) -> Iterator[LocalCluster]:
     make_cluster_keys(certificates)
     common = ["--certificates", str(certificates)]
     with ExitStack() as stack:
-        scheduler = _start(stack, "scheduler", "--listen", "127.0.0.1:0", *common)
+        scheduler = _start(stack, "--listen", "127.0.0.1:0", *common)
         address = _wait_for(scheduler, "Scheduler at:", 1).split()[-1]
-        worker = _start(stack, "worker", address, "--processes", str(workers), "--host", "127.0.0.1", *common)
+        worker = _start(stack, address, "--processes", str(workers), "--host", "127.0.0.1", *common)
         _wait_for(worker, "Registered to:", workers)
         yield LocalCluster(address, certificates, scheduler.pid)
 

@@ -14,7 +14,7 @@ from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import Fleet
 from croupier.operator.keys import make_client_key, make_deployment
-from croupier.operator.roster import Enrolment, enrol, enrolled, read_keys, revoke
+from croupier.operator.roster import Enrolment, enrol, enrolled, read_keys, revoke_keys
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -100,7 +100,7 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
         status = (await at.operator.status())[0]
         assert isinstance(status, rpc.StatusResponse)
         assert status.rounds[0].num_items == 2, "the third key was not enrolled"
-        await revoke(place, [BOB, EVE], transport)
+        await revoke_keys(place, [BOB, EVE], transport)
         assert [bool(client.revoked_at) for client in enrolled(place)] == [False, True, True]
         with pytest.raises(ValueError, match=naming("8139770e…", "(Bob)", "revoked")):
             await enrol(place, [mine, Enrolment(BOB, "Bob")], transport)

@@ -184,7 +184,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
             ["Ada", "7"],
             ["Bob", ""],
         ]
-        status = await ask("invite", "status", "w", "--remind")
+        status = await ask("invite", "w", "--remind")
         assert status == {
             "survey_id": "w",
             "made": 2,
@@ -194,9 +194,9 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
             "remind": ["Ada", "Bob"],
         }
         await ask("invite", "w", "--reissue", "Ada", "--out", tmp_path / "again", "--no-qr", *gateway)
-        assert await ask("invite", "revoke", "w", "Bob") == {"revoked": 1}
+        assert await ask("invite", "w", "--revoke", "Bob") == {"revoked": 1}
         assert await ask("invite", "w", "--restore") == {"good": 1}
-        said = await asyncio.to_thread(croupier, "invite", "status", "w", "--dir", place)
+        said = await asyncio.to_thread(croupier, "invite", "w", "--status", "--dir", place)
         assert re.search(naming("3 invitations", 1, "2 revoked", 0), " ".join(said.stdout.split()))
         write_book(people, [("person", "e-mail"), ("Dan", "d@e.org"), ("Fay", "f@e.org")])
         more = ("invite", "w", "--people", people, "--no-qr", "--out", tmp_path / "more", *gateway, "--dir", place)

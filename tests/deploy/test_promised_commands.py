@@ -93,7 +93,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         lost = tmp_path / "lost.key"
         public = (await asyncio.to_thread(answer, "keygen", "--client", lost))["client_key"]
         await operator.enrol([PublicKey(bytes.fromhex(public))])
-        new = (await ask("revoke", public, HEX))["revoked"]
+        new = (await ask("enrol", "--revoke", public, "--revoke", HEX))["revoked"]
         assert new == {"accountant": 2, "shuffler-1": 2}
         thief = ("submit", "--value", "1", "--epsilon", "0.5", "--key", lost, "--another-person", "--round", terms)
         assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
@@ -185,8 +185,10 @@ async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -
 def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
     here = ("--dir", tmp_path / "d")
-    assert "key 2 has 2 characters; it must be 64 hexadecimal digits" in refused("revoke", HEX, "zz", *here)
-    said = refused("revoke", HEX, f"secret{HEX}", *here)
+    assert "key 2 has 2 characters; it must be 64 hexadecimal digits" in refused(
+        "enrol", "--revoke", HEX, "--revoke", "zz", *here
+    )
+    said = refused("enrol", "--revoke", HEX, "--revoke", f"secret{HEX}", *here)
     assert "key 2 has 70 characters" in said
     assert HEX not in said
     assert "lifetime_epsilon is -1.0; it must be greater than 0" in refused("limits", "--lifetime-epsilon", "-1", *here)

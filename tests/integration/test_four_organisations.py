@@ -170,7 +170,7 @@ class Study:
         rows = csv.DictReader((self.of["B"].home / "work-invitations" / "links.csv").read_text().splitlines())
         for row in rows:
             self.machines[row["label"]].run("python", "-c", ANSWER, row["link"])
-        assert "2" in self.play("B", "croupier invite status work --dir study")
+        assert "2" in self.play("B", "croupier invite work --status --dir study")
         self.play("B", "croupier survey close work --dir study")
         assert self.play("B", "croupier survey results work --dir study").count("Answers counted: 2.") == 2
         self.play("B", "croupier report work --out report.html --dir study")

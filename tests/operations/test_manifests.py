@@ -197,7 +197,7 @@ def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
     shutil.rmtree(tmp_path / "operator")
     text = RUNBOOK.read_text()
-    arguments = {"canary": ["r", "--check"], "revoke": ["00" * 32], "survey close": ["r"]}
+    arguments = {"canary": ["r", "--check"], "enrol": ["--revoke", "00" * 32], "survey close": ["r"]}
     pattern = r"`croupier ((?:survey )?[a-z]+)[^`]*`"
     assert {match[1] for match in re.finditer(pattern, text)} <= {*ON_CALL, *arguments}
     for command, more in arguments.items():

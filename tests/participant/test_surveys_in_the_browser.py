@@ -457,7 +457,7 @@ async def test_a_survey_by_the_documented_commands(tmp_path: Path, people: int) 
                 await person(here, context, link)
 
         await asyncio.gather(*(play(person, link) for person, link in zip(who, links, strict=True)))
-        assert (await ask("invite", "status", "how-we-work"))["answered"] == answered
+        assert (await ask("invite", "how-we-work", "--status"))["answered"] == answered
         assert all(
             forecast["always_granted"]
             for forecast in (await ask("survey", "close", "how-we-work", "--forecast"))["rounds"].values()

@@ -101,7 +101,7 @@ def test_what_cannot_be_used_is_named_before_anything_is_started(tmp_path: Path)
         lambda: run_scheduler(tmp_path / "none", "127.0.0.1:0"),
         lambda: Cluster.of("tls://h:1", tmp_path / "n"),
     ):
-        with pytest.raises(ValueError, match=naming("'croupier cluster keys'")):
+        with pytest.raises(ValueError, match=naming("'croupier keygen --cluster'")):
             run()
 
 
