@@ -11,8 +11,10 @@ from cyclopts import Parameter
 
 from croupier.cli.console import HERE, Argument, Directory, Gateway, Json, note, show
 from croupier.deploy.directory import client_transport
+from croupier.operator.opened_surveys import kept_versions
 from croupier.operator.reports import check_report_file, collect, write_report
 from croupier.show.report import report_of
+from croupier.study.wave_results import waves_of_report
 
 
 @Parameter(name="*")
@@ -42,7 +44,8 @@ def report(
         Argument(
             "SURVEY|ROUND|FILE",
             required=True,
-            help="A survey or rounds of the deployment, or files that --json of 'survey results' or 'demo' has "
+            help="A survey, alone if it has waves, or rounds of the deployment; or files "
+            "that --json of 'survey results' or 'demo' has "
             "printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question "
             "in several groups is compared.",
         ),
@@ -64,9 +67,12 @@ def report(
 ) -> None:
     check_report_file(out)
     added = [text.split(";") for text in words.sums or []]
-    collected = asyncio.run(
-        collect([*rounds], directory, wait_s, client_transport(gateway), collector_key, note, added)
-    )
+    if len(rounds) == 1 and any(survey.schedule for survey in kept_versions(directory, rounds[0]).values()):
+        collected = waves_of_report(directory, rounds[0], added)
+    else:
+        collected = asyncio.run(
+            collect([*rounds], directory, wait_s, client_transport(gateway), collector_key, note, added)
+        )
     page = report_of(
         words.title or collected.title(words.language),
         collected.rounds,
@@ -74,6 +80,7 @@ def report(
         verified=collected.deployment,
         language=words.language,
         fixed_terms=fixed_terms or collected.fixed_terms,
+        waves=collected.waves,
     )
     write_report(page, out)
     ids = [report_round.result["round_id"] for report_round in collected.rounds]

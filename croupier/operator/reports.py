@@ -20,7 +20,7 @@ from croupier.show.cross_tables import add_computed, has_table
 from croupier.show.language import say, speaking
 from croupier.show.numbers import labels_of
 from croupier.show.published import publication_json
-from croupier.show.report import ReportRound
+from croupier.show.report import ReportRound, WavesTogether
 from croupier.show.survey_description import LEFT_OUT_TEXTS
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -38,12 +38,14 @@ class ReportRounds:
         deployment: the name of the deployment whose keys every signature was verified with; "" if one is from a file.
         fixed_terms: they are one survey or one demonstration, whose terms were fixed before the first result.
         survey: the only survey among them, if there is nothing else.
+        waves: of a survey with a calendar.
     """
 
     rounds: tuple[ReportRound, ...]
     deployment: str
     fixed_terms: bool
     survey: Survey | None
+    waves: WavesTogether | None = None
 
     def title(self, language: str) -> str:
         """Returns the survey's title in a language, or a general one."""
@@ -100,11 +102,9 @@ async def collect(
             published = await published_results(directory, name, patience_s, transport, tell)
             first = published[0].terms.survey
             survey = first if first.wordings and first.survey_id == name else None
-            further = [_shown(each, group, collector_key, sums) for each in published]
+            further = [shown(each, collector_key, sums, group) for each in published]
         rounds += further
-    for categories in sums:
-        if not any(set(categories) <= {*labels_of(report_round.result)} for report_round in rounds):
-            raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
+    check_sums(rounds, sums)
     alone = len(asked) == 1
     return ReportRounds(
         tuple(rounds),
@@ -114,8 +114,19 @@ async def collect(
     )
 
 
-def _shown(
-    published: PublishedResult, group: str, collector_key: Path | None, sums: Sequence[Sequence[str]]
+def check_sums(rounds: Sequence[ReportRound], sums: Sequence[Sequence[str]]) -> None:
+    """Raises ValueError if no round has all answers of a sum."""
+    for categories in sums:
+        if not any(set(categories) <= {*labels_of(report_round.result)} for report_round in rounds):
+            raise ValueError(f"sum is {'; '.join(categories)}; no round of the report has all of these answers")
+
+
+def shown(
+    published: PublishedResult,
+    collector_key: Path | None,
+    sums: Sequence[Sequence[str]],
+    group: str = "",
+    wave: int = 0,
 ) -> ReportRound:
     """Returns a verified result with its cross table, if it has one, and the sums."""
     publication, certificate, signed = published
@@ -124,7 +135,7 @@ def _shown(
     result = publication_json(publication, certificate)
     mine = [categories for categories in sums if set(categories) <= {*labels_of(result)}]
     add_computed(result, publication, certificate, mine, table=has_table(result))
-    return ReportRound(result, group, signed)
+    return ReportRound(result, group, signed, wave)
 
 
 def _split(text: str) -> tuple[str, str, Path | None]:

@@ -22,7 +22,7 @@ from croupier.accountant.guessing import right_at_most
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
-from croupier.show.blocks import Bar, Bars, Block, Heading, Points, Section, Sentence, Table, Tone
+from croupier.show.blocks import Bar, Bars, Block, Folded, Heading, Points, Section, Sentence, Table, Tone
 from croupier.show.csv_file import result_csv
 from croupier.show.differences import difference_blocks
 from croupier.show.halving import halving_lines
@@ -30,6 +30,7 @@ from croupier.show.html import STATIC, html
 from croupier.show.language import device_step, number, plain_sentences, say, speaking
 from croupier.show.results import question_blocks, remarks
 from croupier.show.statistics import Statistic, statistic
+from croupier.show.study_results import differences_table
 
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -42,11 +43,29 @@ class ReportRound:
         result: `publication_json`.
         group: the people of this round, if others answered the same question in another one; or "".
         signed: the document signed by the analyzer, if it is known.
+        wave: in which the question was asked; 0 for a survey that is asked once.
     """
 
     result: JsonObject
     group: str = ""
     signed: bytes = b""
+    wave: int = 0
+
+
+@dataclass(frozen=True)
+class WavesTogether:
+    """All waves of a survey, which the same people may have answered.
+
+    Attributes:
+        guarantee: of all results so far, for a person who took part in every wave with the largest budget; None if no
+            bound is known.
+        limit: the epsilon and delta that all waves together may cost a person at most.
+        differences: between waves, as `differences_between` returns them; none of permanent reports.
+    """
+
+    guarantee: Guarantee | None
+    limit: tuple[float, float]
+    differences: Sequence[JsonObject]
 
 
 def report_of(
@@ -57,6 +76,7 @@ def report_of(
     verified: str = "",
     language: str = "",
     fixed_terms: bool = False,
+    waves: WavesTogether | None = None,
 ) -> str:
     """Returns the page.
 
@@ -70,6 +90,7 @@ def report_of(
         language: of the wordings, the first one of a question without a wording in it; and of the page, if `locales`
             has it.
         fixed_terms: all rounds were planned before the first result, like those of a survey.
+        waves: if the rounds are those of a survey's waves, each of which is shown like a group.
 
     Raises:
         ValueError: no round, or a document that is not that of a result.
@@ -88,11 +109,18 @@ def report_of(
         result_csv(result) if result["certificate"]["granted"] and not result["sealed"] else "" for result in results
     ]
     with speaking(language) as spoken:
+        groups = [
+            say("Wave {wave}", wave=each.wave) if each.wave else group
+            for each, group in zip(rounds, groups, strict=True)
+        ]
         asked = [statistic(result, language, group) for result, group in zip(results, groups, strict=True)]
         certified = [(each, _certificate(each.result)) for each in asked if each.granted]
         parts: list[list[Block]] = [_how_to_read(asked)]
-        parts += _questions(asked)
-        parts += [_promised(certified, fixed_terms)] if certified else []
+        parts += _questions(asked, waves)
+        if certified:
+            of_groups = [(each.group, certificate) for each, certificate in certified]
+            together = _waves_together(waves) if waves else _together(of_groups, fixed_terms)
+            parts.append(_promised(certified, together))
         parts.append(_check(sanitize_for_display(verified), rounds))
         files = [_files(*each) for each in zip(results, tables, rounds, strict=True)]
         said = sanitize_for_display([*introduction])
@@ -158,7 +186,7 @@ def _how_to_read(asked: Sequence[Statistic]) -> list[Block]:
     ]
 
 
-def _questions(asked: Sequence[Statistic]) -> list[list[Block]]:
+def _questions(asked: Sequence[Statistic], waves: WavesTogether | None) -> list[list[Block]]:
     """Returns a part for each question, and one for the remarks that all of them share."""
     questions: dict[object, list[Statistic]] = {}
     for place, each in enumerate(asked):
@@ -170,7 +198,7 @@ def _questions(asked: Sequence[Statistic]) -> list[list[Block]]:
     parts = [
         [
             *question_blocks(group, halving_lines),
-            *difference_blocks(group),
+            *(_wave_differences(group, waves) if waves else difference_blocks(group)),
             *(Sentence(line, Tone.QUIET) for line in lines if line not in common),
         ]
         for group, lines in zip(questions.values(), noted, strict=True)
@@ -178,7 +206,16 @@ def _questions(asked: Sequence[Statistic]) -> list[list[Block]]:
     return [*parts, [Heading(say("About all questions")), *map(Sentence, common)]] if common else parts
 
 
-def _promised(certified: Sequence[tuple[Statistic, Certificate]], fixed_terms: bool) -> list[Block]:
+def _wave_differences(group: Sequence[Statistic], waves: WavesTogether) -> list[Block]:
+    """Returns the differences of a question between its waves, folded."""
+    shown = {(asked.name, asked.group) for asked in group}
+    differences = [
+        each for each in waves.differences if (each["question"], say("Wave {wave}", wave=each["wave"])) in shown
+    ]
+    return [Folded(say("Differences between waves"), [differences_table(differences)])] if differences else []
+
+
+def _promised(certified: Sequence[tuple[Statistic, Certificate]], together: Sequence[Block]) -> list[Block]:
     """Returns the cost of every question for a person, that of all together, and the assumptions."""
     devices = list(dict.fromkeys(_device(asked.result) for asked, _ in certified))
     shuffled, with_hop, alone = (
@@ -218,7 +255,7 @@ def _promised(certified: Sequence[tuple[Statistic, Certificate]], fixed_terms: b
             )
         ),
         table,
-        *_together([(asked.group, certificate) for asked, certificate in certified], fixed_terms),
+        *together,
         Sentence(
             say(
                 "ε (epsilon) is the privacy loss of differential privacy; smaller is more private. δ (delta) is what "
@@ -261,6 +298,27 @@ def _right(guarantee: Certificate | Guarantee) -> str:
 
 def _chance(guarantee: Certificate | Guarantee) -> str:
     return f"{_right(guarantee)} ({_figures(guarantee)})"
+
+
+def _waves_together(waves: WavesTogether) -> list[Block]:
+    """Returns the total cost of all waves for a person, and the most that it can become."""
+    told = "All waves together, for a person who took part in each of them with the largest budget:"
+    epsilon, delta = waves.limit
+    limit = say(
+        "after the last wave, right at most {right} ({figures}), the limit that every server has signed",
+        right=number(percent(right_at_most(epsilon, delta))),
+        figures=f"ε = {number(round_up(epsilon, 4))}, δ = {number(round_up(delta, 3))}",
+    )
+    if waves.guarantee is None:
+        return [Sentence(say(told)), Points([limit])]
+    now = say(
+        "right at most {right} if the assumptions below hold ({figures})",
+        right=_right(waves.guarantee),
+        figures=_figures(waves.guarantee),
+    )
+    assumed = plain_sentences(waves.guarantee.assumptions[-1:])
+    also = [Sentence(say("The first figure also assumes: {assumed}", assumed=line)) for line in assumed]
+    return [Sentence(say(told)), Points([now, limit]), *also]
 
 
 def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> list[Block]:

@@ -83,14 +83,14 @@ def _named(asked: Statistic) -> str:
 
 
 def remarks(rounds: Iterable[Statistic]) -> list[str]:
-    """Returns the remarks on results that can be read, a sentence each."""
-    lines = []
-    for asked in rounds:
+    """Returns the remarks on results that can be read, a sentence each, with the groups of which it is true."""
+    remarked: dict[str, dict[str, None]] = {}
+    readable = [asked for asked in rounds if asked.granted]
+    for asked in readable:
         result = asked.result
-        if not asked.granted:
-            continue
         if result["sealed"]:
-            lines.append(f"{_named(asked)}{say('the result is sealed to its collector, whose key opens it.')}")
+            line = say("The result is sealed to its collector, whose key opens it.")
+            remarked.setdefault(line, {})[asked.group] = None
             continue
         notes = [say("Note: {note}", note=note) for note in sentences(Note, result["certificate"]["notes"])]
         stated = [
@@ -100,8 +100,11 @@ def remarks(rounds: Iterable[Statistic]) -> list[str]:
             *sentences(Note, result["notes"]),
             *data_notes_of(result),
         ]
-        lines += [f"{_named(asked)}{line[0].upper()}{line[1:].rstrip('.')}." for line in stated if line]
-    return lines
+        for line in filter(None, stated):
+            remarked.setdefault(f"{line[0].upper()}{line[1:].rstrip('.')}.", {})[asked.group] = None
+    return [
+        line if len(groups) == len(readable) else f"{', '.join(groups)}: {line}" for line, groups in remarked.items()
+    ]
 
 
 def data_notes_of(result: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.show.blocks import Block, Sentence, Table
 from croupier.show.csv_file import csv_text
+from croupier.show.language import number, say
 from croupier.show.numbers import level_of, numbers_of
 from croupier.show.text import note_lines, utc
 
@@ -243,29 +244,34 @@ def results_table(rows: Sequence[JsonObject]) -> Table:
 
 def differences_table(differences: Sequence[JsonObject]) -> Table:
     """Returns a row for every difference."""
+    caption = (
+        "p (noise): that the people who took part have not changed. p (noise and sampling): that the population has "
+        "not. Both allow for the same people in both waves, whose answers move against each other."
+    )
     table = Table(
-        "question",
-        "value",
-        "wave",
-        "against",
-        "difference ± standard error",
-        "95 % interval",
-        "p (noise)",
-        "p (noise and sampling)",
-        title="Differences between waves",
-        caption="p (noise): that the people who took part have not changed. p (noise and sampling): that the "
-        "population has not. Both allow for the same people in both waves, whose answers move against each other.",
+        say("question"),
+        say("value"),
+        say("wave"),
+        say("against"),
+        say("difference ± standard error"),
+        say("95 % interval"),
+        say("p (noise)"),
+        say("p (noise and sampling)"),
+        title=say("Differences between waves"),
+        caption=say(caption),
     )
     for difference in differences:
+        low, high = (number(f"{difference[end]:+.3g}") for end in ("low", "high"))
+        sampling = difference["population_p_value"]
         table.row(
             difference["question"],
             difference["value"],
             str(difference["wave"]),
             str(difference["against"]),
-            f"{difference['difference']:+.3g} ± {difference['standard_error']:.2g}",
-            f"{difference['low']:+.3g} to {difference['high']:+.3g}",
-            f"{difference['p_value']:.2g}",
-            "" if difference["population_p_value"] is None else f"{difference['population_p_value']:.2g}",
+            number(f"{difference['difference']:+.3g} ± {difference['standard_error']:.2g}"),
+            say("{low} to {high}", low=low, high=high),
+            number(f"{difference['p_value']:.2g}"),
+            "" if sampling is None else number(f"{sampling:.2g}"),
         )
     return table
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from croupier.accountant.guarantees import Guarantee
 from croupier.analyzer.prefix_tree import Discovery, Level
-from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_up
 from croupier.protocol.rules import Prefixes
@@ -102,7 +101,7 @@ def discovered(state: StudyState) -> DiscoveryResult | None:
     discovery = Discovery(terms.rule, terms.budget_grid[0])
     for played in state.waves:
         result = played.results[terms.question.name]
-        if result is None or not result[1].granted:
+        if result is None or not result.certificate.granted:
             break
-        discovery.learn_published(result[0], parse_terms(result[0].round), result[1])
+        discovery.learn_published(result.publication, result.terms, result.certificate)
     return DiscoveryResult.of(discovery, state.together)

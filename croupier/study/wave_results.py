@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,8 @@ from croupier.accountant.spending import Entry, total_of_rounds
 from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import replace_secret
 from croupier.operator.opened_surveys import result_file, rule_goes_on, title_of, version_of_wave
-from croupier.operator.published_result import open_published
+from croupier.operator.published_result import PublishedResult, open_published
+from croupier.operator.reports import ReportRounds, check_sums, shown
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.names import JsonObject, RoundId
@@ -26,6 +27,7 @@ from croupier.protocol.statements import Statement
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
+from croupier.show.report import WavesTogether
 from croupier.show.study_results import differences_between, rows_of_result, rows_without_result
 from croupier.study.journal import WaveRecord, read_journal, wave_records
 from croupier.study.versions import begun_versions, collector_key_file, journal_file
@@ -42,13 +44,13 @@ class PlayedWave:
         wave: by the calendar of its version.
         survey: the version that it belongs to.
         record: its record in the journal; None before the wave.
-        results: publication and certificate of each question by its name, in order; None without a result.
+        results: of each question by its name, in order, sealed ones opened; None without a result.
     """
 
     wave: Wave
     survey: Survey
     record: WaveRecord | None
-    results: dict[str, tuple[pb.Publication, pb.Certificate] | None]
+    results: dict[str, PublishedResult | None]
 
     @property
     def state(self) -> str:
@@ -110,7 +112,7 @@ def study_state(directory: Path, study_id: str) -> StudyState:
                 break
             opens = record.opens_unix_s
         wave = scheduled(survey).wave(number, opens)
-        results: dict[str, tuple[pb.Publication, pb.Certificate] | None] = {}
+        results: dict[str, PublishedResult | None] = {}
         for place, terms in enumerate(survey.questions):
             name, round_id = terms.question.name, survey.round_id(place, number)
             results[name] = None
@@ -120,7 +122,7 @@ def study_state(directory: Path, study_id: str) -> StudyState:
                 publication, certificate = read_publication(document, deployment, round_id)
                 if publication.sealed_result:
                     publication = open_published(publication, collector_key_file(directory, study_id))
-                results[name] = publication, certificate
+                results[name] = PublishedResult(publication, certificate, document.SerializeToString())
                 if certificate.granted:
                     costs[round_id] = _kept_cost(kept.with_suffix(".cost"), publication, certificate)
                     assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
@@ -165,7 +167,8 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
         asked = [] if state.by_results else played.results.items()  # far too many categories; see `study.discovery`
         for place, (question, result) in enumerate(asked):
             if result is not None:
-                rows += rows_of_result(played.wave.number, opens, question, publication_json(*result))
+                document = publication_json(result.publication, result.certificate)
+                rows += rows_of_result(played.wave.number, opens, question, document)
             else:
                 outcome = outcomes.get(played.survey.round_id(place, played.wave.number), played.state)
                 rows += rows_without_result(played.wave.number, opens, question, outcome)
@@ -185,6 +188,32 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
         "total_epsilon": schedule.total_epsilon,
         "total_delta": schedule.total_delta,
     }
+
+
+def waves_of_report(directory: Path, study_id: str, sums: Sequence[Sequence[str]] = ()) -> ReportRounds:
+    """Returns all results of a study for a report, each question in all of its waves; sums: see `reports.collect`.
+
+    Raises:
+        ValueError: there is no result yet, the categories follow from results, or as `check_sums` and `study_state`.
+    """
+    state = study_state(directory, study_id)
+    if state.by_results:
+        raise ValueError(
+            f"the categories of survey {study_id!r} follow from results; 'croupier survey results {study_id}' shows "
+            "the texts that it has found"
+        )
+    rounds = [
+        shown(result, None, sums, wave=played.wave.number)
+        for name in dict.fromkeys(name for played in state.waves for name in played.results)
+        for played in state.waves
+        if (result := played.results.get(name))
+    ]
+    if not rounds:
+        raise ValueError(f"survey {study_id!r} has no result yet; its process publishes each wave when it has closed")
+    check_sums(rounds, sums)
+    last, view = state.versions[-1], study_view(state)
+    waves = WavesTogether(state.together, (view["total_epsilon"], view["total_delta"]), view["differences"])
+    return ReportRounds(tuple(rounds), read_deployment(directory).name, False, last, waves)
 
 
 def _outcomes(played: PlayedWave) -> list[JsonObject]:

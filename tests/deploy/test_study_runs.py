@@ -23,10 +23,13 @@ from croupier.operator.survey_plans import survey_from
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import read_messages
 from croupier.protocol.surveys import scheduled
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.show.language import number as in_words
+from croupier.show.language import speaking
 from croupier.study.journal import StudyJournal, read_journal, wave_records
 from croupier.study.metrics import GAUGES, study_metrics, waves_borne
 from croupier.study.runs import StudyRun, StudyStoppedError
@@ -85,6 +88,17 @@ async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) 
             assert [outcome["outcome"] for outcome in end.about["outcomes"]] == ["granted"]
             assert {outcome["num_reports"] for outcome in end.about["outcomes"]} == {4}
         assert re.search(naming("wave 3", "1 of 1 questions"), played.said[-1])
+        page = tmp_path / "report.html"
+        croupier("report", "wellbeing", "--language", "de", "--dir", str(played.directory), "--out", str(page))
+        words = page.read_text(encoding="utf-8")
+        assert all(f"Welle {number}: " in words for number in (1, 2, 3))
+        assert "Unterschiede zwischen den Wellen" in words
+        for name in ("wellbeing-w1-1.signed", "wellbeing-w3-1.signed"):
+            assert name in words
+        together = study_state(played.directory, "wellbeing").together
+        assert together is not None
+        with speaking("de"):
+            assert in_words(round_up(together.epsilon, 4)) in words
 
 
 @pytest.mark.virtual_time
