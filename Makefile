@@ -20,7 +20,7 @@ help:
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation and how it is written"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make paper   the paper of the exchange bound as HTML and PDF, in docs/paper"
-	@echo "make protos  regenerate croupier/protocol/v1 from proto/, and the JSON schema of certificates"
+	@echo "make protos  regenerate croupier/protocol/v1 from proto/, and the JSON schemas of certificates and results"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
 	@echo "make web     the package and the participants' page from web/; fails if the committed page was another (needs Node and npm)"

@@ -2,7 +2,7 @@
 
 They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
 here. Anything else that they link to is not on the site, and the build, which allows no warning, says so. The JSON
-schema of certificates is on the site, too, and `research.reference` makes what pages leave to the program.
+schemas of certificates and results are on the site, too. `research.reference` makes what pages leave to the program.
 """
 
 import re
@@ -20,7 +20,7 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
-SCHEMA = "croupier/protocol/certificate.schema.json"
+SCHEMAS = ("croupier/protocol/certificate.schema.json", "croupier/protocol/result.schema.json")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,14 +29,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in ROOT_PAGES.items():
         text = (root / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=re.sub(r"\]\(([^)#]+)", _on_the_site, text)))
-    schema = (root / SCHEMA).read_text(encoding="utf-8")
-    files.append(File.generated(config, Path(SCHEMA).name, content=schema))
+    for schema in SCHEMAS:
+        content = (root / schema).read_text(encoding="utf-8")
+        files.append(File.generated(config, Path(schema).name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Writes what is made from the program where its comment is, and the link to the schema as on the site."""
-    return with_generated(markdown).replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
+    """Writes what is made from the program where its comment is, and the links to the schemas as on the site."""
+    return with_generated(markdown).replace("](../croupier/protocol/", "](")
 
 
 def _on_the_site(link: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generate croupier/protocol/v1 from proto/croupier/protocol/v1, and the JSON schema of certificates; with --check, only say
-# whether the committed files are what would be made.
+# Generate croupier/protocol/v1 from proto/croupier/protocol/v1, and the JSON schemas of certificates and results; with
+# --check, only say whether the committed files are what would be made.
 # protoc names a Python module by the path of its .proto file: under proto/ that is the path of the package.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,12 +15,16 @@ PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
 made="$out/croupier/protocol/v1"
 if [ "${1:-}" != "--check" ]; then
   cp "$made"/* croupier/protocol/v1/
-  "$PYTHON" -m research.json_schema > "$out/schema.json"
-  cp "$out/schema.json" croupier/protocol/certificate.schema.json
+  for document in certificate result; do
+    "$PYTHON" -m research.json_schema "$document" > "$out/schema.json"
+    cp "$out/schema.json" "croupier/protocol/$document.schema.json"
+  done
   exit 0
 fi
-"$PYTHON" -m research.json_schema | cmp -s - croupier/protocol/certificate.schema.json ||
-  { echo "proto drift: croupier/protocol/certificate.schema.json; run 'make protos'" >&2; exit 1; }
+for document in certificate result; do
+  "$PYTHON" -m research.json_schema "$document" | cmp -s - "croupier/protocol/$document.schema.json" ||
+    { echo "proto drift: croupier/protocol/$document.schema.json; run 'make protos'" >&2; exit 1; }
+done
 for file in "$made"/*; do
   cmp -s "$file" "croupier/protocol/v1/$(basename "$file")" || { echo "proto drift: croupier/protocol/v1/$(basename "$file"); run 'make protos'" >&2; exit 1; }
 done

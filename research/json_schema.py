@@ -1,6 +1,7 @@
 """The JSON Schema (2020-12) of a message's document, as `protocol.documents` writes it, with the comments of `proto/`.
 
-`python -m research.json_schema` prints that of certificates, which `make protos` writes into the package.
+`python -m research.json_schema certificate`, or `result`, prints a published one, which `make protos` writes into the
+package.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from croupier.protocol.certificates import OF_A_ROUND, PROVED
 from croupier.protocol.codes import Code, Note, ProofStep
 from croupier.protocol.documents import HEX, NUMBERS, WHOLE, codes_of, is_list
+from croupier.protocol.mechanisms import MECHANISMS
 from croupier.protocol.names import JsonObject
 from croupier.protocol.statements import MOST, SCHEMA
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.values import names_of
+from croupier.show.published import OPENED
 from research.protocol_reference import comments_of
 
 _KINDS: dict[type, JsonObject] = {
@@ -27,6 +30,9 @@ _KINDS: dict[type, JsonObject] = {
     str: {"type": "string"},
 }
 """The schema of a parameter of a statement, by its type."""
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
+_INTERVAL, _SHARE = ({"$ref": f"#/$defs/{name}"} for name in ("Interval", "EstimatedValue"))
 
 
 def definitions(message: Descriptor) -> JsonObject:
@@ -123,7 +129,7 @@ def certificate_schema() -> JsonObject:
     }
     certificate["required"] = [name for name in certificate["required"] if name not in OF_A_ROUND]
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": _DIALECT,
         "title": f"A certificate of croupier, version {SCHEMA}",
         **certificate,
         "if": {"required": ["round_id"]},
@@ -131,6 +137,81 @@ def certificate_schema() -> JsonObject:
         "else": {"properties": dict.fromkeys(OF_A_ROUND, False)},
         "$defs": described,
     }
+
+
+def result_schema() -> JsonObject:
+    """Returns the JSON Schema of results: `publication_json`, with the sums and the cross table that may be added."""
+    certificate = certificate_schema()
+    described = definitions(pb.Publication.DESCRIPTOR) | definitions(pb.Wording.DESCRIPTOR) | certificate.pop("$defs")
+    described["Certificate"] = {name: part for name, part in certificate.items() if name not in ("$schema", "title")}
+    distribution = described["Distribution"]
+    distribution["properties"]["quantiles"] = _list_of(
+        _object("", q=_NUMBER, estimate=_NUMBER, confidence_interval=_INTERVAL, population_interval=_INTERVAL)
+    )
+    distribution["required"].append("quantiles")
+    result = described.pop("Publication")
+    result["properties"] = {name: part for name, part in result["properties"].items() if name not in OPENED}
+    result["properties"] |= {
+        "certificate": {"$ref": "#/$defs/Certificate"},
+        "asked": {
+            "anyOf": [
+                _object(
+                    "The question, by the signed manifest in the publication.",
+                    question=_TEXT,
+                    wordings=_list_of({"$ref": "#/$defs/Wording"}),
+                    randomizer={"enum": [*MECHANISMS]},
+                    parameters={"description": "The randomizer's, by their names.", "type": "object"},
+                ),
+                {"type": "null"},
+            ]
+        },
+        "sealed": {"description": "Whether only the collector's key opens the numbers.", "type": "boolean"},
+    }
+    result["required"] = [*result["properties"]]
+    result["properties"] |= {
+        "sums": {"description": "With --sum.", **_list_of(_object("", categories=_list_of(_TEXT), share=_SHARE))},
+        "table": _object(
+            "With --table, of a question that asks two as one.",
+            questions=_list_of(_TEXT),
+            rows=_list_of(_TEXT),
+            columns=_list_of(_TEXT),
+            cells=_list_of(_list_of(_NUMBER)),
+            row_shares=_list_of(_SHARE),
+            column_shares=_list_of(_SHARE),
+            within_rows=_list_of(_list_of(_SHARE)),
+            differences=_list_of(_object("", rows=_list_of(_TEXT), column=_TEXT, difference=_SHARE)),
+            independence=_object("", statistic=_NUMBER, degrees={"type": "integer"}, p_value=_NUMBER),
+        ),
+    }
+    parts = {name: {"$ref": f"#/$defs/{name}"} for name in described}
+    used = {name for name, ref in parts.items() if _names(ref, [result, *described.values()])}
+    return {
+        "$schema": _DIALECT,
+        "title": f"A result of croupier, with a certificate of version {SCHEMA}",
+        **result,
+        "$defs": {name: described[name] for name in described if name in used},
+    }
+
+
+def _object(about: str, **properties: JsonObject) -> JsonObject:
+    return ({"description": about} if about else {}) | {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
+
+
+def _list_of(one: JsonObject) -> JsonObject:
+    return {"type": "array", "items": one}
+
+
+def _names(ref: JsonObject, value: Any) -> bool:
+    """Returns whether a schema refers to a definition."""
+    if value == ref:
+        return True
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_names(ref, part) for part in parts)
 
 
 def _lines(value: Any, depth: int) -> str:
@@ -143,5 +224,8 @@ def _lines(value: Any, depth: int) -> str:
     return "{\n" + ",\n".join(entries) + "\n}"
 
 
+SCHEMAS = {"certificate": certificate_schema, "result": result_schema}
+"""The published schemas, by the names of their files in `croupier/protocol`."""
+
 if __name__ == "__main__":
-    sys.stdout.write(_lines(certificate_schema(), 3) + "\n")
+    sys.stdout.write(_lines(SCHEMAS[sys.argv[1]](), 3) + "\n")

@@ -17,7 +17,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.question import question_json
 
-_OPENED = ("certificate", "round", "sealed_result", "vector", "shares")
+OPENED = ("certificate", "round", "sealed_result", "vector", "shares")
 """Fields of a publication that are not in its document as they are: see `publication_json`."""
 
 
@@ -34,12 +34,12 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
     """
     opened = pb.Publication()
     opened.CopyFrom(publication)
-    for name in _OPENED:
+    for name in OPENED:
         opened.ClearField(name)  # type: ignore[arg-type]
     try:
         if publication.HasField("shares"):
             opened.values.extend(values_of(publication))
-        document: JsonObject = {k: v for k, v in document_of(opened).items() if k not in _OPENED}
+        document: JsonObject = {k: v for k, v in document_of(opened).items() if k not in OPENED}
         document["certificate"] = certificate_json(certificate)
     except (Refusal, ValueError) as error:
         raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error

@@ -20,10 +20,16 @@ from croupier.protocol import certificates
 from croupier.protocol.certificates import OF_A_ROUND, certificate_json, read_certificate
 from croupier.protocol.codes import Assumption
 from croupier.protocol.documents import NUMBERS, WHOLE, codes_of, is_list
+from croupier.protocol.mechanisms.krr import KaryResponse
+from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.levels import Levels
+from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.wordings import Wording
+from croupier.show.cross_tables import add_sums, add_table
 from croupier.show.published import publication_json
-from research.json_schema import certificate_schema, definitions
+from research.json_schema import SCHEMAS
 from tests.support import BIT
 from tests.support import settings as round_settings
 from tests.support.accounting import draw_points_only
@@ -32,10 +38,10 @@ from tests.support.messages import naming
 from tests.support.rounds import people, table
 from tests.support.statements import codes, statements
 
-PUBLISHED = Path(certificates.__file__).with_name("certificate.schema.json")
-SCHEMA: dict[str, Any] = json.loads(PUBLISHED.read_text())
-VALID = Draft202012Validator(SCHEMA)
-NUMBER = {"$ref": "#/$defs/EstimatedValue", "$defs": definitions(pb.Publication.DESCRIPTOR)}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    name: json.loads(Path(certificates.__file__).with_name(f"{name}.schema.json").read_text()) for name in SCHEMAS
+}
+VALID, RESULT = (Draft202012Validator(PUBLISHED[name]) for name in ("certificate", "result"))
 
 
 def values(field: FieldDescriptor) -> st.SearchStrategy[Any]:
@@ -110,9 +116,10 @@ def test_what_is_certified_is_read_back_from_both_forms(randomizer: Any, more: d
         assert all(document.get("steps", [[]])) == steps
 
 
-def test_the_published_schema_is_that_of_this_version() -> None:
-    assert certificate_schema() == SCHEMA, "run 'make protos'"
-    Draft202012Validator.check_schema(SCHEMA)
+@pytest.mark.parametrize("document", SCHEMAS)
+def test_the_published_schema_is_that_of_this_version(document: str) -> None:
+    assert SCHEMAS[document]() == PUBLISHED[document], "run 'make protos'"
+    Draft202012Validator.check_schema(PUBLISHED[document])
 
 
 def test_the_schema_refuses_what_the_reader_refuses() -> None:
@@ -193,8 +200,9 @@ async def test_results_of_rounds_are_as_the_schema_says(tmp_path: Path) -> None:
             document = json.loads(json.dumps(publication_json(publication, certificate), allow_nan=False))
             stated_in = document["certificate"]
             VALID.validate(stated_in)
-            for value in document["values"]:
-                Draft202012Validator(NUMBER).validate(value)
+            RESULT.validate(document)
+            assert not RESULT.is_valid(document | {"num_reports": -1})
+            assert not RESULT.is_valid(document | {"certificate": {}})
             assert bool(document["values"]) == granted
             assert read_certificate(stated_in) == certificate
             assert len(stated_in["commitments"]) == 4
@@ -203,3 +211,24 @@ async def test_results_of_rounds_are_as_the_schema_says(tmp_path: Path) -> None:
                 again = Certificate.from_json(stated_in)
                 assert Assumption.HONEST_ACCOUNTANT in codes(again.assumptions)
                 assert again.everyone_else_colludes.assumptions == (Statement.of(Assumption.EVERYONE_ELSE_DISHONEST),)
+
+
+@pytest.mark.slow
+@pytest.mark.virtual_time
+async def test_every_kind_of_result_is_as_the_schema_says(tmp_path: Path) -> None:
+    """Numbers on levels have quantiles, and answers to two questions a table."""
+    pairs = Question("smokes_x_mood", KaryResponse(4, tuple(f"{a} × {b}" for a in ("yes", "no") for b in "ab")))
+    letters = Question(
+        "mood", KaryResponse(3, ("a", "b", "c")), (Wording("en", "How are you?", choices=("x", "y", "z")),)
+    )
+    async with table(tmp_path, 2) as at:
+        for question in (pairs, letters, Question("hours", Levels(0.0, 10.0, 5)), Question("age", Laplace(0.0, 9.0))):
+            terms = await at.operator.open_round(round_settings(question))
+            await at.submit(terms, people(question, 40, seed=1))
+            published = await at.finish(terms)
+            result = publication_json(*published)
+            add_table(result, *published)
+            add_sums(result, *published, [["a", "c"]])
+            assert ("table" in result, "sums" in result) == (question is pairs, question is letters)
+            assert (result["distribution"] is None) == (question.mechanism.kind != "levels")
+            RESULT.validate(json.loads(json.dumps(result, allow_nan=False)))
