@@ -29,24 +29,15 @@ from croupier.cli.console import (
     note,
     show,
 )
-from croupier.cli.forecasts import ForecastOptions, deployment_in, fitted_json, forecasts_of
-from croupier.cli.mechanism_options import HopNoiseOptions
-from croupier.cli.round_options import (
-    BatchOptions,
-    CertificateOptions,
-    EncryptionOptions,
-    QuestionOptions,
-    WordingOptions,
-    settings_of,
-)
+from croupier.cli.question_options import QuestionOptions
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.clients import client_of, terms_of
 from croupier.operator.opened_surveys import close_rounds, kept_versions, was_opened, withdraw_rounds
-from croupier.operator.operator import Operator, is_operators, sees_rounds
+from croupier.operator.operator import Operator, sees_rounds
 from croupier.operator.overview import approvals_of, ledger_left
-from croupier.operator.round_settings import RoundSettings
+from croupier.operator.round_settings import fresh_name
 from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_file, written
-from croupier.protocol.deployment import Deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.protocol.documents import fields_of
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import state_name
@@ -66,7 +57,6 @@ from croupier.show.survey_description import survey_json, survey_sections, surve
 from croupier.show.text import counted
 
 if TYPE_CHECKING:
-    from croupier.operator.forecasts import GridFit
     from croupier.operator.survey_plans import SurveyForecast
 
 FILE = ".toml"
@@ -75,37 +65,38 @@ Asked = Annotated[str, Argument(help="The survey's file, which ends in .toml; or
 Name = Annotated[str, Argument(help="The survey, or one of its rounds, as printed by 'survey open'.")]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group="People and time")
 @dataclass(frozen=True)
-class QuestionByOptions:
-    """All terms of a survey of one question, which has no file."""
+class ForecastOptions:
+    """The people that a survey is forecast for, and what the operator risks."""
 
-    wording: WordingOptions = WordingOptions()
-    question: QuestionOptions = QuestionOptions()
-    certificate: CertificateOptions = CertificateOptions()
-    batch: BatchOptions = BatchOptions()
-    noise: HopNoiseOptions = HopNoiseOptions()
-    forecasting: ForecastOptions = ForecastOptions()
-    encryption: EncryptionOptions = EncryptionOptions()
-    close_after_s: Annotated[
-        float, Parameter(help="Close automatically after this many seconds; 0: only by command.")
-    ] = 0.0
-
-    def settings(self, name: str) -> RoundSettings:
-        """Returns the settings of the question; raises ValueError for options that do not fit each other."""
-        groups = (self.wording, self.question, self.certificate, self.batch, self.noise, self.encryption)
-        return settings_of(name, *groups, self.close_after_s)
+    expected: Annotated[int, Parameter(help="Forecast for this many people, too; 0: for --min-batch-size only.")] = 0
+    at_risk: Annotated[
+        bool,
+        Parameter(
+            help="Offer every given budget, although the accountant may refuse a question for some choice of them, "
+            "which destroys its answers."
+        ),
+    ] = False
 
 
 def _is_file(asked: str) -> bool:
     return asked.endswith(FILE)
 
 
-def _is_question(asked: str) -> bool:
-    """Returns whether options describe a single question; ValueError where the ending of a file's name is forgotten."""
+def _file_of(asked: str, options: QuestionOptions, name: str) -> SurveyFile:
+    """Returns the contents of a survey's file, or those that options describe under this name.
+
+    Raises:
+        ValueError: options are given beside a file, the ending of a file's name is forgotten, or the terms cannot be.
+    """
+    if _is_file(asked):
+        if options != QuestionOptions():
+            raise ValueError(f"{asked} states everything about the survey; write into it what the options describe")
+        return read_survey_file(Path(asked))
     if Path(f"{asked}{FILE}").exists():
         raise ValueError(f"{asked}{FILE} is a file here; name it whole, or give another name to a single question")
-    return not _is_file(asked)
+    return options.file(asked, name)
 
 
 def survey_new(
@@ -204,36 +195,19 @@ def survey_check(
     /,
     *,
     directory: Directory = HERE,
-    options: QuestionByOptions = QuestionByOptions(),
+    options: QuestionOptions = QuestionOptions(),
+    forecasting: ForecastOptions = ForecastOptions(),
     planning: PlanOptions = PlanOptions(),
     as_json: Json = False,
 ) -> None:
-    if _is_question(asked):
-        _check_question(options, directory, as_json)
-        return
-    file, expected = read_survey_file(Path(asked)), options.forecasting.expected
+    file = _file_of(asked, options, asked)
     if file.calendar is not None:
-        _check_waves(file, directory, expected, planning, as_json)
+        _check_waves(file, directory, forecasting.expected, planning, as_json)
         return
-    forecasts = _forecasts(directory, file, expected)
+    forecasts = _forecasts(directory, file, forecasting)
     show(as_json, {"forecasts": forecasts}, survey_forecast_table(forecasts), *survey_forecast_lines(forecasts))
-    if forecasts[0]["refusal"]:
-        raise fail(REFUSED, forecasts[0]["refusal"])
-
-
-def _check_question(options: QuestionByOptions, directory: Path, as_json: bool) -> None:
-    settings, deployment = options.settings("forecast"), deployment_in(directory)
-    fitted = options.forecasting.fitted(settings, deployment)
-
-    async def look() -> list[JsonObject]:
-        if deployment is None or deployment.privacy_limit is None or not is_operators(directory):
-            return await forecasts_of(options.forecasting, fitted, None, deployment)
-        async with Operator(directory) as operator:
-            return await forecasts_of(options.forecasting, fitted, operator, deployment)
-
-    forecasts = asyncio.run(look())
-    budgets = ",".join(f"{budget:g}" for budget in fitted.settings.budget_grid)
-    show(as_json, {**fitted_json(fitted), "forecasts": forecasts}, forecast_table(forecasts), f"--grid {budgets}")
+    if (refusal := forecasts[0]["refusal"]) and not forecasting.at_risk:
+        raise fail(REFUSED, refusal)
 
 
 def _check_waves(file: SurveyFile, directory: Path, expected: int, asked: PlanOptions, as_json: bool) -> None:
@@ -241,14 +215,14 @@ def _check_waves(file: SurveyFile, directory: Path, expected: int, asked: PlanOp
 
     people = expected or max(1000, file.min_batch_size)
     given = {"error": asked.error, "epsilon_total": asked.epsilon_total, "waves": asked.waves}
-    document = fields_of(plan_study(file, deployment_in(directory), people, **given))  # type: ignore[arg-type]
+    document = fields_of(plan_study(file, _deployment_in(directory), people, **given))  # type: ignore[arg-type]
     show(as_json, document, *plan_tables(document), *plan_lines(document))
 
 
-def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[JsonObject]:
+def _forecasts(directory: Path | None, file: SurveyFile, how: ForecastOptions = ForecastOptions()) -> list[JsonObject]:
     from croupier.operator.survey_plans import forecast_survey
 
-    return _forecasts_json(file, asyncio.run(forecast_survey(directory, file, expected)))
+    return _forecasts_json(file, asyncio.run(forecast_survey(directory, file, how.expected, at_risk=how.at_risk)))
 
 
 def _forecasts_json(file: SurveyFile, forecasts: Sequence[SurveyForecast]) -> list[JsonObject]:
@@ -259,7 +233,12 @@ def _forecasts_json(file: SurveyFile, forecasts: Sequence[SurveyForecast]) -> li
     }
     return [
         survey_forecast_json(
-            forecast.people, forecast.questions, (forecast.epsilon, forecast.delta), forecast.refusal, scales
+            forecast.people,
+            forecast.questions,
+            (forecast.epsilon, forecast.delta),
+            forecast.refusal,
+            scales,
+            forecast.exact_counts,
         )
         for forecast in forecasts
     ]
@@ -270,53 +249,43 @@ def survey_open(
     /,
     *,
     directory: Directory = HERE,
-    options: QuestionByOptions = QuestionByOptions(),
+    options: QuestionOptions = QuestionOptions(),
+    forecasting: ForecastOptions = ForecastOptions(),
     as_json: Json = False,
 ) -> None:
-    if _is_question(asked):
-        _open_question(options.settings(asked), options.forecasting, directory, as_json)
-        return
-    file = read_survey_file(Path(asked))
+    file = _file_of(asked, options, fresh_name(asked))
     if file.calendar is not None:
         _begin(file, directory, as_json)
         return
     from croupier.operator.survey_plans import open_survey
 
     forecasts: list[JsonObject] = []
-
-    def told(made: list[SurveyForecast]) -> None:
-        forecasts.extend(_forecasts_json(file, made))
-
-    expected = options.forecasting.expected
-    survey = asyncio.run(open_survey(directory, file, tell=note, expected=expected, forecast=told))
+    survey = asyncio.run(
+        open_survey(
+            directory,
+            file,
+            tell=note if _is_file(asked) else lambda _: None,
+            expected=forecasting.expected,
+            told=lambda made: forecasts.extend(_forecasts_json(file, made)),
+            at_risk=forecasting.at_risk,
+            collector_public_key=options.sealed_to(),
+            goes_on=_is_file(asked),
+        )
+    )
     name, ids = survey.survey_id, list(survey.round_ids())
+    budgets = {terms.question.name: list(terms.budget_grid) for terms in survey.questions}
     show(
         as_json,
-        {"survey_id": name, "hash": survey.hash.hex(), "round_ids": ids, "forecasts": forecasts},
+        {
+            "survey_id": name,
+            "hash": survey.hash.hex(),
+            "round_ids": ids,
+            "budgets": budgets,
+            "forecasts": forecasts,
+        },
         *([survey_forecast_table(forecasts)] if forecasts else []),
         *(survey_forecast_lines(forecasts) if forecasts else []),
         f"survey {name} is open, with {counted(len(ids), 'question')}; 'croupier invite {name}' makes links",
-    )
-
-
-def _open_question(settings: RoundSettings, forecasting: ForecastOptions, directory: Path, as_json: bool) -> None:
-    from croupier.operator.survey_plans import open_question
-
-    async def open_it() -> tuple[Survey, GridFit, list[JsonObject]]:
-        async with Operator(directory) as operator:
-            fitted = forecasting.fitted(settings, operator.deployment)
-            forecasts = await forecasts_of(forecasting, fitted, operator, operator.deployment)
-            return await open_question(operator, directory, fitted.settings), fitted, forecasts
-
-    survey, fitted, forecasts = asyncio.run(open_it())
-    name = survey.survey_id
-    document = {"survey_id": name, "hash": survey.hash.hex(), "round_ids": [name], **fitted_json(fitted)}
-    document["forecasts"] = forecasts
-    show(
-        as_json,
-        document,
-        forecast_table(forecasts),
-        f"survey {name} is open, with 1 question; 'croupier invite {name}' makes links",
     )
 
 
@@ -392,7 +361,7 @@ def survey_show(
     gateway: Gateway = "",
     as_json: Json = False,
 ) -> None:
-    deployment = deployment_in(directory)
+    deployment = _deployment_in(directory)
     if _is_file(asked):
         survey = _described(read_survey_file(Path(asked)), directory, deployment)
     else:
@@ -403,6 +372,11 @@ def survey_show(
         survey = versions[-1]
     chain = deployment.chain if deployment else ()
     show(as_json, survey_json(survey.questions, chain), *survey_texts(survey, chain))
+
+
+def _deployment_in(directory: Path) -> Deployment | None:
+    """Returns the deployment of a directory; None if it has none."""
+    return read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None
 
 
 def _described(file: SurveyFile, directory: Path, deployment: Deployment | None) -> Survey:

@@ -21,7 +21,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.operator.proposals import ActionApproval, Approvals
-from croupier.operator.round_settings import RoundSettings, check_settings, manifest_of, new_round_id
+from croupier.operator.round_settings import RoundSettings, check_settings, fresh_name, manifest_of
 from croupier.protocol.approvals import proposal_to_admit, proposal_to_ask
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Refusal, refusal_of
@@ -144,7 +144,7 @@ class Operator:
             Refusal: a service does not accept them; nothing is open then.
             grpc.aio.AioRpcError: a service is out of reach.
         """
-        fresh = new_round_id(settings)
+        fresh = fresh_name(settings.question.name)
         survey = check_settings(settings, self.deployment, round_id or fresh).survey
         self.require_approval(survey)
         try:

@@ -104,9 +104,9 @@ def check_settings(
     return survey_of([settings], round_id, deployment).questions[0]
 
 
-def new_round_id(settings: RoundSettings) -> RoundId:
-    """Returns a fresh name for a round: that of its question with a random end."""
-    name = re.sub(WAVE_NAME, "-", re.sub(r"[^A-Za-z0-9_-]", "", settings.question.name)[:40])
+def fresh_name(name: str) -> RoundId:
+    """Returns a new name for a survey of one question, and for its round: the question's with a random end."""
+    name = re.sub(WAVE_NAME, "-", re.sub(r"[^A-Za-z0-9_-]", "", name)[:40])
     return RoundId(f"{name or 'round'}-{secrets.token_hex(6)}")
 
 

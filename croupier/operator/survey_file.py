@@ -18,13 +18,24 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.operator.wordings import read_categories
+from croupier.operator.categories_file import read_categories
 from croupier.protocol.crossed import crossed
+from croupier.protocol.envelope import SuiteName
+from croupier.protocol.kinds import split_name
 from croupier.protocol.mechanisms import MECHANISMS, mechanism_from, parameters_in
-from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.base import Form, Mechanism
 from croupier.protocol.mechanisms.choices import MultipleChoice
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.levels import Levels
@@ -35,12 +46,14 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rules import Prefixes
 from croupier.protocol.schedules import MOST_WAVES, Calendar, Period, Results, Schedule
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording, check_survey_id
-from croupier.protocol.toml_file import read_toml
+from croupier.protocol.toml_file import in_words, read_toml
 from croupier.protocol.wordings import Wording
 
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
 """Rounds the part of a budget for one question to few digits: people read it."""
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+OFFERED = tuple(kind for kind, mechanism in MECHANISMS.items() if mechanism.form is not Form.VECTOR)
+"""The randomizers that a question can have. A vector's question carries a model; 'croupier train' asks it."""
 
 
 class _Strict(BaseModel):
@@ -48,7 +61,7 @@ class _Strict(BaseModel):
 
 
 class _QuestionTexts(_Strict):
-    question: str
+    question: str = ""
     title: str = ""
     help_text: str = ""
     choices: tuple[str, ...] = ()
@@ -78,7 +91,8 @@ class SurveyQuestion(_QuestionTexts):
     """One of [[questions]] in survey.toml.
 
     Attributes:
-        question: the text for people. Without `choices`, and without `low` and `high`, they say yes or no.
+        question: the text for people, which only a survey of one question that is asked once may lack. Without
+            `choices`, and without `low` and `high`, they say yes or no.
         title: a heading above the question.
         help_text: a text below the question.
         choices: the answers; a person chooses one.
@@ -131,12 +145,21 @@ class SurveyQuestion(_QuestionTexts):
         usual = self._usual_mechanism()
         if not self.randomizer:
             return usual
-        kind, named = parameters_in(self.randomizer)
-        if MECHANISMS[kind].form is not usual.form:
+        if split_name(self.randomizer)[0] not in OFFERED:
             raise ValueError(
-                f"randomizer is {self.randomizer!r}, for a question of another form; this one asks for {usual.form}"
+                f"randomizer is {self.randomizer!r}; it must be one of {', '.join(OFFERED)}; for vectors: croupier "
+                "train"
             )
-        return mechanism_from(kind, asdict(usual) | named)
+        kind, named = parameters_in(self.randomizer)
+        forms = {MECHANISMS[kind].form, usual.form}
+        if len(forms) == 1:
+            return mechanism_from(kind, asdict(usual) | named)
+        # The captions of yes and no; or answers that have numbers only, as in krr(k=5).
+        if usual == RandomizedResponse() or (forms == {Form.YES_OR_NO, Form.ONE_CHOICE} and not self.categories):
+            return mechanism_from(kind, named)
+        raise ValueError(
+            f"randomizer is {self.randomizer!r}, for a question of another form; this one asks for {usual.form}"
+        )
 
     def _usual_mechanism(self) -> Mechanism:
         if self.rule is not None:
@@ -223,7 +246,8 @@ class SurveyFile(_Strict):
     Attributes:
         name: unique within the deployment, for ever. The rounds are NAME-1, NAME-2 and so on.
         language: the language of the texts.
-        title: the heading of the page that people see.
+        title: the heading of the page that people see; one question that is asked once needs neither this nor
+            `consent`.
         consent: the text that a person agrees to by answering.
         introduction: who asks, and for which purpose.
         budgets: the ε of all answers together that a person can choose from, ascending. Each is split over the
@@ -235,6 +259,7 @@ class SurveyFile(_Strict):
         min_batch_size: with fewer people nothing is read.
         max_batch_size: with this number of people a round is full; 0: any number.
         epsilon_max: the largest certified ε of a question; above it the question is refused.
+        epsilon_max_of: another one for people with this budget of a question, as in `epsilon_max_of = {"4" = 2}`.
         delta: the δ of each question's certificate.
         dishonest: the number of people who may be dishonest; each certificate allows for them.
         hop_noise: the ε of the hop noise of every question (docs/hop-noise.md), without it none. Clients accept budgets
@@ -243,6 +268,7 @@ class SurveyFile(_Strict):
         budget_privacy: the ε with which the counts of every certificate hide one person's budget
             (docs/day-to-day.md); 0: not at all; by default 1 if many people take part.
         budget_privacy_delta: its δ; 10⁻⁶ by default.
+        hpke_suite: how everything that people send is encrypted (docs/another-language.md).
         questions: the questions, in the order in which they are asked.
         translations: the texts in other languages, by language, for every question.
         calendar: when waves open, of a survey that is asked again and again; without it, it is asked once.
@@ -254,8 +280,8 @@ class SurveyFile(_Strict):
 
     name: str
     language: str = "en"
-    title: str
-    consent: str
+    title: str = ""
+    consent: str = ""
     introduction: str = ""
     budgets: tuple[_Positive, ...] = ()
     left_out: LeftOut = "missing"
@@ -263,12 +289,14 @@ class SurveyFile(_Strict):
     min_batch_size: int = Field(100, ge=2, lt=2**31)
     max_batch_size: int = Field(0, ge=0, lt=2**31)
     epsilon_max: float = 1.0
+    epsilon_max_of: dict[float, float] = {}
     delta: float = DEFAULT_DELTA
     dishonest: int = Field(0, ge=0, lt=2**31)
     hop_noise: float | None = None
     hop_noise_delta: float | None = None
     budget_privacy: float | None = None
     budget_privacy_delta: float | None = None
+    hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     questions: tuple[SurveyQuestion, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
     translations: dict[str, _Translation] = {}
     calendar: CalendarFile | None = None
@@ -349,7 +377,9 @@ class SurveyFile(_Strict):
         return rule.waves if rule else self.calendar.waves if self.calendar else 1
 
     def wordings(self) -> tuple[SurveyWording, ...]:
-        """Returns the texts of the survey, one for each language."""
+        """Returns the texts of the survey, one for each language; none where the question's are all that people see."""
+        if not (self.title or self.consent or self.calendar or self.translations or len(self.questions) > 1):
+            return ()
         here = SurveyWording(self.language, self.title, self.consent, self.introduction)
         others = self.translations.items()
         return (
@@ -387,9 +417,9 @@ class SurveyFile(_Strict):
             try:
                 question = self._crossed(each)
                 others = [self._translated(question, tag) for tag in self.translations]
-                questions.append(
-                    Question(question.name, question.mechanism(), (question.wording(self.language), *others))
-                )
+                is_put = question.question or question.title or question.help_text or question.unit or self.wordings()
+                here = [question.wording(self.language)] if is_put else []
+                questions.append(Question(question.name, question.mechanism(), (*here, *others)))
             except ValueError as error:
                 raise ValueError(f"question {each.name!r}: {error}") from error
         return tuple(questions)
@@ -420,6 +450,14 @@ class SurveyFile(_Strict):
     def deadline(self) -> int:
         """When the rounds close, Unix seconds; 0: by command."""
         return 0 if self.closes is None else int(datetime.timestamp(self.closes))
+
+
+def survey_of_values(values: Mapping[str, Any]) -> SurveyFile:
+    """Returns the contents of a file with these lines; raises ValueError as `read_survey_file`."""
+    try:
+        return SurveyFile.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(in_words(error, [*SurveyFile.model_fields])) from None
 
 
 def _split(total: Decimal, shares: Sequence[Decimal]) -> list[float]:

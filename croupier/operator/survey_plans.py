@@ -10,14 +10,14 @@ from pathlib import Path
 import grpc.aio
 
 from croupier.accountant.numerics.decimals import difference, sum_as_decimals
-from croupier.accountant.rounds.forecast import always_granted
+from croupier.accountant.rounds.forecast import always_granted, could_be_granted, forecast
 from croupier.client.round_checks import fetch_terms
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import TLS, Transport
-from croupier.operator.forecasts import GridFit, default_grid, fit, forecast_now, forecast_opening
+from croupier.operator.forecasts import default_grid, forecast_now, forecast_opening, largest_budget
 from croupier.operator.opened_surveys import Tell, keep_survey, kept_versions, open_rounds, round_file
 from croupier.operator.operator import Operator, is_operators
-from croupier.operator.round_settings import RoundSettings, check_settings, new_round_id, survey_of
+from croupier.operator.round_settings import RoundSettings, check_settings, survey_of
 from croupier.operator.survey_file import SurveyFile
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
@@ -30,8 +30,6 @@ from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.surveys import Survey, scheduled
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-
-COLLECTOR_SUITE = "x25519-sha256-chacha20poly1305"
 
 
 class LimitReachedError(ValueError):
@@ -120,7 +118,7 @@ def survey_from(
         ValueError: the terms are invalid, or the version breaks the promises of the one before it.
     """
     if file.results != "public" and not collector_public_key:
-        collector_public_key = generate_key_pair(COLLECTOR_SUITE).public
+        collector_public_key = generate_key_pair(file.hpke_suite).public
     number, previous = 1, None
     if before is not None:
         number, previous = scheduled(before).version + 1, before.hash
@@ -137,34 +135,61 @@ def survey_from(
     return survey
 
 
-def plan_survey(file: SurveyFile, deployment: Deployment | None, collector_public_key: bytes = b"") -> Survey:
+def plan_survey(
+    file: SurveyFile,
+    deployment: Deployment | None,
+    collector_public_key: bytes = b"",
+    *,
+    at_risk: bool = False,
+    expected: int = 0,
+) -> Survey:
     """Returns the survey of a file, with budgets of which no choice puts a question at risk.
+
+    Args:
+        file: with budgets.
+        deployment: of the survey, or None.
+        collector_public_key: to which the results are sealed, or empty.
+        at_risk: offer budgets of which some choice puts a question at risk, as long as another one can be granted.
+        expected: the expected number of people; a question at risk may be granted with more than the minimum.
 
     Raises:
         ValueError: the terms cannot be, with the question's name.
     """
     for settings in _in_every_wave(settings_of(file, collector_public_key)):
-        name = settings.question.name
         try:
-            fitted = fit(settings, deployment)
+            terms = check_settings(settings, deployment)
         except ValueError as error:
-            raise ValueError(f"question {name!r}: {error}") from error
-        if fitted.left_out:
-            raise ValueError(_too_large(file, name, fitted))
+            raise ValueError(f"question {settings.question.name!r}: {error}") from error
+        people = max(file.min_batch_size, expected) if at_risk else file.min_batch_size
+        if not (could_be_granted(terms, people) if at_risk else always_granted(terms, people)):
+            raise ValueError(_too_large(file, settings, deployment, people))
     return survey_from(file, deployment, collector_public_key=collector_public_key)
 
 
-def _too_large(file: SurveyFile, name: str, fitted: GridFit) -> str:
-    """Returns the message for budgets of which some choice would have the accountant refuse a round."""
-    budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
-    if fitted.largest is not None:
-        whole = file.whole_budget(name, fitted.largest)
-        most = f"a local ε of at most {fitted.largest:g}" + (f" ({round_down(whole)} of the survey's)" if whole else "")
+def _too_large(file: SurveyFile, settings: RoundSettings, deployment: Deployment | None, people: int) -> str:
+    """Returns the message for budgets of which some choice, or every one, would have the accountant refuse a round."""
+    name, largest = settings.question.name, largest_budget(settings, deployment)
+    most = "no budget is"
+    if largest is not None:
+        whole = file.whole_budget(name, largest)
+        in_all = f" ({round_down(whole)} of the survey's)" if whole and len(file.sent) > 1 else ""
+        most = f"a local ε of at most {largest:g}{in_all} is"
+    best = forecast(check_settings(settings, deployment), people).best
+    if best.refusals:
+        said = f"cannot be granted: with {people:,} people, whatever budgets they use, the accountant would refuse it "
+        said += f"({joined(best.refusals)})"
+    else:
+        risky = [budget for budget in settings.budget_grid if largest is None or budget > largest]
+        said = f"has the local budgets {' and '.join(f'{budget:g}' for budget in risky)}: with {people:,} people, the "
+        said += "minimum, some choice of budgets would have it refused and every answer destroyed"
+    exact, uncounted = "", settings.counted_by.most_uncounted
+    if uncounted:
+        exact = (
+            f", or budget privacy 0: counts that hide people's budgets leave out up to {uncounted:,} of every budget"
+        )
     return (
-        f"question {name!r} has the local budgets {budgets}: with {file.min_batch_size:,} people, the minimum, some "
-        f"choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
-        "smaller budgets, a larger epsilon_max or a larger min_batch_size; without the line budgets, fitting ones are "
-        "chosen"
+        f"question {name!r} {said}; {most} without that risk. Choose smaller budgets, a larger epsilon_max or a larger "
+        f"min_batch_size{exact}; where no budgets are given, fitting ones are chosen"
     )
 
 
@@ -176,17 +201,25 @@ class SurveyForecast:
         people: who answer every question.
         questions: the forecast of each, by its name; each counts all others as granted before it.
         delta: of all certificates together.
+        exact_counts: whether the certificate of some question counts exactly how many people used each budget.
     """
 
     people: int
     questions: Mapping[str, rpc.ForecastResponse]
     delta: float
+    exact_counts: bool = False
 
     @property
     def epsilon(self) -> float | None:
         """At most this is certified at `delta` for all questions together; None where one of them has no bound."""
         most = [max(outcome.epsilon for outcome in response.outcomes) for response in self.questions.values()]
         return sum_as_decimals(most) if all(map(math.isfinite, most)) else None
+
+    @property
+    def hopeless(self) -> str:
+        """Why some question would be refused, whatever budgets people choose; empty if each could be granted."""
+        outcomes = [response.outcomes for response in self.questions.values()]
+        return self.refusal if any(all(outcome.refusals for outcome in each) for each in outcomes) else ""
 
     @property
     def refusal(self) -> str:
@@ -210,7 +243,8 @@ class SurveyForecast:
                 f"the ledger cannot bear {whole}: requested ε = {round_up(difference(reached, before), 6)}, remaining "
                 f"{round_down(max(0.0, difference(most, before)), 6)}, difference "
                 f"{round_up(difference(reached, most), 6)}, at δ = {round_up(ledger.limit.total_delta)}. Choose "
-                "smaller budgets, fewer questions or a larger min_batch_size"
+                "smaller budgets, fewer questions or a larger min_batch_size; 'croupier ledger --forecast' shows the "
+                "remaining budget"
             )
         if any(statement.code is RefusalReason.ROUNDS_SHOWN for _, statement in refusals):
             left = max(0, ledger.limit.max_rounds - ledger.num_shown - ledger.num_pending)
@@ -231,7 +265,12 @@ class SurveyForecast:
 
 
 async def forecast_survey(
-    directory: Path | None, file: SurveyFile, expected: int = 0, transport: Transport = TLS
+    directory: Path | None,
+    file: SurveyFile,
+    expected: int = 0,
+    transport: Transport = TLS,
+    *,
+    at_risk: bool = False,
 ) -> list[SurveyForecast]:
     """Returns the forecasts of a survey with its minimum of people, and with the expected number.
 
@@ -243,6 +282,7 @@ async def forecast_survey(
         file: of a survey that is not open yet.
         expected: the expected number of people; 0: the minimum only.
         transport: to the accountant.
+        at_risk: see `plan_survey`.
 
     Raises:
         ValueError: the terms are invalid, or some choice of budgets would have a question refused for its ε.
@@ -251,7 +291,7 @@ async def forecast_survey(
     deployment = None
     if directory is not None and (directory / DEPLOYMENT_FILE).exists():
         deployment = read_deployment(directory)
-    survey = plan_survey(with_budgets(file, deployment), deployment)
+    survey = plan_survey(with_budgets(file, deployment), deployment, at_risk=at_risk, expected=expected)
     if directory is None or deployment is None or deployment.privacy_limit is None or not is_operators(directory):
         return await _forecasts(None, survey, expected)
     async with Operator(directory, transport) as operator:
@@ -269,7 +309,8 @@ async def _forecast(operator: Operator | None, survey: Survey, people: int, wave
     questions = {
         terms.question.name: await forecast_opening(operator, terms, people, wave) for terms in survey.questions
     }
-    return SurveyForecast(people, questions, sum_as_decimals(terms.shared.delta for terms in survey.questions))
+    exact = any(len(terms.budget_grid) > 1 and not terms.counted_by.most_uncounted for terms in survey.questions)
+    return SurveyForecast(people, questions, sum_as_decimals(terms.shared.delta for terms in survey.questions), exact)
 
 
 async def open_survey(
@@ -279,7 +320,10 @@ async def open_survey(
     tell: Tell = lambda _: None,
     *,
     expected: int | None = None,
-    forecast: Callable[[list[SurveyForecast]], None] = lambda _: None,
+    told: Callable[[list[SurveyForecast]], None] = lambda _: None,
+    at_risk: bool = False,
+    collector_public_key: bytes = b"",
+    goes_on: bool = True,
 ) -> Survey:
     """Opens all rounds of a survey that is asked once, or those that an earlier call has not reached.
 
@@ -290,7 +334,10 @@ async def open_survey(
         tell: called before an error is raised, with a sentence on the open rounds and the next step.
         expected: the expected number of people, to forecast a survey that is opened for the first time; None: no
             forecast but that of the limits.
-        forecast: called with the forecasts before anything is open.
+        told: called with the forecasts before anything is open.
+        at_risk: see `plan_survey`.
+        collector_public_key: to which the results are sealed; empty for public results.
+        goes_on: whether a later call continues a failed opening; else its rounds are withdrawn everywhere.
 
     Raises:
         LimitReachedError: the ledger cannot bear all questions with the minimum of people.
@@ -300,36 +347,25 @@ async def open_survey(
     if file.calendar is not None:
         raise ValueError(f"survey {file.name!r} has a [calendar]; 'croupier survey run' opens its waves")
     async with Operator(directory, transport) as operator:
-        survey = plan_survey(with_budgets(file, operator.deployment), operator.deployment)
+        deployment, key = operator.deployment, collector_public_key
+        file = with_budgets(file, deployment, key)
+        survey = plan_survey(file, deployment, key, at_risk=at_risk, expected=expected or 0)
         if expected is None or kept_versions(directory, survey.survey_id):
             await check_affordable(operator, directory, survey)
         else:
             forecasts = await _forecasts(operator, survey, expected)
-            if refusal := forecasts[0].refusal:
+            if refusal := forecasts[-1].hopeless if at_risk else forecasts[0].refusal:
                 raise LimitReachedError(refusal)
-            forecast(forecasts)
+            told(forecasts)
         keep_survey(directory, survey)
-        await open_rounds(operator, directory, survey, tell=tell)
+        try:
+            await open_rounds(operator, directory, survey, tell=tell)
+        except (Refusal, grpc.aio.AioRpcError) as error:
+            if not goes_on and not (isinstance(error, Refusal) and error.code is Code.NOT_APPROVED):
+                for round_id in survey.round_ids():
+                    await operator.withdraw(round_id)
+            raise
         return survey
-
-
-async def open_question(operator: Operator, directory: Path, settings: RoundSettings) -> Survey:
-    """Opens a survey of one question under a fresh name; where that fails, its round is withdrawn everywhere.
-
-    Raises:
-        ValueError: the terms cannot be.
-        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
-    """
-    name = new_round_id(settings)
-    survey = check_settings(settings, operator.deployment, name).survey
-    keep_survey(directory, survey)
-    try:
-        await open_rounds(operator, directory, survey)
-    except (Refusal, grpc.aio.AioRpcError) as error:
-        if not (isinstance(error, Refusal) and error.code is Code.NOT_APPROVED):
-            await operator.withdraw(name)
-        raise
-    return survey
 
 
 async def check_affordable(operator: Operator, directory: Path, survey: Survey, wave: int = 0) -> None:

@@ -82,13 +82,13 @@ def _parse(text: bytes, model: type[M], what: str, path: str) -> M:
         # Files that it names lie beside it.
         return model.model_validate(tomllib.loads(text.decode()), context=Path(path).parent)
     except ValidationError as error:
-        raise ValueError(f"{path} is not a valid {what}: {_in_words(error, [*model.model_fields])}") from None
+        raise ValueError(f"{path} is not a valid {what}: {in_words(error, [*model.model_fields])}") from None
     except (ValueError, RecursionError) as error:  # UTF-8, TOML, a field; brackets nested without end
         raise ValueError(f"{path} is not a valid {what}: {error}") from error
 
 
-def _in_words(error: ValidationError, known: list[str]) -> str:
-    """Returns the fields that are wrong and why, in one line."""
+def in_words(error: ValidationError, known: list[str]) -> str:
+    """Returns the fields that are wrong and why, in one line; known: names of the model, for what is mistyped."""
     faults, found = [], error.errors(include_url=False)
     for fault in found[:_MOST_FAULTS]:
         field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")

@@ -21,6 +21,11 @@ _ASSUMED_OF_SURVEY = (
     "At most this is certified if every message arrives; a forecast promises nothing, the certificate does. Error: the "
     "standard error of a share, in points of 100, or of a mean, in its unit; from the noise alone."
 )
+_EXACT_COUNTS = (
+    "A certificate of this survey counts exactly how many people used each budget (budget privacy 0): the first "
+    "shuffler can read one person's budget from it, by losing the messages of others, and everybody can see that a "
+    "rare budget was used. Budget privacy 1 hides that, and leaves out about 27 people of every budget."
+)
 _NOISY = 0.25
 """With this standard error a 95 % interval of a share covers about all that is possible."""
 _IN_SHORT = {
@@ -50,8 +55,9 @@ def survey_forecast_json(
     together: tuple[float | None, float],
     refusal: str,
     scales: Mapping[str, tuple[float, str]],
+    exact_counts: bool = False,
 ) -> JsonObject:
-    """Returns the forecast of a survey; see `operator.opened_surveys.SurveyForecast`.
+    """Returns the forecast of a survey; see `operator.survey_plans.SurveyForecast`.
 
     "epsilon" is the sum of the largest certified epsilons of the questions, at the "delta" of all together; None
     without a bound. "remaining_epsilon" is the rest of the limit after all questions; None without a limit or a bound.
@@ -70,6 +76,7 @@ def survey_forecast_json(
         "delta": together[1],
         "remaining_epsilon": None if None in left else min(epsilon for epsilon in left if epsilon is not None),
         "ledger": views[0]["ledger"],
+        "exact_counts": exact_counts,
         "questions": [
             {
                 "name": name,
@@ -125,6 +132,8 @@ def survey_forecast_lines(forecasts: Sequence[JsonObject]) -> list[str]:
     errors = [
         e for forecast in forecasts[-1]["questions"] for e in [_least_error(forecast["forecast"])] if e is not None
     ]
+    if forecasts[-1]["exact_counts"]:
+        lines.append(_EXACT_COUNTS)
     if errors and max(errors) > _NOISY:
         lines.append(
             f"With {forecasts[-1]['people']:,} people the noise hides the answers to some question, whatever budgets "

@@ -12,7 +12,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.operator.keys import alone, make_collector_key
 from croupier.operator.opened_surveys import keep_survey, kept_surveys, kept_versions, survey_folder, version_of_wave
 from croupier.operator.survey_file import SurveyFile
-from croupier.operator.survey_plans import COLLECTOR_SUITE, plan_survey, survey_from, with_budgets
+from croupier.operator.survey_plans import plan_survey, survey_from, with_budgets
 from croupier.protocol.collector import read_collector_key
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.surveys import Survey, scheduled
@@ -104,7 +104,7 @@ def start_study(directory: Path, file: SurveyFile) -> Survey:
         if file.results != "public":
             private = collector_key_file(directory, file.name)
             if not private.exists():
-                make_collector_key(private, COLLECTOR_SUITE)
+                make_collector_key(private, file.hpke_suite)
             key = read_collector_key(private.read_text(encoding="utf-8"))[1].public
         versions = list(kept_versions(directory, file.name).values())
         if not versions:

@@ -20,10 +20,10 @@ import pytest
 
 import croupier
 from croupier.operator.invitations import People, invite_people
-from croupier.operator.opened_surveys import kept_rounds
-from croupier.operator.survey_plans import open_question
+from croupier.operator.opened_surveys import keep_survey, open_rounds
+from croupier.operator.round_settings import check_settings
 from croupier.protocol.invitations import Invitation, new_secret
-from croupier.protocol.names import PublicKey
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.show.csv_file import csv_records
 from examples import batch_job, offline_device, web_backend
 from tests.support import settings
@@ -124,8 +124,9 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
         place, how = here.inside.directory, here.inside.transport
         deployment = place / "deployment.toml"
 
-        survey = await open_question(here.operator, place, settings())
-        (terms,) = kept_rounds(place, survey)
+        survey = check_settings(settings(), here.deployment, RoundId("backend")).survey
+        keep_survey(place, survey)
+        (terms,) = await open_rounds(here.operator, place, survey)
 
         async def invite(people: People, name: str) -> Path:
             links: dict[str, Any] = {"gateway": GATEWAY, "qr_codes": False, "transport": how}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 
 import pytest
 
-from croupier.cli.forecasts import EXACT_COUNTS, ForecastOptions
-from croupier.operator.forecasts import fit
+from croupier.cli.question_options import QuestionOptions
 from croupier.operator.round_settings import RoundSettings, check_settings
-from croupier.operator.survey_file import SurveyFile
+from croupier.operator.survey_plans import forecast_survey, plan_survey
 from croupier.protocol.tier_counts import BudgetPrivacy
 from croupier.show.documents import terms_json
 from croupier.show.round_text import answering_sections
@@ -56,20 +56,18 @@ def test_a_budget_privacy_that_cannot_be_is_refused(changed: dict[str, object], 
 
 
 def test_a_round_that_noised_counts_would_have_refused_is_not_opened() -> None:
-    small = replace(ROUND, min_batch_size=150, epsilon_max=0.45)
-    assert "budget-privacy" not in fit(small).warning
-    warned = fit(replace(small, budget_privacy=1.0))
-    assert warned.settings.budget_grid == (0.5,)
-    assert "--budget-privacy 0" in warned.warning
-    with pytest.raises(ValueError, match=naming("--budget-privacy 0")):
-        fit(replace(small, budget_privacy=1.0, epsilon_max=0.1))
+    small = QuestionOptions(grid="0.5,1,2", min_batch_size=150, epsilon_max=0.45)
+    for chosen, is_said in ((small, False), (replace(small, budget_privacy=1.0), True)):
+        with pytest.raises(ValueError, match="without that risk") as refused:
+            plan_survey(chosen.file("bit", "bit"), None)
+        assert ("or budget privacy 0" in str(refused.value)) is is_said
 
 
-def test_it_is_said_that_counts_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
-    for chosen, is_said in ((replace(ROUND, min_batch_size=100), True), (ROUND, False)):
-        ForecastOptions().fitted(replace(chosen, epsilon_max=4.0), None)
-        said = " ".join(capsys.readouterr().err.split())
-        assert (EXACT_COUNTS[:60] in said) is is_said
+def test_it_is_said_that_counts_are_exact() -> None:
+    for people, is_said in ((100, True), (324, False)):
+        file = QuestionOptions(grid="0.5,1,2", min_batch_size=people, epsilon_max=4.0).file("bit", "bit")
+        (forecast,) = asyncio.run(forecast_survey(None, file))
+        assert forecast.exact_counts is is_said
 
 
 def test_participants_are_told_what_the_counts_show() -> None:
@@ -84,7 +82,3 @@ def test_participants_are_told_what_the_counts_show() -> None:
         assert bool(re.search(naming("54 people"), text)) is is_noised
         assert bool(re.search(naming("about yours", "73.11 %"), text)) is is_noised
         assert bool(re.search(naming("counts are exact", "compute your budget"), text)) is is_exact
-
-
-def test_a_survey_states_it_for_all_its_rounds() -> None:
-    assert {"budget_privacy", "budget_privacy_delta"} <= SurveyFile.model_fields.keys()

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from croupier.cli.round_options import QuestionOptions
+from croupier.cli.question_options import QuestionOptions
+from croupier.operator.categories_file import read_categories
 from croupier.operator.survey_file import read_survey_file
-from croupier.operator.wordings import read_categories
+from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from tests.support.messages import naming
 
@@ -25,11 +26,16 @@ categories = {categories}
 """
 
 
+def mechanism_of(file: Path) -> Mechanism:
+    (question,) = QuestionOptions(categories=file).file("drug", "drug").asked()
+    return question.mechanism
+
+
 def test_every_line_of_a_file_is_a_category(tmp_path: Path) -> None:
     file = tmp_path / "drugs.txt"
     file.write_text("\ufeffaspirin\r\nibuprofen \r\nnone of these\r\n\r\n", encoding="utf-8")
     assert read_categories(file) == ("aspirin", "ibuprofen", "none of these")
-    mechanism = QuestionOptions(categories=file).question("drug").mechanism
+    mechanism = mechanism_of(file)
     assert mechanism == KaryResponse(3, ("aspirin", "ibuprofen", "none of these"))
     assert mechanism.parse_value(" ibuprofen ") == 1
 
@@ -38,9 +44,9 @@ def test_as_many_categories_as_there_may_be(tmp_path: Path) -> None:
     file = tmp_path / "many.txt"
     file.write_text("\n".join(map(str, range(65_537))))
     with pytest.raises(ValueError, match=naming("k", 65537, "2..65536")):
-        QuestionOptions(categories=file).question("drug")
+        mechanism_of(file)
     file.write_text("\n".join(map(str, range(65_536))))
-    mechanism = QuestionOptions(categories=file).question("drug").mechanism
+    mechanism = mechanism_of(file)
     assert [mechanism.parse_value(text) for text in ("65535", "7.0", "7")] == [65_535, 7, 7]
 
 
@@ -58,11 +64,9 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_line(tmp_path: Path, con
     file = tmp_path / "bad.txt"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        QuestionOptions(categories=file).question("drug")
+        mechanism_of(file)
     with pytest.raises(ValueError, match=naming("missing.txt")):
         read_categories(tmp_path / "missing.txt")
-    with pytest.raises(ValueError, match=naming("--labels and --categories")):
-        QuestionOptions(categories=file, labels="a,b").question("drug")
 
 
 def test_a_survey_takes_categories_from_a_file_or_its_own_lines(tmp_path: Path) -> None:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from croupier.cli.question_options import QuestionOptions
 from croupier.client.submission import Participant, send
 from croupier.console.app import make_app
 from croupier.console.guard import Listening
 from croupier.console.source import Source
-from croupier.operator.forecasts import fit, largest_budget
 from croupier.operator.operator import Operator
 from croupier.operator.overview import overview
-from croupier.operator.round_settings import RoundSettings
-from croupier.operator.survey_plans import SurveyForecast
+from croupier.operator.survey_file import SurveyFile
+from croupier.operator.survey_plans import SurveyForecast, plan_survey, survey_from, with_budgets
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms.base import Mechanism
-from croupier.protocol.mechanisms.krr import KaryResponse
-from croupier.protocol.mechanisms.laplace import Laplace
-from croupier.protocol.mechanisms.rr import RandomizedResponse
 from croupier.protocol.names import RoundId
-from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.metrics import Metrics
@@ -44,75 +38,65 @@ from tests.support.command_line import Beside, answer, croupier, refused
 from tests.support.gateways import get
 from tests.support.messages import naming
 
-WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+WIDE = "0.1,0.25,0.5,1,2,4"
 FEW = ("survey", "check", "one", "--min-batch-size", "20")
 
 
-def asked(mechanism: Mechanism, grid: tuple[float, ...] = (), **changes: Any) -> RoundSettings:
-    return replace(RoundSettings(Question("q", mechanism), grid, min_batch_size=20), **changes)
+def asked(**options: Any) -> SurveyFile:
+    return QuestionOptions(**{"min_batch_size": 20} | options).file("q", "q")
 
 
-@pytest.mark.parametrize("mechanism", [RandomizedResponse(), KaryResponse(4), Laplace(0.0, 1.0)], ids=lambda m: m.kind)
-def test_the_default_grid_follows_from_limit_and_minimum(mechanism: Mechanism) -> None:
+@pytest.mark.parametrize(
+    "question",
+    [{}, {"randomizer": "krr(k=4)"}, {"randomizer": "laplace", "low": 0.0, "high": 1.0}],
+    ids=lambda question: question.get("randomizer", "rr"),
+)
+def test_the_default_grid_follows_from_limit_and_minimum(question: dict[str, Any]) -> None:
     """Reproduction: the form offered 4 by default, with which one person of twenty sank the round."""
     tops = []
     for people, limit in ((20, 0.3), (20, 1.0), (1000, 1.0)):
-        fitted = fit(asked(mechanism, min_batch_size=people, epsilon_max=limit))
-        assert (fitted.left_out, fitted.warning) == ((), "")
-        grid = fitted.settings.budget_grid
-        assert fit(fitted.settings) == fitted  # nothing of it is left out when it is given
-        assert len(grid) == 4
-        assert limit * 0.99 <= grid[-1] <= 4.0
-        tops.append(grid[-1])
+        fitting = with_budgets(asked(**question, min_batch_size=people, epsilon_max=limit), None)
+        assert plan_survey(fitting, None).questions[0].budget_grid == fitting.budgets
+        assert len(fitting.budgets) == 4
+        assert limit * 0.99 <= fitting.budgets[-1] <= 4.0
+        tops.append(fitting.budgets[-1])
     assert tops == sorted(tops)
     assert tops[0] < tops[-1]
 
 
-def test_budgets_that_put_the_minimum_at_risk_are_left_out() -> None:
-    fitted = fit(asked(RandomizedResponse(), WIDE))
-    assert fitted.settings.budget_grid == (0.1, 0.25, 0.5, 1.0)
-    assert (fitted.left_out, fitted.largest, fitted.at_risk) == ((2.0, 4.0), 1.0, False)
-    assert re.search(naming(2, 4, "20 people"), fitted.warning)
-    assert re.search(naming(1, "ε"), fitted.warning)
-    kept = fit(asked(RandomizedResponse(), WIDE), at_risk=True)
-    assert (kept.settings.budget_grid, kept.left_out, kept.at_risk) == (WIDE, (), True)
-    assert "is destroyed" in kept.warning
+def test_budgets_that_put_the_minimum_at_risk_are_refused_unless_they_are_wanted() -> None:
+    with pytest.raises(ValueError, match=naming("budgets 2 and 4", "20 people", "at most 1 ")):
+        plan_survey(asked(grid=WIDE), None)
+    survey = plan_survey(asked(grid=WIDE), None, at_risk=True)
+    assert survey.questions[0].budget_grid == (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
     # A limit of its own for the budget may allow it.
-    own = asked(RandomizedResponse(), WIDE, epsilon_max_of={2.0: 2.0, 4.0: 4.0, 1.0: 1.0})
-    assert fit(own).left_out == ()
+    plan_survey(asked(grid="0.1,0.25,0.5,1:1,2:2,4:4"), None)
 
 
 def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
-    hopeless = asked(RandomizedResponse(), (2.0, 4.0), epsilon_max=0.5)
-    assert largest_budget(hopeless) == 0.51
+    hopeless = asked(grid="2,4", epsilon_max=0.5)
     for at_risk in (False, True):
-        with pytest.raises(ValueError, match=naming("20 people")):
-            fit(hopeless, at_risk=at_risk)
+        with pytest.raises(ValueError, match=naming("20 people", "at most 0.51")):
+            plan_survey(hopeless, None, at_risk=at_risk)
     # With enough people it can be granted, and the operator may wait for them.
-    assert fit(hopeless, at_risk=True, expected=5000).settings.budget_grid == (2.0, 4.0)
+    assert plan_survey(hopeless, None, at_risk=True, expected=5000).questions[0].budget_grid == (2.0, 4.0)
     said = refused(*FEW, "--grid", "2,4", "--epsilon-max", "0.5")
     assert re.search(naming("epsilon", 2, "most 0.5"), said)
-    assert re.search(naming("0.51"), said)
-    assert re.search(naming("-1", 0), refused(*FEW, "--expected", "-1"))
+    assert re.search(naming("-1", 0), refused(*FEW, "--grid", "0.1", "--expected", "-1"))
 
 
 @pytest.mark.slow
 def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
     here = ("--dir", str(tmp_path))
-    result = answer(*FEW, "--expected", "500", "--grid", "0.1,1,4", *here)
-    assert (result["grid"], result["left_out"], result["largest_budget"]) == ([0.1, 1.0], [4.0], 1.0)
-    assert [forecast["num_reports"] for forecast in result["forecasts"]] == [20, 500]
-    assert all(forecast["always_granted"] and forecast["ledger"] is None for forecast in result["forecasts"])
-    worst = [max(outcome["epsilon"] for outcome in part["outcomes"]) for part in result["forecasts"]]
-    assert worst[0] > worst[1] > 0
-    said = croupier(*FEW, "--grid", "0.1,1,4", "--at-risk", *here)
-    assert "everyone 4" in said.stdout
-    assert "no: ε above the limit" in " ".join(said.stdout.split())
-    assert "--grid 0.1,1,4" in said.stdout
-    told = " ".join(said.stderr.split())
-    assert "refuses the round for some choice of budgets" in told
+    forecasts = answer(*FEW, "--expected", "500", "--grid", "0.1,1", *here)["forecasts"]
+    assert [forecast["people"] for forecast in forecasts] == [20, 500]
+    assert all(forecast["granted"] and forecast["ledger"] is None for forecast in forecasts)
+    assert forecasts[0]["epsilon"] > forecasts[1]["epsilon"] > 0
+    said = " ".join(croupier(*FEW, "--grid", "0.1,1,4", "--at-risk", *here).stdout.split())
+    assert "no: ε above the limit" in said
+    assert "counts exactly how many people used each budget" in said
     mixed = answer(*FEW, "--randomizer", "laplace", "--low", "0", "--high", "1", "--grid", "0.5,1", *here)
-    assert mixed["forecasts"][0]["outcomes"][-1]["budgets"] or mixed["forecasts"][0]["outcomes"][0]["budgets"] == []
+    assert mixed["forecasts"][0]["questions"][0]["range"] == 1
 
 
 async def _crowd(operator: Operator, terms: RoundTerms, count: int, epsilon: float) -> None:
@@ -136,8 +120,8 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         accountant.metrics.ledger = lambda most, remaining: seen.append((most, remaining))
         terms_of = ("--min-batch-size", "20", "--delta", "1e-4", "--epsilon-max", "1")
         opened = await ask("survey", "open", "bit", "--grid", "0.5,1,2", "--at-risk", "--expected", "300", *terms_of)
-        assert (opened["grid"], opened["at_risk"]) == ([0.5, 1.0, 2.0], True)
-        assert [forecast["always_granted"] for forecast in opened["forecasts"]] == [False, True]
+        assert opened["budgets"] == {"bit": [0.5, 1.0, 2.0]}
+        assert [forecast["granted"] for forecast in opened["forecasts"]] == [False, True]
         round_id = opened["survey_id"]
         shown = await say("survey", "show", round_id)
         assert "over all rounds; after 0 rounds ε = 1.5 remains" in " ".join(shown.stdout.split())
@@ -216,9 +200,8 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
 def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
     from croupier.accountant.rounds.account import Account
     from croupier.accountant.rounds.account import answer as accountant_says
-    from croupier.operator.round_settings import check_settings
 
-    terms = check_settings(asked(RandomizedResponse(), (0.5, 1.5), min_batch_size=100))
+    (terms,) = survey_from(asked(grid="0.5,1.5", min_batch_size=100), None).questions
     alone, late = (
         closing_lines(forecast_json(accountant_says(terms, 100, tickets, Account(), ())), RoundId("r"))
         for tickets in (101, 160)

@@ -14,6 +14,7 @@ import pytest
 
 from croupier.accountant.guessing import right_at_most
 from croupier.cli import deployment
+from croupier.cli.question_options import QuestionOptions
 from croupier.client.round_checks import fetch_signed_result, fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.operator.operator import Operator
@@ -196,8 +197,7 @@ def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     key = tmp_path / "collector.key"
     croupier("keygen", "--collector", key, "--suite", "x25519-sha256-aes128gcm")
     assert "sealed" in refused("keygen", "--collector", key)
-    said = refused("survey", "open", "x", "--collector", f"{key}.pub", *here)
-    assert "give --suite x25519-sha256-aes128gcm" in said
+    assert QuestionOptions(collector=Path(f"{key}.pub")).file("x", "x").hpke_suite == "x25519-sha256-aes128gcm"
     sealed = pb.Publication(round_id="round", sealed_result=b"sealed")
     for publication, file, why in (
         (sealed, Path(f"{key}.pub"), "collector's"),

@@ -136,7 +136,7 @@ def test_a_question_names_any_mechanism_of_its_form(tmp_path: Path) -> None:
         ("high = 24", 'high = 24\nrandomizer = "pgr(q=3)"', r"'sleep'.*'pgr\(q=3\)'.*another form.*number"),
         ("high = 24", 'high = 24\nrandomizer = "laplace(steps=3)"', "'sleep'.*steps is 3, but laplace has no steps"),
         ("high = 24", 'high = 24\nrandomizer = "laplace(lattice=x)"', "'sleep'.*lattice is 'x'.*whole number"),
-        ('consent = "I', 'consnt = "I', "consent.*consnt"),
+        ('consent = "I', 'consnt = "I', "consnt.*consent"),
         ('title = "How', 'title = "<b>How', "no markup"),
         ("min_batch_size = 3", "min_batch_size = 1", "min_batch_size: it is 1; it must be greater than or equal to 2"),
         ("min_batch_size = 3", 'left_out = "no"', "left_out: it must be 'missing' or 'random'"),

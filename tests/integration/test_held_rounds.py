@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from croupier.operator.forecasts import forecast_now, forecast_opening, is_granted
+from croupier.operator.forecasts import forecast_now, forecast_opening
 from croupier.operator.published_result import published_result
 from croupier.operator.round_settings import RoundSettings, survey_of
 from croupier.protocol.codes import RefusalReason
@@ -33,6 +33,10 @@ def at_risk(deployment: Arena, *, due_s: float = 0.0, **changes: Any) -> RoundSe
     """Returns settings with which twenty people with 2 have no more than their own noise, and eighty meet the limit."""
     due = int(deployment.inside.clock.now() + due_s) if due_s else 0
     return replace(settings(epsilon_max=1.6), close_deadline_unix_s=due, **changes)
+
+
+def is_granted(forecast: rpc.ForecastResponse) -> bool:
+    return not any(outcome.refusals for outcome in forecast.outcomes)
 
 
 def planned(deployment: Arena, plan: RoundSettings, questions: int = 1) -> QuestionTerms:

@@ -151,7 +151,7 @@ def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
 
 @pytest.mark.slow
 def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:
-    letters = ("--randomizer", "krr", "--labels", "a,b,c", "--grid", "0.1,0.2,0.4")
+    letters = ("--choices", "a;b;c", "--grid", "0.1,0.2,0.4")
     round_id = answer("survey", "open", "letters", "--dir", up, *letters)["survey_id"]
     cases: list[tuple[int, str, tuple[str | Path, ...]]] = [
         (2, "--value-column is missing", ("submit", "--csv", survey)),

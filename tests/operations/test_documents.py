@@ -23,7 +23,6 @@ from croupier.cli.commands import BY_PATH
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.operator.keys import make_deployment
 from croupier.operator.survey_file import read_survey_file
-from croupier.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.errors import Code
 from croupier.protocol.rounding import round_up
@@ -55,9 +54,6 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
     if SETTINGS_FILE in first:
         (tmp_path / SETTINGS_FILE).write_text(sample)
         assert load_settings(tmp_path) != ServiceSettings()
-    elif "wording.toml" in first:
-        (tmp_path / "wording.toml").write_text(sample)
-        assert len(read_wordings(tmp_path / "wording.toml")) == 2
     elif "survey.toml" in first:
         (tmp_path / "survey.toml").write_text(sample)
         assert len(read_survey_file(tmp_path / "survey.toml").asked()) == 3

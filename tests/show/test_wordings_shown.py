@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from croupier.cli.round_options import ParameterOptions, QuestionOptions, WordingOptions
-from croupier.operator.wordings import read_wordings
+from croupier.cli.question_options import QuestionOptions
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
@@ -21,58 +19,27 @@ from tests.support import make_kit
 from tests.support.blocks import shown as printed
 from tests.support.messages import naming
 
-FILE = """
-[[wording]]
-language = "en"
-question = "How satisfied are you?"
-choices = ["very", "not at all"]
-[[wording]]
-language = "de"
-title = "Zufriedenheit"
-question = "Wie zufrieden sind Sie?"
-choices = ["sehr", "gar nicht"]
-"""
 
-
-def given(**options: Any) -> tuple[Wording, ...]:
-    return WordingOptions(**options).wordings()
-
-
-def opened(randomizer: str, wordings: tuple[Wording, ...], **parameters: Any) -> Question:
-    return QuestionOptions(randomizer, parameters=ParameterOptions(**parameters)).question("q", wordings)
+def opened(**options: Any) -> Question:
+    (question,) = QuestionOptions(**options).file("q", "q").asked()
+    return question
 
 
 def test_choices_are_the_categories_unless_the_answer_is_a_bit() -> None:
-    asked = given(question="How satisfied are you?", choices="very; quite ;not at all")
-    assert opened("", asked) == Question("q", KaryResponse(3, ("very", "quite", "not at all")), asked)
-    assert asked == (Wording("en", "How satisfied are you?", choices=("very", "quite", "not at all")),)
-    bit = given(question="Do you smoke?", choices="no;yes", language="de-CH")
-    assert opened("rr", bit) == Question("q", RandomizedResponse(), bit)
-    assert opened("", given(question="Do you smoke?")).mechanism == RandomizedResponse()
+    captions = ("very", "quite", "not at all")
+    assert opened(question="How satisfied are you?", choices="very; quite ;not at all") == Question(
+        "q", KaryResponse(3, captions), (Wording("en", "How satisfied are you?", choices=captions),)
+    )
+    bit = opened(question="Do you smoke?", choices="no;yes", language="de-CH", randomizer="rr")
+    assert bit == Question("q", RandomizedResponse(), (Wording("de-CH", "Do you smoke?", choices=("no", "yes")),))
+    assert opened(question="Do you smoke?").mechanism == RandomizedResponse()
+    assert opened() == Question("q", RandomizedResponse())
+    assert opened(choices="a;b") == Question("q", KaryResponse(2, ("a", "b")))
     with pytest.raises(ValueError, match=naming(3, "rr", 2)):
-        opened("rr", asked)
-    hours = given(question="How long?", unit="hours")
-    assert opened("onebit", hours, low=0.0, high=24.0).wordings[0].unit == "hours"
-
-
-def test_several_languages_come_from_a_file(tmp_path: Path) -> None:
-    (file := tmp_path / "wording.toml").write_text(FILE)
-    english, german = given(wording=file)
-    assert (english.language, german.title, german.choices) == ("en", "Zufriedenheit", ("sehr", "gar nicht"))
-    with pytest.raises(ValueError, match=naming("--wording and --question")):
-        given(wording=file, question="How?")
-    with pytest.raises(ValueError, match=naming("--choices", "--question")):
-        given(choices="a;b")
-    for text, said in (
-        (FILE.replace('"en"', '"x"'), "language.*'x'"),
-        (FILE + "captions = 1", "captions"),
-        ("wording = []", "has no wording"),
-    ):
-        file.write_text(text)
-        with pytest.raises(ValueError, match=said):
-            read_wordings(file)
-    with pytest.raises(ValueError, match=naming("other.toml")):
-        read_wordings(tmp_path / "other.toml")
+        opened(question="How satisfied are you?", choices="very;quite;not at all", randomizer="rr")
+    with pytest.raises(ValueError, match="question is empty"):
+        opened(title="Sleep")
+    assert opened(question="How long?", unit="hours", low=0.0, high=24.0).wordings[0].unit == "hours"
 
 
 @pytest.mark.parametrize(

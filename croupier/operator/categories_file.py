@@ -1,38 +1,10 @@
-"""The wording of a question in a file for several languages, and its categories in a file.
-
-The file (TOML) has one table `[[wording]]` for each language, with the fields of `protocol.wordings.Wording`; the first
-is shown to people who read none of the languages.
-"""
+"""The categories of a question in a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from croupier.protocol.shown import check_shown
-from croupier.protocol.toml_file import read_toml
-from croupier.protocol.wordings import Wording
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    wording: tuple[Wording, ...]
-
-
-def read_wordings(file: Path) -> tuple[Wording, ...]:
-    """Returns the wordings in a file.
-
-    Raises:
-        ValueError: there is no such file, or it has no wording, or a field is missing, unknown or out of range.
-    """
-    try:
-        wordings = read_toml(file, _File, "file of wordings").wording
-    except FileNotFoundError as error:
-        raise ValueError(f"{file} does not exist; --wording takes a TOML file with [[wording]] tables") from error
-    if not wordings:
-        raise ValueError(f"{file} has no wording; write one [[wording]] table for each language")
-    return wordings
 
 
 def read_categories(file: Path) -> tuple[str, ...]:
