@@ -22,9 +22,9 @@ from croupier.cli.console import NOT_CERTIFIED, STANDARD_INPUT, Argument, Json, 
 from croupier.cli.mechanism_options import (
     HopsOptions,
     ObserverOptions,
-    PlannedRandomizerOptions,
-    RandomizerOptions,
+    RandomizerName,
     SettingOptions,
+    planned_randomizer,
 )
 from croupier.cli.planning import ErrorOptions, planned_for_error
 from croupier.deploy.local.csv_columns import CsvFile
@@ -109,7 +109,7 @@ def certify(
     budgets: BudgetFile,
     /,
     *,
-    randomizer: RandomizerOptions = RandomizerOptions(),
+    randomizer: RandomizerName = "rr",
     target: TargetOptions = TargetOptions(),
     setting: SettingOptions = SettingOptions(),
     noise: HopsOptions = HopsOptions(),
@@ -121,7 +121,7 @@ def certify(
     as_json: Json = False,
 ) -> None:
     delta = target.delta_beside(noise)
-    family = randomizer.build()
+    family = accountant.randomizer_from_name(randomizer)
     multiset = _read_budgets(budgets, family)
     with progress_bar(transient=True) as move:
         result = accountant.certify(
@@ -207,7 +207,7 @@ def curve(
     budgets: BudgetFile,
     /,
     *,
-    randomizer: RandomizerOptions = RandomizerOptions(),
+    randomizer: RandomizerName = "rr",
     setting: SettingOptions = SettingOptions(),
     noise: HopsOptions = HopsOptions(),
     out: Annotated[Path, Parameter(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
@@ -216,7 +216,7 @@ def curve(
     as_json: Json = False,
 ) -> None:
     check_plot_file(out)
-    family = randomizer.build()
+    family = accountant.randomizer_from_name(randomizer)
     profile = accountant.privacy_profile(
         _read_budgets(budgets, family), family, rounds=setting.rounds, **noise.conditions(setting)
     )
@@ -236,13 +236,13 @@ def audit(
     budgets: BudgetFile,
     /,
     *,
-    randomizer: RandomizerOptions = RandomizerOptions(),
+    randomizer: RandomizerName = "rr",
     delta: Annotated[float, Parameter(help="The central delta of the attack, 0 < delta < 1.")] = DEFAULT_DELTA,
     observer: ObserverOptions = ObserverOptions(),
     seconds: Annotated[float, Parameter(help="How many seconds to search for better attacks.")] = 20.0,
     as_json: Json = False,
 ) -> None:
-    family = randomizer.build()
+    family = accountant.randomizer_from_name(randomizer)
     multiset = _read_budgets(budgets, family)
     started = time.monotonic()
     with progress_bar(transient=True) as move:
@@ -272,7 +272,7 @@ def audit(
 def plan(
     *,
     budgets: Annotated[Path | None, Parameter(help="CSV of budgets, or of their proportions.")] = None,
-    randomizer: PlannedRandomizerOptions = PlannedRandomizerOptions(),
+    randomizer: RandomizerName = "rr",
     users: Annotated[int | None, Parameter(help="How many users will take part.")] = None,
     epsilon: Annotated[float | None, Parameter(help="The central epsilon to stay below, over all rounds.")] = None,
     delta: Annotated[float, Parameter(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
@@ -283,7 +283,7 @@ def plan(
 ) -> None:
     accuracy.check()
     conditions = noise.guarantee(noise.conditions(setting, delta))
-    named = accuracy.options(randomizer).named()
+    named = planned_randomizer(accuracy.name(randomizer))
     family = BinaryRandomizedResponse() if isinstance(named, str) else named  # all candidates are pure
     if accuracy.error is not None:
         if noise.is_given:

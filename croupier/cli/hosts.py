@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.text import Text
@@ -23,13 +22,6 @@ from croupier.show.terminal import wrapped
 _HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
 
 
-class RunWith(StrEnum):
-    """What starts the services."""
-
-    systemd = "systemd"
-    compose = "compose"
-
-
 def init(
     *,
     shuffler: Annotated[list[str], Parameter(help=f"Host of a shuffler, in the order of the chain. {_HOST_HELP}")],
@@ -40,11 +32,13 @@ def init(
         str, Parameter(help="HOST, or HOST:PORT, of an HTTPS gateway, as clients know it; none if not given.")
     ] = "",
     name: Annotated[str, Parameter(help="The deployment's name.")] = "local",
-    run_with: Annotated[RunWith, Parameter(help="What starts the services on their machines.")] = RunWith.systemd,
+    run_with: Annotated[
+        Literal["systemd", "compose"], Parameter(help="What starts the services on their machines.")
+    ] = "systemd",
     as_json: Json = False,
 ) -> None:
     layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
-    deployment = initialise(directory, layout, run_with.value)
+    deployment = initialise(directory, layout, run_with)
     for warning in shared(deployment):
         note(f"croupier: {warning}")
     machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}

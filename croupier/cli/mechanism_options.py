@@ -16,53 +16,15 @@ if TYPE_CHECKING:
     from croupier.accountant.release import Conditions
 
 
-@Parameter(name="*", group="The question and its randomizer")
-@dataclass(frozen=True)
-class RandomizerOptions:
-    """A randomizer by its name, and parameters that can be options instead of part of the name."""
-
-    randomizer: Annotated[
-        str,
-        Parameter(
-            help=f"{', '.join(MECHANISMS)}; parameters follow, as in krr(k=5) or gaussian_vector(d=10, records=10)."
-        ),
-    ] = "rr"
-    k: Annotated[int | None, Parameter(help="How many categories, options or levels, instead of krr(k=5).")] = None
-    lattice: Annotated[
-        int | None, Parameter(help="laplace, gaussian: steps between the ends; none: the real line.")
-    ] = None
-    dimension: Annotated[int | None, Parameter(help="hemisphere, gaussian: the number of coordinates.")] = None
-
-    def build(self) -> Randomizer:
-        """Returns the randomizer; raises ValueError as `randomizer_of` does."""
-        return randomizer_of(self.randomizer, self.k, self.lattice, self.dimension)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class PlannedRandomizerOptions(RandomizerOptions):
-    """The randomizer of a round that is planned, whose lattice is a round's by default."""
-
-    lattice: Annotated[
-        int | None, Parameter(help="laplace, gaussian: steps between the ends; default: those of a round.")
-    ] = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a purpose is named, and its mechanism is to be chosen."""
-        from croupier.accountant.mechanism_choice import purpose_of
-
-        return self.k is None and purpose_of(self.randomizer) is not None
-
-    def named(self) -> Randomizer | str:
-        """Returns the randomizer, or the name of the purpose; raises ValueError as `randomizer_of` does."""
-        return self.randomizer if self.is_open else self.build()
-
-    def build(self) -> Randomizer:
-        """Returns the randomizer; raises ValueError as `randomizer_of` does."""
-        if self.lattice is None and self.dimension is None:
-            return randomizer_of(self.randomizer, self.k, _steps_of_rounds(self.randomizer))
-        return super().build()
+RandomizerName = Annotated[
+    str,
+    Parameter(
+        "--randomizer",
+        group="The question and its randomizer",
+        help=f"{', '.join(MECHANISMS)}; parameters follow, as in krr(k=5), laplace(lattice=100) or "
+        "gaussian_vector(d=10, records=10).",
+    ),
+]
 
 
 @Parameter(name="*", group="Privacy")
@@ -149,21 +111,16 @@ class HopsOptions(HopNoiseOptions):
         return {**conditions, "hop_noise": wanted}
 
 
-def randomizer_of(
-    name: str, k: int | None = None, lattice: int | None = None, dimension: int | None = None
-) -> Randomizer:
-    """Returns the accountant's randomizer of this name.
+def planned_randomizer(name: str) -> Randomizer | str:
+    """Returns the randomizer of a round that is planned, by default on a round's lattice; a purpose as its name.
 
     Raises:
         ValueError: the name is unknown, or a parameter is missing, out of range, or of another randomizer.
     """
     from croupier.accountant import randomizer_from_name
+    from croupier.accountant.mechanism_choice import purpose_of
 
-    given = {"k": k, "lattice": lattice, "dimension": dimension}
-    return randomizer_from_name(name, **{key: value for key, value in given.items() if value is not None})
-
-
-def _steps_of_rounds(name: str) -> int | None:
-    """Returns how many steps the lattice of a round has by default; None where there is none."""
+    if purpose_of(name) is not None:
+        return name
     lattice: int | None = getattr(MECHANISMS.get(name), "lattice", None)
-    return lattice
+    return randomizer_from_name(name) if lattice is None else randomizer_from_name(name, lattice=lattice)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,15 +17,6 @@ from croupier.operator.public_file import public_file_path, read_public_file
 from croupier.protocol.deployment import OperatorEntry
 from croupier.protocol.versions import check_continues, differences
 from croupier.protocol.words import fingerprint_words
-
-
-class Role(StrEnum):
-    """What an organisation runs."""
-
-    shuffler = "shuffler"
-    accountant = "accountant"
-    analyzer = "analyzer"
-    operator = "operator"
 
 
 @Parameter(name="*")
@@ -41,7 +31,10 @@ class MachineOptions:
 
 def new(
     *,
-    role: Annotated[Role, Parameter(help="What this organisation runs; operator: who opens rounds.")],
+    role: Annotated[
+        Literal["shuffler", "accountant", "analyzer", "operator"],
+        Parameter(help="What this organisation runs; operator: who opens rounds."),
+    ],
     directory: Directory = HERE,
     machine: MachineOptions = MachineOptions(),
     hop: Annotated[int, Parameter(help="The place of a shuffler in the chain, 1..32.")] = 1,
@@ -52,16 +45,15 @@ def new(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    if role is Role.operator:
+    if role == "operator":
         who = OperatorEntry(organisation=organisation, administrator=administrator, host=machine.host)
         stated = new_operator(directory, who if who != OperatorEntry() else None)
     else:
-        name = cast('Literal["shuffler", "accountant", "analyzer"]', role.value)
         if not machine.host:
             raise ValueError("host is missing; give the name by which the others reach this machine, with --host")
         stated = new_service(
             directory,
-            name,
+            role,
             hop,
             machine.host,
             organisation=organisation,

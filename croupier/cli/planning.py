@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -19,7 +19,7 @@ from croupier.accountant import (
 )
 from croupier.accountant.accuracy import halving
 from croupier.accountant.ranges import check_count, check_linkage
-from croupier.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
+from croupier.cli.mechanism_options import SettingOptions
 from croupier.protocol.names import JsonObject
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.certificate_tables import certificate_table
@@ -65,11 +65,11 @@ class ErrorOptions:
         """The length of the range; 1 for shares."""
         return 1.0 if self.low is None or self.high is None else self.high - self.low
 
-    def options(self, given: PlannedRandomizerOptions) -> PlannedRandomizerOptions:
-        """Returns the randomizer's options: krr where categories are given, a mean's where a range is and no name."""
-        if self.categories is not None and given.randomizer in ("rr", "krr"):
-            return replace(given, randomizer="krr", k=self.categories)
-        return replace(given, randomizer="mean") if self.low is not None and given.randomizer == "rr" else given
+    def name(self, given: str) -> str:
+        """Returns the randomizer's name: krr where categories are given, a mean's purpose where a range is."""
+        if self.categories is not None and given in ("rr", "krr"):
+            return f"krr(k={self.categories})"
+        return "mean" if self.low is not None and given == "rr" else given
 
 
 def planned_for_error(

@@ -111,7 +111,7 @@ def _show_round(
 
 
 def _results_json(results: Sequence[PublishedResult]) -> JsonObject:
-    from croupier.operator.survey_results import together
+    from croupier.operator.reports import together
 
     survey = results[0].terms.survey
     return {

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.composed_certificates import compose
+from croupier.accountant.guarantees import Guarantee
 from croupier.deploy.directory import read_deployment
 from croupier.net.transport import Transport
 from croupier.operator.published_result import PublishedResult, open_published, published_results
@@ -65,6 +68,15 @@ def _wording(survey: Survey, language: str) -> SurveyWording:
     return next(
         (wording for wording in survey.wordings if wording.language.lower() == language.lower()), survey.wordings[0]
     )
+
+
+def together(results: Sequence[PublishedResult]) -> Guarantee | None:
+    """Returns the guarantee for a person who answered every question with the largest budget; None without results.
+
+    The survey fixes all terms before the first round opens.
+    """
+    granted = [Certificate.from_message(each.certificate) for each in results if each.certificate.granted]
+    return compose(granted, fixed_terms=True) if granted else None
 
 
 async def collect(

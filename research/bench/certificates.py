@@ -51,10 +51,10 @@ print(compose(rounds, delta=1e-6).epsilon)
 TIMED_CASES = (
     TimedCase("rr, 10^4 users", 1.5, "--randomizer rr", _ONE),
     TimedCase("rr, 10^6 arbitrary budgets", 1.5, "--randomizer rr", arbitrary=10**6),
-    TimedCase("krr k=10, 10^6 arbitrary budgets", 1.5, "--randomizer krr --k 10", arbitrary=10**6),
+    TimedCase("krr k=10, 10^6 arbitrary budgets", 1.5, "--randomizer krr(k=10)", arbitrary=10**6),
     TimedCase("laplace, 10^6 arbitrary budgets", 6, "--randomizer laplace", arbitrary=10**6),
     TimedCase("rr, 10^8 users in 3 tiers", 5, "--randomizer rr", _THREE),
-    TimedCase("krr k=10, 10^8 users in 3 tiers", 5, "--randomizer krr --k 10", _THREE),
+    TimedCase("krr k=10, 10^8 users in 3 tiers", 5, "--randomizer krr(k=10)", _THREE),
     TimedCase("hemisphere, 10^8 users in 3 tiers", 5, "--randomizer hemisphere", _THREE),
     TimedCase("laplace, 10^8 users in 3 tiers", 5, "--randomizer laplace", _THREE),
     TimedCase("gaussian, 10^8 users in 3 tiers", 5, "--randomizer gaussian", _GAUSSIAN),

@@ -24,9 +24,9 @@ from croupier.deploy.local.processes import temporary_deployment
 from croupier.operator.invitations import People, invite_people, num_answered
 from croupier.operator.opened_surveys import close_rounds
 from croupier.operator.published_result import published_results
+from croupier.operator.reports import together
 from croupier.operator.survey_file import SurveyFile
 from croupier.operator.survey_plans import open_survey
-from croupier.operator.survey_results import together
 from croupier.protocol.names import JsonObject
 
 _CHOICES = ("very", "quite", "a little", "hardly", "not at all")

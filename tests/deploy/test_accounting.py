@@ -23,7 +23,7 @@ from tests.support.sheets import write_book
 from tests.support.statements import codes, parameters
 
 PNG = b"\x89PNG"
-DIRECTIONS = ("--randomizer", "hemisphere", "--dimension", 60)
+DIRECTIONS = ("--randomizer", "hemisphere(d=60)")
 """Quicker than bits, whose worst case is searched for."""
 
 
@@ -61,10 +61,10 @@ def points_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "low", "high"),
     [
         (("rr",), 0.08, 0.15),
-        (("krr", "--k", 10), 0.05, 0.12),
+        (("krr(k=10)",), 0.05, 0.12),
         (("laplace",), 0.1, 0.2),
-        (("laplace", "--lattice", 100), 0.1, 0.2),
-        (("hemisphere", "--dimension", 60), 0.08, 0.15),
+        (("laplace(lattice=100)",), 0.1, 0.2),
+        (("hemisphere(d=60)",), 0.08, 0.15),
     ],
 )
 def test_certify_knows_every_randomizer(budgets: Path, arguments: tuple[Any, ...], low: float, high: float) -> None:
@@ -126,7 +126,7 @@ def test_compare_judges_every_published_bound(even: Path) -> None:
 def test_certify_says_why_nothing_is_gained(tmp_path: Path, budgets: Path) -> None:
     """Reproduction: the reason was among the steps of --explain only."""
     (path := tmp_path / "gaussian.csv").write_text("epsilon,delta,count\n1,1e-6,1000\n")
-    vectors = ("--randomizer", "gaussian", "--dimension", 3, "--delta", "1e-5")
+    vectors = ("--randomizer", "gaussian(d=3)", "--delta", "1e-5")
     said = " ".join(run("certify", path, *vectors).split())
     assert re.search(naming("3 dimensions"), said)
     (path := tmp_path / "few.csv").write_text("epsilon,count\n5,2\n")
@@ -268,7 +268,7 @@ def test_plan_answers_what_is_left_open(budgets: Path) -> None:
 
 def test_plan_says_where_the_most_that_a_client_accepts_is_the_limit() -> None:
     """Reproduction: a local budget of 20 looked as if the target allowed no larger one."""
-    arguments = ("plan", "--users", 100, "--epsilon", 100, "--randomizer", "hemisphere", "--dimension", 3)
+    arguments = ("plan", "--users", 100, "--epsilon", 100, "--randomizer", "hemisphere(d=3)")
     said = " ".join(run(*arguments).split())
     assert re.search(naming(f"ε {MAX_LOCAL_EPSILON:g} ({MAX_LOCAL_EPSILON:g}"), said)
     assert "a client accepts" not in run("plan", "--users", 100, "--epsilon", 0.5, *arguments[5:])
@@ -294,8 +294,8 @@ def test_timed_cases_are_certified_and_attacked() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "rr", "--lattice", 5), "rr has no lattice"),
-        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "laplace", "--lattice", 0), "lattice is 0"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "rr(lattice=5)"), "rr has no lattice"),
+        (("certify", "BUDGETS", "--delta", "1e-6", "--randomizer", "laplace(lattice=0)"), "lattice is 0"),
         (("certify", "BUDGETS", "--delta", "1e-6", "--linkage", "loose"), "linkage is 'loose'"),
         (("certify", "BUDGETS", "--delta", "1e-6", "--rounds", 0), "rounds is 0"),
         (("certify", "BUDGETS", "--delta", "1e-6", "--dishonest", -1), "dishonest is -1"),

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 
 import pytest
 
 from croupier.cli import app
 from croupier.cli.commands import BY_PATH
-from croupier.cli.training import TrainingOptions
-from croupier.training.config import TrainingConfig
 from tests.support.command_line import croupier
 
 
@@ -25,7 +22,3 @@ def test_help_shows_the_example_and_the_groups() -> None:
     shown = croupier("survey", "open", "--help").stdout
     assert "Example: croupier survey open" in shown
     assert all(group in shown for group in ("Hops and their fake reports", "People and time", "Privacy"))
-
-
-def test_every_field_of_a_training_has_an_option() -> None:
-    assert TrainingOptions.__annotations__.keys() == {field.name for field in fields(TrainingConfig)}

@@ -22,6 +22,7 @@ from croupier.client.submission import Participant
 from croupier.operator.opened_surveys import close_rounds, kept_rounds, kept_surveys, kept_versions, withdraw_rounds
 from croupier.operator.operator import Operator
 from croupier.operator.published_result import published_results
+from croupier.operator.reports import together
 from croupier.operator.survey_file import SurveyFile, read_survey_file
 from croupier.operator.survey_plans import (
     forecast_closing,
@@ -30,7 +31,6 @@ from croupier.operator.survey_plans import (
     plan_survey,
     with_budgets,
 )
-from croupier.operator.survey_results import together
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise

@@ -17,7 +17,7 @@ from playwright.async_api import BrowserContext, Page, expect
 from croupier.operator.invitations import revoke_invitations
 from croupier.operator.opened_surveys import close_rounds, withdraw_rounds
 from croupier.operator.published_result import published_results
-from croupier.operator.survey_results import together
+from croupier.operator.reports import together
 from croupier.protocol.surveys import Survey
 from tests.support.command_line import Beside, croupier
 from tests.support.gateways import PassOn
