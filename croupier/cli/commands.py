@@ -65,7 +65,11 @@ COMMANDS: dict[str, dict[str, Command | str]] = {
             extra="report",
         ),
         "survey": "Ask people: one question or several, once or again and again, with one consent and one budget.",
-        "survey new": Command("surveys:survey_new", "Ask what to ask, and write it into a new file.", ""),
+        "survey new": Command(
+            "surveys:survey_new",
+            "Ask what to ask, and write it into a new file; of a single question the options may say everything.",
+            'survey.toml --question "How are you?" --choices "well;not well"',
+        ),
         "survey check": Command(
             "surveys:survey_check",
             "Say what each question would come to: granted or not, at which ε, how exact, and what the ledger has "

@@ -36,7 +36,7 @@ from croupier.operator.opened_surveys import close_rounds, kept_versions, was_op
 from croupier.operator.operator import Operator, sees_rounds
 from croupier.operator.overview import approvals_of, ledger_left
 from croupier.operator.round_settings import fresh_name
-from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_file, written
+from croupier.operator.survey_file import Lines, SurveyFile, Value, read_survey_file, written, written_file
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment
 from croupier.protocol.documents import fields_of
 from croupier.protocol.errors import Refusal
@@ -104,10 +104,18 @@ def survey_new(
         "survey.toml"
     ),
     /,
+    *,
+    options: QuestionOptions = QuestionOptions(),
 ) -> None:
     from croupier.operator.survey_plans import with_budgets
 
-    values, questions = _ask_survey(file)
+    if file.exists():
+        raise ValueError(f"{file} exists; choose another file, or change it")
+    if options != QuestionOptions():
+        file.write_text(written_file(options.file(file.stem, file.stem)), encoding="utf-8")
+        show(False, {}, f"{file} is written; 'croupier survey open {file}' opens it")
+        return
+    values, questions = _ask_survey()
     calendar = _ask_calendar(values) if agrees("Ask the same people again and again?") else None
     file.write_text(written(values, questions, calendar), encoding="utf-8")
     try:
@@ -134,10 +142,8 @@ def survey_new(
     )
 
 
-def _ask_survey(file: Path) -> tuple[dict[str, Value], list[Lines]]:
+def _ask_survey() -> tuple[dict[str, Value], list[Lines]]:
     """Returns the lines of a survey and of its questions that a person at the terminal gives for a new file."""
-    if file.exists():
-        raise ValueError(f"{file} exists; choose another file, or change it")
     title = ask("Title")
     name = ask("A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"))
     values: dict[str, Value] = {"name": name, "language": ask("Language of your texts", "en"), "title": title}

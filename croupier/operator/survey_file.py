@@ -478,13 +478,17 @@ def read_survey_file(file: Path) -> SurveyFile:
         raise ValueError(f"{file} does not exist; 'croupier survey new {file}' asks what to put there") from error
 
 
-Value: TypeAlias = str | float | datetime | Sequence[str] | Sequence[float]
+Value: TypeAlias = str | float | datetime | Sequence[str] | Sequence[float] | Mapping[float, float]
 Lines: TypeAlias = Mapping[str, Value]
 """The lines of a table of a survey's file, by name."""
 
 
 def _text(value: Value) -> str:
-    """Returns a text, number or list in TOML, which equals JSON for these."""
+    """Returns a value in TOML, which equals JSON for texts, numbers and lists."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f'"{key}" = {number}' for key, number in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -499,7 +503,10 @@ def written(values: Lines, questions: Sequence[Lines], calendar: Lines | None = 
 
 
 def _lines(values: Lines) -> list[str]:
-    return [
-        f"{name} = {value.isoformat() if isinstance(value, datetime) else _text(value)}"
-        for name, value in values.items()
-    ]
+    return [f"{name} = {_text(value)}" for name, value in values.items()]
+
+
+def written_file(file: SurveyFile) -> str:
+    """Returns the text of the file of a survey that is asked once, in one language."""
+    lines = file.model_dump(exclude_defaults=True)
+    return written({name: lines[name] for name in lines if name != "questions"}, lines["questions"])

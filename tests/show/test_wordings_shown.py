@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from croupier.cli.mechanism_options import HopNoiseOptions
 from croupier.cli.question_options import QuestionOptions
+from croupier.operator.survey_file import read_survey_file
+from croupier.operator.survey_plans import survey_from
 from croupier.protocol.mechanisms.base import Mechanism
 from croupier.protocol.mechanisms.krr import KaryResponse
 from croupier.protocol.mechanisms.onebit import OneBit
@@ -17,6 +21,7 @@ from croupier.show.documents import terms_json
 from croupier.show.round_text import answering_sections
 from tests.support import make_kit
 from tests.support.blocks import shown as printed
+from tests.support.command_line import croupier
 from tests.support.messages import naming
 
 
@@ -40,6 +45,17 @@ def test_choices_are_the_categories_unless_the_answer_is_a_bit() -> None:
     with pytest.raises(ValueError, match="question is empty"):
         opened(title="Sleep")
     assert opened(question="How long?", unit="hours", low=0.0, high=24.0).wordings[0].unit == "hours"
+
+
+def test_options_and_the_file_that_they_write_are_one_survey(tmp_path: Path) -> None:
+    file = tmp_path / "mood.toml"
+    options = ("--question", 'How "well"?', "--choices", "well;not well", "--grid", "0.5,4:2", "--hop-noise", "0.5")
+    croupier("survey", "new", file, *options)
+    described = QuestionOptions(
+        question='How "well"?', choices="well;not well", grid="0.5,4:2", noise=HopNoiseOptions(hop_noise=0.5)
+    ).file("mood", "mood")
+    assert survey_from(read_survey_file(file), None).hash == survey_from(described, None).hash
+    croupier("survey", "new", file, *options, expect=2)  # it is there
 
 
 @pytest.mark.parametrize(
