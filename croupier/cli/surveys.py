@@ -92,7 +92,9 @@ def _file_of(asked: str, options: QuestionOptions, name: str) -> SurveyFile:
     """
     if _is_file(asked):
         if options != QuestionOptions():
-            raise ValueError(f"{asked} states everything about the survey; write into it what the options describe")
+            raise ValueError(
+                f"{asked} states all terms; options such as --grid describe a single question without a file"
+            )
         return read_survey_file(Path(asked))
     if Path(f"{asked}{FILE}").exists():
         raise ValueError(f"{asked}{FILE} is a file here; name it whole, or give another name to a single question")

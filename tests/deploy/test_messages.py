@@ -169,6 +169,14 @@ def test_the_terms_of_a_round_that_cannot_be_are_bad_input(tmp_path: Path) -> No
     assert "a budget's epsilon is 50.0; it must be" in refused(*here, "--grid", "1,50")
 
 
+def test_options_beside_a_file_are_refused(tmp_path: Path) -> None:
+    """Reproduction: they were read and ignored."""
+    file = tmp_path / "survey.toml"
+    for command in ("open", "check"):
+        said = refused("survey", command, file, "--dir", tmp_path, "--epsilon-max", "0.1")
+        assert re.search(naming("survey.toml", "without a file"), said)
+
+
 @pytest.mark.slow
 def test_a_deployment_that_cannot_be_is_not_started(tmp_path: Path) -> None:
     for arguments in (("up",), ("keygen",), ("bench", "--users", "10", "--out", tmp_path), ("train", "--epochs", "1")):
