@@ -16,7 +16,7 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.users import Fleet, FleetReport, Progress
 from croupier.operator.opened_surveys import keep_survey, signed_result_of
 from croupier.operator.operator import Operator
-from croupier.operator.round_settings import RoundSettings, new_round_id, survey_of
+from croupier.operator.round_settings import RoundSettings, fresh_name, survey_of
 from croupier.protocol.documents import document_of
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import JsonObject
@@ -121,7 +121,7 @@ async def play_round(
         publication, certificate = await operator.result(round_id, patience_s)
     else:
         schedule = Schedule.from_now("once", 1, asked.epsilon_max, asked.delta)
-        survey = survey_of([asked], new_round_id(asked), operator.deployment, schedule=schedule)
+        survey = survey_of([asked], fresh_name(asked.question.name), operator.deployment, schedule=schedule)
         keep_survey(directory, survey)
         with StudyJournal.running(journal_file(directory, survey.survey_id)) as journal:
             run = StudyRun(directory, survey.survey_id, journal, operator=operator)

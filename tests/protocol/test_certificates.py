@@ -27,7 +27,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
-from croupier.show.cross_tables import add_sums, add_table
+from croupier.show.cross_tables import add_computed, has_table
 from croupier.show.published import publication_json
 from research.json_schema import SCHEMAS
 from tests.support import BIT
@@ -227,8 +227,7 @@ async def test_every_kind_of_result_is_as_the_schema_says(tmp_path: Path) -> Non
             await at.submit(terms, people(question, 40, seed=1))
             published = await at.finish(terms)
             result = publication_json(*published)
-            add_table(result, *published)
-            add_sums(result, *published, [["a", "c"]])
+            add_computed(result, *published, [["a", "c"]] if question is letters else [], table=has_table(result))
             assert ("table" in result, "sums" in result) == (question is pairs, question is letters)
             assert (result["distribution"] is None) == (question.mechanism.kind != "levels")
             RESULT.validate(json.loads(json.dumps(result, allow_nan=False)))
