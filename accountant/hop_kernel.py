@@ -107,15 +107,16 @@ def hop_noise(law: FakeLaw, classes: Classes, epsilon: arb) -> arb:
     return count.shown(d) + inside
 
 
-def number_of_sums(law: FakeLaw, numbers: Sequence[int]) -> float:
-    """Returns about how many numbers `hop_noise` adds up for classes of these sizes."""
+def number_of_sums(law: FakeLaw, numbers: Sequence[int], *, one_by_one: bool = False) -> float:
+    """Returns about how many numbers `hop_noise` adds up for classes of these sizes, or how many sums there are."""
     if law.is_paired:
         return 1.0
     edge, above = law.edge, 1 / (1 + math.exp(1 / law.scale))
     zeros = [min(n, 14 + n * edge + 13 * math.sqrt(n * edge)) + 1 for n in numbers]
     cells = [z * min(n / 2 + 1, 26 * math.sqrt(n * above) + 26) for z, n in zip(zeros, numbers, strict=True)]
     largest = max(range(len(numbers)), key=lambda place: numbers[place])
-    return math.prod(cells) / cells[largest] * zeros[largest] + max(cells) / 100  # the law itself is kept
+    whole = math.prod(cells)
+    return whole if one_by_one else whole / cells[largest] * zeros[largest] + max(cells) / 100  # the law itself is kept
 
 
 @dataclass(frozen=True)

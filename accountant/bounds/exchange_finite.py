@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -40,8 +40,8 @@ MAX_GROUPS = 16
 """More budgets of hosts than this are rounded up into this number of groups: time grows with them."""
 BULK, CELLS, WIDER, MORE_CELLS = 7.0, 160, 1.06, 65
 """The number of cells up to BULK deviations of the integrand, and of those beyond, each wider by a factor."""
-MOST_ATOMS = 2000
-"""Pairs of a table's rows, times the rows, times the outputs: with more the bound would take minutes."""
+MOST_ATOMS = 500
+"""Pairs of a table's rows that differ, times the rows and outputs of all tables: with more the bound takes long."""
 SMOOTHING = 0.02
 """Deviation of the Gaussian that is added to the sum, as a part of the sum's own."""
 PLACES = np.exp(np.linspace(-3.0, 3.0, 61)), np.exp(np.linspace(-0.1, 0.1, 11))
@@ -213,13 +213,20 @@ def table_exchange(
     """
     floors = np.stack([table.min(axis=0) for table in tables])
     shown = own.max(axis=0) > 0
-    if own.shape[0] * own.size * (own.shape[0] - 1) > MOST_ATOMS or (floors[:, shown] == 0).any():
+    different = {_law_of(own[i], own[j], tables): (i, j) for i, j in itertools.permutations(range(len(own)), 2)}
+    if len(different) * own.size * len(tables) > MOST_ATOMS or (floors[:, shown] == 0).any():
         return None
     raw = [arb(float(mass)) for mass in np.where(shown, count @ floors, 0.0)]
     omega = [mass / sum(raw, arb(0)) for mass in raw]
     rows, hosts = _rows(own), [_rows(table) for table in tables]
-    reports = [TableReports(first, second, hosts, omega) for first, second in itertools.permutations(rows, 2)]
+    reports = [TableReports(rows[i], rows[j], hosts, omega) for i, j in different.values()]
     return FiniteExchange.among(local_epsilon, reports, count, delta)
+
+
+def _law_of(first: Floats, second: Floats, tables: Sequence[Floats]) -> Hashable:
+    """Returns the same for pairs of the victim's rows among which hosts of every table have the same laws of X."""
+    kinds = ([sorted(zip(row, first, second, strict=True)) for row in table] for table in tables)
+    return tuple(tuple(map(tuple, sorted(of_table))) for of_table in kinds)
 
 
 def _rows(table: Floats) -> list[list[arb]]:

@@ -35,8 +35,8 @@ FEW_SUMS = 100.0
 """A curve of at most these sums is composed as it is, and else by chords."""
 EXACT = 1e-12
 """The relative width at which the search for the epsilon of an exact curve stops."""
-SPARE = 3e-4
-"""Where sums are many, this part of delta is not used: a proof by an integral has a Gaussian more."""
+ALL_SUMS, SPARE = 100_000.0, 3e-4
+"""Where there are more sums than this, this part of delta is not used: a proof by an integral has a Gaussian more."""
 UNHIDDEN = 1.01 / BEYOND
 """Chords end where the curve is 1 % above what is lost with certainty."""
 LEAST_VARIATION = 1e-300
@@ -129,7 +129,8 @@ class HopNoiseProfile(ProvedCurve):
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
         """See `Curve.smallest_epsilon`."""
-        if self._sums <= FEW_SUMS:
+        sizes = ([n for n, _, _ in classes] for classes in self.pairs)
+        if max(number_of_sums(self.law, numbers, one_by_one=True) for numbers in sizes) <= ALL_SUMS:
             return smallest_epsilon(self, delta, ceiling, EXACT)
         return super().smallest_epsilon(delta * (1 - SPARE), ceiling, floor=floor)
 

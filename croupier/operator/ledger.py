@@ -199,7 +199,8 @@ async def published_without_entry(directory: Path, transport: Transport = TLS) -
 
 def _values(entry: Entry) -> JsonObject:
     """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
-    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped", "steps")}
+    left_out = ("privacy_profile", "grouped", "steps", "witness")
+    return {name: value for name, value in asdict(entry).items() if name not in left_out}
 
 
 def _entry(values: JsonObject) -> Entry:

@@ -128,8 +128,8 @@ def _with_witness(certificate: Document, **changed: Any) -> Document:
 MUTATED: list[tuple[Any, str, str]] = [
     (kernel.blanket, "return phi, slope / z + s2 * phi", "return phi, slope / z"),
     (kernel.blanket, "return phi, slope / z + s2 * phi", "return phi, slope / z - s2 * phi"),
-    (kernel.blanket, "total + 2 * integrand(centre)", "total + integrand(centre)"),
-    (kernel.blanket, "/ (2 * arb.pi())\n", "/ (4 * arb.pi())\n"),
+    (kernel.trapezoidal, "total + 2 * integrand(centre)", "total + integrand(centre)"),
+    (kernel.trapezoidal, "/ (2 * arb.pi())\n", "/ (4 * arb.pi())\n"),
     (kernel.blanket, "return (slope * sum((n * (1 - g + g * phi)", "return (slope * sum((n * (1 - g - g * phi)"),
     (kernel.small_blanket, "chance * excess / reports", "chance * excess / reports**2"),
     (kernel.FiniteLaw.gamma, "return self.points", "return 1.1 * self.points"),

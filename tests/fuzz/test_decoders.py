@@ -98,8 +98,9 @@ def test_surveys(raw: bytes) -> None:
     survey = refused(Code.BAD_MANIFEST, lambda: read_survey(raw))
     if survey is not None:
         assert canonical(survey.message) == survey.payload == raw
-        assert survey.min_batch_size >= 2
-        assert 0 < survey.delta <= 0.1
+        shared = survey.questions[0].shared
+        assert shared.min_batch_size >= 2
+        assert 0 < shared.delta <= 0.1
         assert 1 <= len(survey.questions) == len(set(survey.round_ids()))
         for terms in survey.questions:
             assert all(math.isfinite(epsilon) and epsilon > 0 for epsilon in terms.budget_grid)
