@@ -42,6 +42,8 @@ BULK, CELLS, WIDER, MORE_CELLS = 7.0, 160, 1.06, 65
 """The number of cells up to BULK deviations of the integrand, and of those beyond, each wider by a factor."""
 MOST_ATOMS = 500
 """Pairs of a table's rows that differ, times the rows and outputs of all tables: with more the bound takes long."""
+FEW_POINTS = 12
+"""Points of the curve to compose, of which each takes a tenth of a second or more."""
 SMOOTHING = 0.02
 """Deviation of the Gaussian that is added to the sum, as a part of the sum's own."""
 PLACES = np.exp(np.linspace(-3.0, 3.0, 61)), np.exp(np.linspace(-0.1, 0.1, 11))
@@ -172,8 +174,8 @@ class FiniteExchange(ProvedCurve):
         return gaussian_epsilon(max(math.sqrt(float(n @ (rates**2 * second))) for n, rates, second in pairs), delta)
 
     def to_compose(self, delta: float, ceiling: float) -> Curve:
-        """See `Curve.to_compose`: chords."""
-        return ChordProfile(self, delta, ceiling)
+        """See `Curve.to_compose`: few chords; between them the blanket's curve may be smaller."""
+        return ChordProfile(self, delta, ceiling, FEW_POINTS)
 
     def explain(self) -> tuple[Statement[ProofStep], ...]:
         """See `PrivacyProfile`."""

@@ -23,8 +23,10 @@ from croupier.protocol.statements import Statement
 
 POINTS = 24
 """Epsilons at which the slow curve is evaluated. Twice as many take twice the time, for 1 % of a composed epsilon."""
-MANY_POINTS = 72
-"""Those for a curve that is quick: they add 0.1 % to a composed epsilon."""
+MANY_POINTS = 40
+"""Those for a curve that is quick: they add 0.2 % to a composed epsilon."""
+DENSER = 1.5
+"""The points are closer together where epsilon is small: they are the powers of evenly spaced numbers to this one."""
 BEYOND = 1e-4
 """The last point is about where the slow curve reaches this fraction of the target: composition needs no less."""
 
@@ -77,7 +79,7 @@ class ChordProfile(Curve):
         far = min(1.05 * self.slow.guess(end), self.ceiling)
         if self.slow.delta(far).value > 10 * end:  # the guess was poor
             far = smallest_epsilon(self.slow, end, self.ceiling, tolerance=0.05).epsilon
-        epsilons = np.linspace(0.0, far, self.points) if far > 0 else np.zeros(1)
+        epsilons = far * np.linspace(0.0, 1.0, self.points) ** DENSER if far > 0 else np.zeros(1)
         bounds = [self.slow.delta(float(epsilon)) for epsilon in epsilons]
         values = np.minimum.accumulate([bound.value for bound in bounds])
         return Chords(epsilons.tolist(), values.tolist()), np.array([bound.slack for bound in bounds])

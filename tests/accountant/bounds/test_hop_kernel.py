@@ -46,6 +46,7 @@ def test_every_line_bounds_the_sum(
 
 @pytest.mark.parametrize("law", LAWS[1:], ids=str)
 @pytest.mark.parametrize("noise", [(0.2, 1e-6), (3.0, 1e-3)])
+@pytest.mark.slow
 def test_the_line_that_is_found_loses_little(
     law: FiniteLaw, noise: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
