@@ -20,7 +20,7 @@ FEW_VALUES = 100
 """A report that names one of at most this many values changes two counts, for which the law of the values is exact."""
 NEAR = 1e-7
 """The logarithm of a rate is searched to this distance."""
-BELOW = 1 - 1e-4
+BELOW = 1 - 5e-4
 """The divergence is to be below delta by this factor, so that the search of a certificate finds no larger epsilon."""
 LOWER = 1 - 1e-5
 """A rate that is not proved is lowered by this factor."""
