@@ -108,7 +108,11 @@ def test_an_adaptive_order_is_refused_where_nothing_is_proved() -> None:
             tier_profiles(MIXED, randomizer, 0.1, adaptive_order=True)
 
 
-@pytest.mark.parametrize("randomizer", BITS, ids=lambda randomizer: randomizer.name)
+@pytest.mark.parametrize(
+    "randomizer",
+    [BITS[0], *(pytest.param(randomizer, marks=pytest.mark.slow) for randomizer in BITS[1:])],
+    ids=lambda randomizer: randomizer.name,
+)
 @pytest.mark.parametrize("budgets", [MIXED, pytest.param(Budgets.from_tiers([(1.0, 300)]), marks=pytest.mark.slow)])
 def test_an_adaptive_order_keeps_the_blanket(budgets: Budgets, randomizer: Randomizer) -> None:
     """Neither the exchange bound nor the exact worst case of a batch holds there."""

@@ -39,6 +39,7 @@ DELTA = 1e-6
 
 
 @cache
+@cache
 def entries_of(*, profiles: bool = True) -> Sequence[Entry]:
     certificate = certify(BUDGETS, "rr", delta=DELTA, attack=False)
     curves = {

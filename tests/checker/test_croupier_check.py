@@ -39,7 +39,8 @@ CERTIFIED = [
     ([(1.0, 3000)], "hemisphere(d=20)", {}),
     ([(1.0, 3000)], "levels(k=9)", {"hop_noise": (0.1, 1e-6)}),
     ([(4.0, 30)], "choices(k=10)", {"hop_noise": (0.1, 1e-6)}),
-    ([(4.0, 30)], "pgr(k=1000, q=5)", {"hop_noise": (0.1, 1e-6)}),
+    pytest.param([(4.0, 30)], "pgr(k=1000, q=5)", {"hop_noise": (0.1, 1e-6)}, marks=pytest.mark.slow),
+    ([(2.0, 60)], "pgr(k=20, q=3)", {"hop_noise": (0.3, 1e-6)}),
     ([(1.0, 8000), (2.0, 3000)], "rr", {"hop_noise": (1.0, 1e-6), "hops": 3}),
     ([(0.5, 10), (1.0, 3)], "krr(k=3)", {}),
     pytest.param(
