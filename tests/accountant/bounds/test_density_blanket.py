@@ -226,7 +226,7 @@ def krr_table(epsilon: float, k: int) -> np.ndarray[tuple[int, ...], np.dtype[np
     return table
 
 
-@pytest.mark.parametrize("counts", [(3, 1, 1), (40, 50, 60), (600, 800, 600)])
+@pytest.mark.parametrize("counts", [pytest.param((3, 1, 1), marks=pytest.mark.slow), (40, 50, 60), (600, 800, 600)])
 def test_a_table_of_krr_agrees_with_the_closed_form(counts: tuple[int, int, int]) -> None:
     budgets = Budgets.from_tiers(list(zip((0.5, 1.0, 2.0), counts, strict=True)))
     table = TableMechanism({e: krr_table(e, 4) for e in (0.5, 1.0, 2.0)})

@@ -25,7 +25,7 @@ def test_the_certificate_is_above_every_data_set(k: int, others: tuple[float, ..
     assert 0 < worst <= certified
 
 
-@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("k", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_blanket_bound_is_that_of_the_table_of_all_sets(k: int) -> None:
     """The table knows all pairs of sets, of which those without a common option are the worst."""
     budgets = Budgets.from_tiers([(0.5, 300), (1.5, 200)])
