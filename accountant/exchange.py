@@ -125,7 +125,10 @@ def exchange(reports: Reports, count: Sequence[int], rates: Sequence[float], eps
         factors = []
         for tier, (number, rate) in enumerate(zip(count, rates, strict=True)):
             alpha = rate / whole
-            kinds = reports.kinds(epsilon, tier, -(-alpha * end).expm1())
+            rung = -(-alpha * end).expm1()
+            if not rung < reports.gamma(tier):  # more of the blanket than a report has
+                return arb("inf")
+            kinds = reports.kinds(epsilon, tier, rung)
             factors.append((number, [_Kind(kind, alpha * path.theta) for kind in kinds]))
         total += ((-start).exp() - (-end).exp()) * _excess(factors, path)
         start = end

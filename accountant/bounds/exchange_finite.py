@@ -23,7 +23,7 @@ from croupier.accountant.bounds.exchange import horizon
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import LONGEST, SPENT, spread
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from croupier.accountant.bounds.proved import SHARP, ProvedCurve
+from croupier.accountant.bounds.proved import ProvedCurve
 from croupier.accountant.exchange import LikelySets, Path, Reports, TableReports, exchange
 from croupier.accountant.kernel import FiniteLaw, above
 from croupier.accountant.numerics.binomial import Floats, Ints
@@ -164,9 +164,12 @@ class FiniteExchange(ProvedCurve):
             return Bounded(0.0, 0.0)
         with ctx.workprec(kernel.precision_for(self.local_epsilon)):
             at = arb(epsilon)
-            bounds = [(above(pair.proved(at)), above(pair.reports.alone(at))) for pair in self.pairs]
-        value = min(1.0, max(map(min, bounds)))
-        return Bounded(value, value * SHARP)
+            worst = arb(0)
+            for pair in self.pairs:
+                bound, alone = pair.proved(at), pair.reports.alone(at)
+                worst = worst.max(bound.min(alone) if bound.is_finite() else alone)
+        value = min(1.0, above(worst))
+        return Bounded(value, min(value, above(2 * worst.rad())))
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit with the largest deviation of the hosts' sum, at epsilon = 0."""

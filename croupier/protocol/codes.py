@@ -228,6 +228,10 @@ class Note(Code):
     TIERS_NOT_AMPLIFIED = "tiers-not-amplified", {"tiers": int, "of": int}
 
 
+_UNBOUNDED = {"delta": float, "rounds": int, "most": float, "requested": float, "remaining": float}
+_EXCEEDED = {**_UNBOUNDED, "reached": float, "excess": float, "spent": float}
+
+
 class RefusalReason(Code):
     """Why the accountant refuses a round, and which limits it had to meet."""
 
@@ -251,38 +255,8 @@ class RefusalReason(Code):
     LEDGER_LIMIT_NOW = "ledger-limit-now", {"epsilon": float, "delta": float}
     STUDY_LIMIT = "study-limit", {"epsilon": float, "delta": float}
     MESSAGES_LOST = "messages-lost", {"tickets": int, "reports": int, "budgets": int}
-    LEDGER_EXCEEDED = (
-        "ledger-exceeded",
-        {
-            "reached": float,
-            "delta": float,
-            "rounds": int,
-            "most": float,
-            "excess": float,
-            "requested": float,
-            "spent": float,
-            "remaining": float,
-        },
-    )
-    LEDGER_UNBOUNDED = (
-        "ledger-unbounded",
-        {"delta": float, "rounds": int, "most": float, "requested": float, "remaining": float},
-    )
-    STUDY_EXCEEDED = (
-        "study-exceeded",
-        {
-            "reached": float,
-            "delta": float,
-            "rounds": int,
-            "most": float,
-            "excess": float,
-            "requested": float,
-            "spent": float,
-            "remaining": float,
-        },
-    )
-    STUDY_UNBOUNDED = (
-        "study-unbounded",
-        {"delta": float, "rounds": int, "most": float, "requested": float, "remaining": float},
-    )
+    LEDGER_EXCEEDED = "ledger-exceeded", _EXCEEDED
+    LEDGER_UNBOUNDED = "ledger-unbounded", _UNBOUNDED
+    STUDY_EXCEEDED = "study-exceeded", _EXCEEDED
+    STUDY_UNBOUNDED = "study-unbounded", _UNBOUNDED
     ROUNDS_SHOWN = "rounds-shown", {"rounds": int}

@@ -86,6 +86,49 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
     assert len(draws) == 1
 
 
+@pytest.mark.slow
+async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures before and behind the commit of the draw, and before and behind the accountant's.
+
+    A hop that has failed knows what its store holds, and nothing else, like one that was killed.
+    """
+    async with arena(tmp_path, 1) as at:
+        terms = await at.operator.open_round(NOISY)
+        accountant, hop = at.service("accountant"), at.service("shuffler-1")
+        assert isinstance(accountant, AccountantService)
+        assert isinstance(hop, ShufflerService)
+        give, run = accountant.desk.give_fakes, hop.store.run
+        seen: list[bytes] = []
+        kept: list[str] = []
+
+        async def give_fakes(terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+            seen.append(blinded)
+            if len(seen) % 2:
+                raise Refusal(Code.INTERNAL)
+            await give(terms, hop, blinded)
+            raise Refusal(Code.INTERNAL)
+
+        async def failing(name: str, work: Callable[[Transaction], Any]) -> Any:
+            if name != StoreStep.KEEP_FAKES or len(kept) == 2:
+                return await run(name, work)
+            kept.append(name)
+            if len(kept) == 2:
+                await run(name, work)
+            raise Refusal(Code.STORE_FAILED)
+
+        instead(accountant.desk, give_fakes=give_fakes)
+        monkeypatch.setattr(hop.store, "run", failing)
+        for _ in range(100):
+            with pytest.raises(Refusal):
+                await hop.fakes.make(terms)
+        instead(accountant.desk, give_fakes=give)
+        fakes = await hop.fakes.make(terms)
+        assert await accountant.desk.fake_tickets(terms) == [len(fakes)]
+    assert len(seen) == 98
+    assert len(set(seen)) == 1
+    assert len(fakes) * BLINDED_BYTES == len(seen[0])
+
+
 async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ import croupier
 from croupier.accountant import TableMechanism
 from croupier.accountant.bounds.exchange_finite import FiniteExchange
 from croupier.accountant.bounds.profile import Others, Victim
-from croupier.accountant.exchange import LikelySets
+from croupier.accountant.exchange import LikelySets, Path, exchange
 from croupier.accountant.kernel import Atoms
 from croupier.accountant.mechanisms.pgr import ProjectiveResponse
 from croupier.accountant.numerics.binomial import Floats
@@ -115,6 +115,13 @@ def test_the_bound_is_above_the_exact_divergence_for_every_kind_and_close_to_the
 
     assert largest(epsilon) <= bound < largest(epsilon * 0.93)  # 7 % of epsilon, or less
     assert curve.estimate(epsilon) == pytest.approx(bound, rel=0.01)
+
+
+def test_clocks_that_take_more_than_the_blanket_prove_nothing() -> None:
+    reports = LikelySets(ProjectiveResponse(7, 2).law, arb(2), [arb(2)])
+    for end, proves in ((10.0, True), (60.0, False)):
+        path = Path(5.0, 0.01, [0.01 * step for step in range(1, 400)], [end])
+        assert exchange(reports, [100], [1.0], arb(0.5), path).is_finite() is proves
 
 
 @pytest.mark.parametrize("budgets", [[(2.0, 300)], [(4.0, 1_000)], [(0.5, 200), (2.0, 300), (4.0, 100)]])
