@@ -14,7 +14,7 @@ from flint import arb
 
 from croupier.accountant.kernel import BITS, Weights
 
-CELL = 3e-4
+CELL = 1e-3
 """A cell of an exchange bound beyond its points is halved until it has less than this part of the integral."""
 
 

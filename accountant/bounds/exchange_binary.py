@@ -32,7 +32,7 @@ from croupier.accountant.witness import Witness
 from croupier.protocol.codes import Method, ProofStep
 from croupier.protocol.statements import Statement
 
-MAX_GROUPS = 40
+MAX_GROUPS = 24
 """More budgets of hosts than this are put into groups, which lose 0.01 to 0.1 %: time grows with their number."""
 MOST_TIME = 0.8
 """The horizon of the clocks is at most this part of the variance: longer ones leave a host little noise of its own."""

@@ -33,7 +33,7 @@ def exactly(law: FakeLaw, classes: Classes, epsilon: float) -> float:
     strip=st.floats(0.05, 0.99),
     step=st.floats(0.02, 0.5),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_every_line_bounds_the_sum(
     law: FiniteLaw, noise: tuple[float, float], epsilon: float, theta: float, sigma: float, strip: float, step: float
 ) -> None:
